@@ -96,7 +96,7 @@ def reserve(repo: Path) -> None:
                 workspace_id=place.workspace_id,
                 agent_id=f"agent{number % 50}",
                 pattern=patterns.normalized(glob),
-                place=patterns.place(patterns.normalized(glob)),
+                place=patterns.prefix_key(patterns.normalized(glob)),
                 extension=patterns.extension(patterns.normalized(glob)),
                 exclusive=True,
                 item=0,

@@ -21,7 +21,7 @@ from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from nexus.hooks.models import Webhook
 from nexus.reservations.models import Reservation
-from nexus.reservations.patterns import extension, place
+from nexus.reservations.patterns import extension, prefix_key
 from nexus.topics.models import Peer, Topic, TopicMessage
 
 BATCH = 5000
@@ -334,7 +334,7 @@ def fill_files(workspace_id: str, sizes: Sizes, end: datetime) -> None:
         at = end - timedelta(seconds=number)
         return Reservation(
             reservation_id=f"rsv_{number:07d}", workspace_id=workspace_id,
-            agent_id=f"agent-{number % sizes.agents:03d}", pattern=pattern, place=place(pattern),
+            agent_id=f"agent-{number % sizes.agents:03d}", pattern=pattern, place=prefix_key(pattern),
             extension=extension(pattern), exclusive=True, item=0,
             reason="The parser of this part moves into a file of its own", seconds=86_400, created_at=at,
             expires_at=end + timedelta(days=1), released_at=at if over else None, outcome="released" if over else None,

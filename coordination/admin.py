@@ -20,7 +20,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from coordination.log.lines import lines
 from coordination.log.streams import streams
 from coordination.models import Artifact, Channel, Event, Session, Workspace
-from coordination.routing import Target, in_words
+from coordination.routing import Target, describe
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.web import records
 from nexus.web.filters import OFFERED
@@ -31,7 +31,7 @@ from nexus.web.templatetags.readable import readable
 
 def audience(target: Target | None) -> SafeString:
     """A target in words."""
-    return records.text(in_words(target))
+    return records.text(describe(target))
 
 
 @admin.register(Workspace)

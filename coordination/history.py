@@ -8,17 +8,17 @@ from django.db.models import QuerySet
 
 from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Agent, Artifact, Channel, Event, Session, SessionStatus, Workspace
-from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, of_workspace
+from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, rows_in_workspace
 
 # Events come last: what indexes them for the search reads the messages they tell of. Which agents a workspace concerns
 # is for the export to say: those that any kind's rows name.
 KINDS = (
-    ExportKind("workspace", Workspace, 10, of_workspace(Workspace, "pk")),
+    ExportKind("workspace", Workspace, 10, rows_in_workspace(Workspace, "pk")),
     ExportKind("agent", Agent, 20, lambda workspace_id: Agent._base_manager.none()),
-    ExportKind("session", Session, 30, of_workspace(Session), agents=("agent_id",)),
-    ExportKind("channel", Channel, 50, of_workspace(Channel)),
-    ExportKind("artifact", Artifact, 90, of_workspace(Artifact), agents=("created_by",)),
-    ExportKind("event", Event, 1000, of_workspace(Event), agents=("actor_agent_id",)),
+    ExportKind("session", Session, 30, rows_in_workspace(Session), agents=("agent_id",)),
+    ExportKind("channel", Channel, 50, rows_in_workspace(Channel)),
+    ExportKind("artifact", Artifact, 90, rows_in_workspace(Artifact), agents=("created_by",)),
+    ExportKind("event", Event, 1000, rows_in_workspace(Event), agents=("actor_agent_id",)),
 )
 
 IMPOSSIBLE = (

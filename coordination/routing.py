@@ -295,14 +295,14 @@ def next_opening(target: Target | None, *, created_at: datetime, now: datetime) 
     return min((opening for opening in openings if opening > now), default=None)
 
 
-def in_words(target: Target | None, *, spoken: bool = False) -> str:
+def describe(target: Target | None, *, spoken: bool = False) -> str:
     """A target as a person reads it: `capability python`, or as a sentence goes on: `whoever has python`."""
-    return _in_words(
+    return _describe(
         target, iter(range(MAX_RULES)), ("whoever is", "whoever has") if spoken else ("role", "capability")
     )
 
 
-def _in_words(target: Target | None, left: Iterator[int], words: tuple[str, str]) -> str:
+def _describe(target: Target | None, left: Iterator[int], words: tuple[str, str]) -> str:
     if not target:
         return "everyone present"
     match target.get("strategy"):
@@ -317,10 +317,10 @@ def _in_words(target: Target | None, left: Iterator[int], words: tuple[str, str]
             return "everyone"
         case Strategy.MIXED:
             told = takewhile(lambda _: next(left, None) is not None, target.get("rules", []))
-            return " or ".join(_in_words(rule, left, words) for rule in told) or "nobody"
+            return " or ".join(_describe(rule, left, words) for rule in told) or "nobody"
         case Strategy.DIRECT_WITH_FALLBACK:
             after = f"{target.get('fallback_after_seconds')} s"
-            return f"{target.get('agent_id')}, after {after} {_in_words(target.get('fallback'), left, words)}"
+            return f"{target.get('agent_id')}, after {after} {_describe(target.get('fallback'), left, words)}"
     return "unknown target"
 
 

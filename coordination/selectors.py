@@ -81,7 +81,7 @@ def count_admitted(target: Target | None, moment: datetime) -> int:
     return len(admitted(target, moment))
 
 
-def found(agent_id: str) -> Agent:
+def get_agent(agent_id: str) -> Agent:
     """The agent. Raises NOT_FOUND for one that is not registered, or was deleted."""
     agent = Agent.objects.filter(pk=agent_id).first()
     if agent is None:

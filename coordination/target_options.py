@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from coordination import selectors
 from nexus.core.options import Option
 
-AGENT = Option("agent_id", exists=selectors.found)  # a name that was mistyped is no agent that has nothing
+AGENT = Option("agent_id", exists=selectors.get_agent)  # a name that was mistyped is no agent that has nothing
 
 
 def add_target(parser: CommandParser, *, everybody: str) -> None:

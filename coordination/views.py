@@ -108,11 +108,11 @@ def _row(name: str, summary: Mapping[str, float], unit: str) -> dict[str, Any]:
     return {
         "name": name,
         "count": summary["count"],
-        "values": [_told(summary[column], unit) for column in COLUMNS],
+        "values": [_format_value(summary[column], unit) for column in COLUMNS],
     }
 
 
-def _told(value: float, unit: str) -> str:
+def _format_value(value: float, unit: str) -> str:
     if unit == "seconds":
         return duration(timedelta(seconds=value))
     return grouped(round(value)) if value >= 1000 else f"{value:g}"
@@ -124,7 +124,13 @@ def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:
     bars = []
     for place, bucket in enumerate(buckets):
         bound, height = bucket["at_most"], 100 * bucket["count"] / top
-        label = "more" if bound is None else f"{bound:g} s" if bound < 1 and unit == "seconds" else _told(bound, unit)
+        label = (
+            "more"
+            if bound is None
+            else f"{bound:g} s"
+            if bound < 1 and unit == "seconds"
+            else _format_value(bound, unit)
+        )
         bars.append({"x": place * width + width / 20, "width": width * 0.9, "y": 100 - height, "height": height,
                      "label": label, "count": bucket["count"]})  # fmt: skip
     return bars

@@ -12,7 +12,7 @@ from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Event, Workspace
 from coordination.presence import Presence
-from coordination.routing import Strategy, Target, eligible_agents, in_words
+from coordination.routing import Strategy, Target, describe, eligible_agents
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
@@ -51,7 +51,7 @@ def _submitted(picture: Picture, each: int) -> Found:
 
 def _blocked(picture: Picture, each: int) -> Found:
     rows = _rows(HandoffStatus.BLOCKED).filter(lease_expires_at__gte=picture.moment)
-    return _found(rows, each, lambda row: f"{row.claimed_by} cannot go on: {(row.blocked_reason or '')[:300]}")
+    return _find_items(rows, each, lambda row: f"{row.claimed_by} cannot go on: {(row.blocked_reason or '')[:300]}")
 
 
 def _lapsed(picture: Picture, each: int) -> Found:
@@ -134,7 +134,7 @@ def _missed(picture: Picture, each: int) -> Found:
     again = Event.objects.filter(handoff_id__in=[row.pk for row in found], type="handoff.reoffered")
     done = set(again.values_list("handoff_id", flat=True)) if found else set()
     needs = [
-        AttentionItem(row.title, f"nobody had it by its deadline; it was for {in_words(row.target)[:120]}", row.pk,
+        AttentionItem(row.title, f"nobody had it by its deadline; it was for {describe(row.target)[:120]}", row.pk,
              since=row.deadline_at)
         for row in found
         if row.pk not in done
@@ -173,7 +173,9 @@ def _verdicts(picture: Picture) -> list[Verdict]:
             verdicts.append(Verdict(row, _why_nobody(row.target), False))
         elif row.created_at <= picture.moment - _patience():
             if away.issuperset(may):
-                verdicts.append(Verdict(row, f"{_listed(may)} {'is' if len(may) == 1 else 'are'} offline", True))
+                verdicts.append(
+                    Verdict(row, f"{_comma_separated(may)} {'is' if len(may) == 1 else 'are'} offline", True)
+                )
             elif row.target["strategy"] == Strategy.DIRECT:
                 verdicts.append(Verdict(row, f"{may[0]} has not taken it", True))
     return verdicts
@@ -197,10 +199,10 @@ def _why_nobody(target: Target) -> str:
             return f"there is no agent {target['agent_id']}, and nobody whom its fallback admits now"
         case Strategy.BROADCAST:
             return "there is no agent"
-    return f"nobody is among {in_words(target)[:200]}"
+    return f"nobody is among {describe(target)[:200]}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _comma_separated(names: Sequence[str]) -> str:
     """Some names; of many, the first and how many there are."""
     shown = ", ".join(names[:NAMED])
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
@@ -229,7 +231,7 @@ def _patience() -> timedelta:
     return timedelta(seconds=HandoffSettings.current().handoff_untaken_after_seconds)
 
 
-def _found(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Found:
+def _find_items(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Found:
     count = rows.count()
     shown = rows[:each] if count else []
     return Found(count, [AttentionItem(row.title, said(row), row.pk, since=row.updated_at) for row in shown])

@@ -72,10 +72,10 @@ def tell_creditors() -> None:
         for agent_id, key in told - still:
             DebtNotice.objects.filter(agent_id=agent_id, debt=key).delete()
         for debt in new:
-            _tell(debt)
+            _send_notice(debt)
 
 
-def _tell(debt: Debt) -> None:
+def _send_notice(debt: Debt) -> None:
     """Inside a transaction: one notice, unless another process sent it meanwhile."""
     moment = now()
     _, is_new = DebtNotice.objects.get_or_create(agent_id=debt.agent_id, debt=debt.key, defaults={"told_at": moment})

@@ -7,11 +7,11 @@ from typing import Any
 
 from handoffs.models import Handoff, Remark
 from handoffs.search import REBUILD
-from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
+from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, rows_in_workspace
 
 KINDS = (
-    ExportKind("handoff", Handoff, 80, of_workspace(Handoff), agents=("from_agent_id", "claimed_by")),
-    ExportKind("handoff_remark", Remark, 81, of_workspace(Remark, "handoff__workspace"), agents=("agent_id",)),
+    ExportKind("handoff", Handoff, 80, rows_in_workspace(Handoff), agents=("from_agent_id", "claimed_by")),
+    ExportKind("handoff_remark", Remark, 81, rows_in_workspace(Remark, "handoff__workspace"), agents=("agent_id",)),
 )
 
 IMPOSSIBLE = (

@@ -17,7 +17,7 @@ TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
 
 
-def tell(
+def notify(
     handoff: Handoff, recipient: str, what: str, body: str, moment: datetime, *, by: str | None = None
 ) -> list[str]:
     """Inside a transaction: tell an agent of a handoff, "*title* `what`"; whom the notice reached.
@@ -44,13 +44,13 @@ def offered(handoff: Handoff, moment: datetime) -> list[str]:
         f"{handoff.from_agent_id} hands work to you. "
         f"Take it with handoff_claim(handoff_id={handoff.handoff_id!r}), or handoff_reject it."
     )
-    return tell(handoff, handoff.target["agent_id"], "is for you", body, moment)
+    return notify(handoff, handoff.target["agent_id"], "is for you", body, moment)
 
 
 def ended(handoff: Handoff, agent_id: str, outcome: str, text: str | None, moment: datetime) -> list[str]:
     """Tell the creator what an agent made of it: "completed" with the result, "rejected" with the reason."""
     body = f"{agent_id} {outcome} {handoff.handoff_id}; handoff_get has the whole outcome.{_quoted(text)}"
-    return tell(handoff, handoff.from_agent_id, f"was {outcome}", body, moment, by=agent_id)
+    return notify(handoff, handoff.from_agent_id, f"was {outcome}", body, moment, by=agent_id)
 
 
 def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datetime) -> list[str]:
@@ -60,7 +60,8 @@ def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datet
         f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
     )
     told = (
-        tell(handoff, each, "waits for your verdict", body, moment, by=agent_id) for each in _verifiers(handoff, moment)
+        notify(handoff, each, "waits for your verdict", body, moment, by=agent_id)
+        for each in _verifiers(handoff, moment)
     )
     return [name for names in told for name in names]
 
@@ -70,7 +71,7 @@ def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
     body = (
         "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
     )
-    return tell(handoff, handoff.from_agent_id, "expired", body, moment, by=HUB_AGENT)
+    return notify(handoff, handoff.from_agent_id, "expired", body, moment, by=HUB_AGENT)
 
 
 def _verifiers(handoff: Handoff, moment: datetime) -> list[str]:

@@ -68,13 +68,13 @@ def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell:
     else:
         rows = _all(since=since, still=still)
     window = Window(since.timestamp(), still.timestamp(), cell.total_seconds())
-    told, counted = told_and_counted(_held(rows, window), window, LONG)
+    told, counted = told_and_counted(_claims_within(rows, window), window, LONG)
     spans = [Span(key, Doing.CLAIMED, holder, moment(start), window.ended(end), 0) for holder, key, start, end in told]
     waited = at_once(_waits(rows, window, (until - since).total_seconds() / parts), parts)
     return Outline(spans, [Counted(*of, many) for of, many in counted.items()], waited)
 
 
-def _held(rows: Sequence[Row], window: Window) -> list[Timed[str]]:
+def _claims_within(rows: Sequence[Row], window: Window) -> list[Timed[str]]:
     """The claims that touch a window."""
     since, still, _ = window
     return [

@@ -9,7 +9,7 @@ from coordination.services import agents, workspaces
 from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
-from handoffs.notices import tell
+from handoffs.notices import notify
 from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle
 from handoffs.work import work
 from nexus.core.clock import iso, now
@@ -56,7 +56,7 @@ class By(NamedTuple):
         return None if self.operator else self.agent_id
 
     @property
-    def told(self) -> dict[str, str]:
+    def event_fields(self) -> dict[str, str]:
         """What its event says of a person."""
         return {"operator": self.operator} if self.operator else {}
 
@@ -85,7 +85,7 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
     and VALIDATION_ERROR for a blank reason.
     """
     place = workspaces.locate(project_root)
-    _said(reason, "reason")
+    _require_text(reason, "reason")
     expire(place.workspace_id)
     notified: list[str] = []
     with write():
@@ -94,7 +94,7 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
         if _moved(handoff, "block", agent_id, reason, moment):
             record(handoff, "blocked", agent_id, moment, reason=reason)
             body = f"{agent_id} cannot go on: {reason}\n\nIt keeps the handoff; answer it with message_create."
-            notified = tell(handoff, handoff.from_agent_id, "is blocked", body, moment, by=agent_id)
+            notified = notify(handoff, handoff.from_agent_id, "is blocked", body, moment, by=agent_id)
         agents.touch(agent_id, moment)
         handoff.refresh_from_db(fields=["lease_expires_at"])
     return handoff, notified
@@ -103,7 +103,7 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
 def _moved(handoff: Handoff, verb: str, agent_id: str, reason: str | None, moment: datetime) -> bool:
     """Whether the handoff came to another state, or is blocked for another reason, while its lease runs."""
     former = handoff.status
-    handoff = selectors.as_counts(handoff, moment)
+    handoff = selectors.with_current_status(handoff, moment)
     status = remarks.step(verb, handoff, agent_id, moment)
     if (former, handoff.blocked_reason) == (status, reason):
         return False
@@ -130,16 +130,16 @@ def extend(*, project_root: str, handoff_id: str, agent_id: str, seconds: int | 
 
 def prolong(*, handoff_id: str, seconds: int | None, operator: str) -> Handoff:
     """`extend` for whoever holds it, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
-    expire(selectors.found(handoff_id).workspace_id)
+    expire(selectors.get_handoff(handoff_id).workspace_id)
     with write():
-        handoff = selectors.found(handoff_id)
+        handoff = selectors.get_handoff(handoff_id)
         _extend(handoff, By(operator=operator), seconds)
     return handoff
 
 
 def _extend(handoff: Handoff, by: By, seconds: int | None) -> None:
     moment = now()
-    handoff = selectors.as_counts(handoff, moment)
+    handoff = selectors.with_current_status(handoff, moment)
     _step("extend", handoff, by, moment)
     read = handoff.lease_expires_at
     assert read is not None, "what is held has a lease"
@@ -147,7 +147,7 @@ def _extend(handoff: Handoff, by: By, seconds: int | None) -> None:
     if not _lengthen(handoff_id=handoff.handoff_id, read=read, until=until, moment=moment):
         raise changed_meanwhile()
     handoff.lease_expires_at = until
-    record(handoff, "extended", by.actor, moment, lease_expires_at=iso(until), **by.told)
+    record(handoff, "extended", by.actor, moment, lease_expires_at=iso(until), **by.event_fields)
 
 
 def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
@@ -165,22 +165,22 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
 
 def approve(*, handoff_id: str, operator: str) -> list[str]:
     """`accept`, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
-    refresh_plan(workspaces.place_of(selectors.found(handoff_id).workspace), handoff_id)
+    refresh_plan(workspaces.place_of(selectors.get_handoff(handoff_id).workspace), handoff_id)
     with write():
-        return _accept(selectors.found(handoff_id), By(operator=operator))
+        return _accept(selectors.get_handoff(handoff_id), By(operator=operator))
 
 
 def _accept(handoff: Handoff, by: By) -> list[str]:
     moment = now()
     settle(handoff, _step("accept", handoff, by, moment), moment, result=handoff.result)
-    record(handoff, "accepted", by.actor, moment, **by.told)
+    record(handoff, "accepted", by.actor, moment, **by.event_fields)
     record(handoff, "completed", handoff.claimed_by, moment)
     doer = str(handoff.claimed_by)
     if handoff.task_key is not None:
         work().completed(handoff.task_key, workspaces.place_of(handoff.workspace), doer, moment)
     body = f"{by.operator or by.agent_id} accepted what {doer} did; handoff_get has the whole outcome."
     waiting = dict.fromkeys([doer, handoff.from_agent_id])
-    return [name for each in waiting for name in tell(handoff, each, "was accepted", body, moment, by=by.agent_id)]
+    return [name for each in waiting for name in notify(handoff, each, "was accepted", body, moment, by=by.agent_id)]
 
 
 def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str) -> list[str]:
@@ -190,7 +190,7 @@ def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str
     Raises as `accept` does, CONTENT_TOO_LARGE, and VALIDATION_ERROR for blank reasons.
     """
     place = workspaces.locate(project_root)
-    _said(reasons, "reasons")
+    _require_text(reasons, "reasons")
     with write():
         notified = _return(find(place.workspace_id, handoff_id), By(agent_id), reasons)
         agents.touch(agent_id, now())
@@ -199,9 +199,9 @@ def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str
 
 def send_back_as_operator(*, handoff_id: str, reasons: str, operator: str) -> list[str]:
     """`send_back`, as an operator. Raises NOT_FOUND, INVALID_TRANSITION, CONTENT_TOO_LARGE, VALIDATION_ERROR."""
-    _said(reasons, "reasons")
+    _require_text(reasons, "reasons")
     with write():
-        return _return(selectors.found(handoff_id), By(operator=operator), reasons)
+        return _return(selectors.get_handoff(handoff_id), By(operator=operator), reasons)
 
 
 def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
@@ -212,12 +212,12 @@ def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
         raise changed_meanwhile()
     remarks.keep(handoff, doer, RemarkKind.RESULT, handoff.result, moment)
     remarks.keep(handoff, by.agent_id, RemarkKind.RETURNED, reasons, moment)
-    record(handoff, "returned", by.actor, moment, claimed_by=doer, reason=reasons, **by.told)
+    record(handoff, "returned", by.actor, moment, claimed_by=doer, reason=reasons, **by.event_fields)
     body = (
         f"{by.operator or by.agent_id} returned it: {reasons}\n\n"
         f"It is yours again until {iso(until)}; handoff_complete it anew."
     )
-    return tell(handoff, doer, "was returned to you", body, moment, by=by.agent_id)
+    return notify(handoff, doer, "was returned to you", body, moment, by=by.agent_id)
 
 
 def _step(verb: str, handoff: Handoff, by: By, moment: datetime) -> str:
@@ -231,7 +231,7 @@ def _lease(handoff: Handoff, seconds: int | None) -> timedelta:
     return timedelta(seconds=leases.seconds(seconds, handoff.lease_seconds))
 
 
-def _said(text: str, field: str) -> None:
+def _require_text(text: str, field: str) -> None:
     if not text.strip():
         raise invalid(f"{field} must not be blank.", field=field)
     within_limit(text, field)

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus, Remark, RemarkKind
-from handoffs.verification import shown
+from handoffs.verification import serialize
 from nexus.core.clock import iso
 from nexus.core.operations.shapes import Time, one_of
 
@@ -41,7 +41,7 @@ class HandoffRow(TypedDict):
 
 def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
     """As it counts at `moment`: a claim that has lapsed is no claim, whether or not that was recorded yet."""
-    handoff = selectors.as_counts(handoff, moment)
+    handoff = selectors.with_current_status(handoff, moment)
     return {
         "handoff_id": handoff.handoff_id,
         "workspace_id": handoff.workspace_id,
@@ -55,7 +55,7 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
         "lease_expires_at": iso(handoff.lease_expires_at),
         "blocked_reason": handoff.blocked_reason,
         "deadline_at": iso(handoff.deadline_at),
-        "verifier": shown(handoff.verifier),
+        "verifier": serialize(handoff.verifier),
         "payload": handoff.payload,
         "task_id": handoff.task_id,
         "result": handoff.result,

@@ -117,7 +117,7 @@ def state_at(handoff: Handoff, moment: datetime) -> str:
     )
 
 
-def as_counts(handoff: Handoff, moment: datetime) -> Handoff:
+def with_current_status(handoff: Handoff, moment: datetime) -> Handoff:
     """The handoff as it counts: a claim that has lapsed is no claim, whether or not that was recorded yet."""
     if lifecycle.lapsed(lease_expires_at=handoff.lease_expires_at, now=moment):
         handoff.claimed_by, handoff.claimed_at, handoff.blocked_reason = None, None, None
@@ -145,7 +145,7 @@ def verifies(handoff: Handoff, agent: Profile) -> bool:
     return verification.verifies(handoff.verifier, agent, created_by=handoff.from_agent_id, done_by=handoff.claimed_by)
 
 
-def listed(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:
+def list_handoffs(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:
     """Handoffs for an operator: those in a state, newest first, or those that are not settled, oldest first."""
     if status is None:
         rows = Handoff.objects.live().order_by("created_event_id")
@@ -156,7 +156,7 @@ def listed(*, workspace_id: str | None, status: str | None, limit: int) -> list[
     return list(rows.select_related("workspace")[:limit])
 
 
-def found(handoff_id: str) -> Handoff:
+def get_handoff(handoff_id: str) -> Handoff:
     """The handoff of any workspace. Raises NOT_FOUND."""
     handoff = Handoff.objects.filter(pk=handoff_id).select_related("workspace").first()
     if handoff is None:

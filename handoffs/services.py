@@ -21,7 +21,7 @@ from handoffs.errors import HandoffCode
 from handoffs.expiry import expire, record_expiries
 from handoffs.models import Handoff, HandoffStatus, RemarkKind
 from handoffs.steps import find, record, refresh_plan, settle
-from handoffs.titles import in_a_line, title_of
+from handoffs.titles import single_line, title_of
 from handoffs.verification import named_agent, parse_verifier
 from handoffs.work import work
 from nexus.core.clock import iso, now
@@ -96,7 +96,7 @@ def create(
             handoff_id=new_id("hnd"),
             workspace_id=place.workspace_id,
             from_agent_id=from_agent_id,
-            title=in_a_line(title or "") or title_of(text, parsed),
+            title=single_line(title or "") or title_of(text, parsed),
             target=parsed,
             visibility=visibility,
             payload=text,
@@ -109,7 +109,7 @@ def create(
         )
         if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT, as_made=_as_made):
             agents.touch(from_agent_id, moment)
-            return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
+            return Created(selectors.with_current_status(first, moment), [], None, duplicate=True)
         quotas.check_open(from_agent_id, moment)
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT:
@@ -161,7 +161,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
         if not _take(**won, lease_seconds=seconds, lease=lease, moment=moment):
             if selectors.state_at(handoff, moment) == HandoffStatus.EXPIRED:
                 lifecycle.step("claim", HandoffStatus.EXPIRED, frozenset())
-            raise _taken(handoff, agent_id)
+            raise _not_open_error(handoff, agent_id)
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
         record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
         if handoff.task_key is not None:
@@ -170,7 +170,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
     return handoff
 
 
-def _taken(handoff: Handoff, agent_id: str) -> NexusError:
+def _not_open_error(handoff: Handoff, agent_id: str) -> NexusError:
     """The error for a handoff that is not open; whoever it admits may see who has it."""
     until = iso(handoff.lease_expires_at)
     if until is None:
@@ -219,7 +219,12 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
 
 
 def _finish(
-    handoff: Handoff, status: str, agent_id: str, place: workspaces.Place, result: str | None, moment: datetime
+    handoff: Handoff,
+    status: str,
+    agent_id: str,
+    place: workspaces.ProjectDirectory,
+    result: str | None,
+    moment: datetime,
 ) -> list[str]:
     """Inside the transaction: the result stands, and who waits for it is told; whom the notice reached."""
     settle(handoff, status, moment, result=result)
@@ -285,7 +290,7 @@ def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     """
     place = workspaces.locate(project_root)
     record_expiries(place.workspace_id)
-    handoff = selectors.as_counts(find(place.workspace_id, handoff_id), now())
+    handoff = selectors.with_current_status(find(place.workspace_id, handoff_id), now())
     if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
         raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
     return handoff

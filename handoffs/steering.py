@@ -9,7 +9,7 @@ from typing import Any
 from coordination.ids import new_id
 from coordination.lookups import require_agent
 from coordination.models import Event
-from coordination.routing import Strategy, Target, in_words
+from coordination.routing import Strategy, Target, describe
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, selectors
 from handoffs.expiry import expire
@@ -61,7 +61,7 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
     """
     moment = now()
     with write():
-        handoff = selectors.found(handoff_id)
+        handoff = selectors.get_handoff(handoff_id)
         lifecycle.step("restore", handoff.status, OPERATOR)
         last = Event.objects.filter(handoff_id=handoff_id, stream=STREAM).order_by("-event_id").first()
         released = last.payload if last is not None and last.type == "handoff.released" else {}
@@ -116,7 +116,7 @@ def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
     within_limit(reason, "reason")
     moment = _recorded(handoff_id)
     with write():
-        handoff = selectors.found(handoff_id)
+        handoff = selectors.get_handoff(handoff_id)
         settle(handoff, lifecycle.step("cancel", handoff.status, OPERATOR), moment)
         record(handoff, "cancelled", None, moment, reason=reason, operator=operator)
     return handoff
@@ -129,7 +129,7 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
     """
     moment = _recorded(handoff_id)
     with write():
-        former = selectors.found(handoff_id)
+        former = selectors.get_handoff(handoff_id)
         lifecycle.step("reoffer", former.status, OPERATOR)
         if agent_id is not None:
             require_agent(agent_id)
@@ -169,18 +169,18 @@ def _as_it_is(handoff_id: str, moment: datetime) -> str:
         return ""
     state = selectors.state_at(handoff, moment).lower().replace("_", " ")
     holder = f", with {handoff.claimed_by}" if handoff.claimed_by else ""
-    return f" to {in_words(handoff.target, spoken=True)[:200]}, and is {state}{holder}"
+    return f" to {describe(handoff.target, spoken=True)[:200]}, and is {state}{holder}"
 
 
 def _recorded(handoff_id: str) -> datetime:
     """Now, what time alone changed about a handoff's workspace being recorded. Raises NOT_FOUND."""
-    expire(selectors.found(handoff_id).workspace_id)
+    expire(selectors.get_handoff(handoff_id).workspace_id)
     return now()
 
 
 def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) -> tuple[Handoff, Handoff]:
     """Open a handoff, whoever holds it; as it is then, and as it was. Inside a transaction."""
-    handoff, former = selectors.found(handoff_id), selectors.found(handoff_id)
+    handoff, former = selectors.get_handoff(handoff_id), selectors.get_handoff(handoff_id)
     status = lifecycle.step(verb, handoff.status, OPERATOR)
     if handoff.deadline_at is not None and handoff.deadline_at < moment:
         columns["deadline_at"] = None  # somebody had it by then; it would expire as soon as it is open
@@ -203,4 +203,4 @@ def _update(handoff: Handoff, **columns: Any) -> None:
 def _tell_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime) -> None:
     if handoff.status in HELD and handoff.claimed_by is not None:
         body = f"An operator decided so.{f' {reason}' if reason else ''}"
-        notices.tell(handoff, handoff.claimed_by, what, body, moment, by=OPERATOR_AGENT)
+        notices.notify(handoff, handoff.claimed_by, what, body, moment, by=OPERATOR_AGENT)

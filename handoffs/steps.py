@@ -33,7 +33,7 @@ _end = Update(
 UNCLAIMED = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_expires_at", "blocked_reason"))
 
 
-def refresh_plan(place: workspaces.Place, handoff_id: str) -> None:
+def refresh_plan(place: workspaces.ProjectDirectory, handoff_id: str) -> None:
     """Before the transaction of a step that moves the task of a handoff, where it carries one. Raises NOT_FOUND."""
     if _carries_task(handoff_id):
         work().refresh(place)

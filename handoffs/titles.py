@@ -7,7 +7,7 @@ import re
 import unicodedata
 from typing import Any
 
-from coordination.routing import Target, in_words
+from coordination.routing import Target, describe
 
 MAX_TITLE = 200  # characters
 NAMING = ("title", "task", "instructions", "summary")  # members of a JSON payload that say what the work is
@@ -20,7 +20,7 @@ def title_of(payload: str | None, target: Target) -> str:
     """The first line of a payload's text, or of what its JSON names; else whom the work is for."""
     text = payload or ""
     named = _named(text)
-    return in_a_line(text if named is None else named) or in_a_line(f"Work for {in_words(target)}")
+    return single_line(text if named is None else named) or single_line(f"Work for {describe(target)}")
 
 
 def in_quotes(title: str) -> str:
@@ -40,7 +40,7 @@ def _named(text: str) -> str | None:
     return next((text for text in said if isinstance(text, str) and text.strip()), "")
 
 
-def in_a_line(text: str) -> str:
+def single_line(text: str) -> str:
     """The first line that shows something, cut at a width that fits a list; without the characters that would act on
     what stands around it."""
     lines = (" ".join(ACTING.sub("", line).split()) for line in text[:READ].splitlines())

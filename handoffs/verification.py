@@ -56,13 +56,13 @@ def target_of(verifier: str, *, created_by: str) -> Target:
     return {"strategy": Strategy.DIRECT, "agent_id": name or created_by}
 
 
-def shown(verifier: str | None) -> Any:
+def serialize(verifier: str | None) -> Any:
     """A verifier as it is given."""
     kind, colon, name = (verifier or "").partition(":")
     return {given: name for given, kept in KINDS.items() if kept == kind} if colon else verifier
 
 
-def in_words(verifier: str) -> str:
+def describe(verifier: str) -> str:
     """A verifier, to be read."""
     kind, _, name = verifier.partition(":")
     return {"agent": name, "role": f"an agent in the role {name}", OPERATOR: "an operator"}.get(kind, "its creator")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from nexus.core.operations.errors import not_found
 
 
@@ -15,7 +15,7 @@ class Work(Protocol):
 
     STREAM: str  # of the log: its events tell of tasks that can begin
 
-    def refresh(self, place: Place) -> None:
+    def refresh(self, place: ProjectDirectory) -> None:
         """Before the transaction in which a handoff's task changes: what others wrote of the tasks is taken in."""
 
     def find(self, workspace_id: str, task_id: int) -> str:
@@ -24,13 +24,15 @@ class Work(Protocol):
     def ready(self, workspace_id: str) -> set[str]:
         """The keys of the tasks that could begin."""
 
-    def started(self, task_key: str, place: Place, agent_id: str, moment: datetime) -> None:
+    def started(self, task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
         """Inside a transaction: an agent claimed the handoff that carries it."""
 
-    def completed(self, task_key: str, place: Place, agent_id: str, moment: datetime) -> None:
+    def completed(self, task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
         """Inside a transaction: the handoff was completed."""
 
-    def returned(self, task_key: str, place: Place, holder: str | None, actor: str | None, moment: datetime) -> None:
+    def returned(
+        self, task_key: str, place: ProjectDirectory, holder: str | None, actor: str | None, moment: datetime
+    ) -> None:
         """Inside a transaction: the claim of `holder` ended without a result."""
 
 

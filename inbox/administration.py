@@ -47,7 +47,7 @@ class DeadLetterPage(TypedDict):
 @operation(DeadLetterList, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def dead_letter_list(p: DeadLetterList, caller: Caller) -> DeadLetterPage:
     """Mail that was handed out too often and never acknowledged, the newest first."""
-    found = dead_letters.listed(agent_id=p.agent_id, limit=min(p.limit, MAX_LIMIT))
+    found = dead_letters.list_dead_letters(agent_id=p.agent_id, limit=min(p.limit, MAX_LIMIT))
     return {"dead_letters": [_row(letter) for letter in found]}
 
 

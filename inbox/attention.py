@@ -17,7 +17,7 @@ LETTERS = ("dead letter", "dead letters")
 
 def _dead_letters(picture: Picture, each: int) -> Found:
     parked = sum(inbox.parked for inbox in picture.inboxes.values())
-    letters = dead_letters.listed(agent_id=None, limit=each) if parked else []
+    letters = dead_letters.list_dead_letters(agent_id=None, limit=each) if parked else []
     return Found(
         parked,
         [

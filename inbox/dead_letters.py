@@ -27,7 +27,7 @@ PARKED = Q(status=DeliveryStatus.PARKED)
 UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
 
 
-def listed(*, agent_id: str | None, limit: int) -> list[Delivery]:
+def list_dead_letters(*, agent_id: str | None, limit: int) -> list[Delivery]:
     """Dead letters, the newest first, with their messages; of one agent, or of all."""
     # By their lanes, and not through all mail.
     among: Any = Agent.everyone.values("pk") if agent_id is None else [agent_id]
@@ -46,7 +46,7 @@ def requeue(*, delivery_id: str, operator: str) -> Delivery:
     moment = now()
     with write():
         letter = _change(delivery_id, "requeue", status=DeliveryStatus.UNREAD, attempts=0)
-        _tell("requeued", letter, operator, moment)
+        _emit("requeued", letter, operator, moment)
     return letter
 
 
@@ -55,7 +55,7 @@ def acknowledge(*, delivery_id: str, operator: str) -> Delivery:
     moment = now()
     with write():
         letter = _change(delivery_id, "acknowledge", status=DeliveryStatus.READ, read_at=moment)
-        _tell("acknowledged", letter, operator, moment)
+        _emit("acknowledged", letter, operator, moment)
     return letter
 
 
@@ -74,7 +74,7 @@ def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
             delivery_id=new_id("dlv"), message_id=letter.message_id, recipient_id=agent_id, created_at=moment
         )
         insert(forwarded)
-        _tell("forwarded", forwarded, operator, moment, message=letter, former=letter.recipient_id)
+        _emit("forwarded", forwarded, operator, moment, message=letter, former=letter.recipient_id)
     return forwarded
 
 
@@ -97,7 +97,7 @@ def park(*, delivery_id: str, operator: str) -> Delivery:
             attempts=MAX_ATTEMPTS,
             read_at=None,
         )
-        _tell("parked", letter, operator, moment)
+        _emit("parked", letter, operator, moment)
     return letter
 
 
@@ -124,7 +124,7 @@ def _change(delivery_id: str, verb: str, from_state: Q = PARKED, /, **columns: A
     return letter
 
 
-def _tell(
+def _emit(
     what: str, letter: Delivery, operator: str, moment: datetime, *, message: Delivery | None = None, **more: str
 ) -> None:
     about = (message or letter).message

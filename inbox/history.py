@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
-from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, of_workspace
+from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, rows_in_workspace
 
 KINDS = (
-    ExportKind("message", Message, 60, of_workspace(Message), agents=("from_agent_id",)),
-    ExportKind("delivery", Delivery, 70, of_workspace(Delivery, "message__workspace"), agents=("recipient_id",)),
+    ExportKind("message", Message, 60, rows_in_workspace(Message), agents=("from_agent_id",)),
+    ExportKind("delivery", Delivery, 70, rows_in_workspace(Delivery, "message__workspace"), agents=("recipient_id",)),
 )
 
 IMPOSSIBLE = (

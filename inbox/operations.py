@@ -179,7 +179,7 @@ class Acknowledged(TypedDict):
 @operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def inbox_ack(p: InboxAck, caller: Caller) -> Acknowledged:
     """Tell that you have handled messages: they move to history and do not come again."""
-    return {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=_listed(p.message_ids))}
+    return {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=_as_list(p.message_ids))}
 
 
 class InboxExtend(Trusted):
@@ -196,7 +196,7 @@ class ExtendedLease(TypedDict):
 def inbox_extend(p: InboxExtend, caller: Caller) -> ExtendedLease:
     """Renew the lease on pulled messages that take longer; all of them or none."""
     count, until = services.extend(
-        agent_id=p.agent_id, message_ids=_listed(p.message_ids), extend_seconds=p.extend_seconds
+        agent_id=p.agent_id, message_ids=_as_list(p.message_ids), extend_seconds=p.extend_seconds
     )
     return {"extended": count, "lease_expires_at": iso(until)}
 
@@ -274,7 +274,7 @@ def page_size(limit: int | None) -> int:
     return min(limit or DEFAULT_LIMIT, MAX_LIMIT)
 
 
-def _listed(message_ids: str | list[str]) -> list[str]:
+def _as_list(message_ids: str | list[str]) -> list[str]:
     return [message_ids] if isinstance(message_ids, str) else message_ids
 
 

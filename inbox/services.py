@@ -16,7 +16,7 @@ from coordination.lookups import agent_exists, require_agent
 from coordination.models import Agent, Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, parse_target
 from coordination.services import agents, retries, workspaces
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from inbox import lanes, quotas, selectors
 from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
@@ -211,7 +211,9 @@ def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | No
     return lanes.why_not_extendable(delivery.status, delivery.lease_expires_at, moment)
 
 
-def _workspace_of(place: Place | None, channel_id: str | None, parent_message_id: str | None, sender: str) -> str:
+def _workspace_of(
+    place: ProjectDirectory | None, channel_id: str | None, parent_message_id: str | None, sender: str
+) -> str:
     """The workspace that a message goes to: the sender's, or that of the message it answers.
 
     Raises NOT_FOUND for a parent of another workspace that the sender has no part in, for a channel that is not one of
@@ -230,7 +232,7 @@ def _workspace_of(place: Place | None, channel_id: str | None, parent_message_id
     return workspace_id
 
 
-def _took_part(parent: Message, place: Place | None, sender: str) -> bool:
+def _took_part(parent: Message, place: ProjectDirectory | None, sender: str) -> bool:
     """Whether an agent may answer a message of another workspace."""
     if place is None and parent.from_agent_id == sender:
         return True

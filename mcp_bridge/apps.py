@@ -29,9 +29,9 @@ class McpBridgeConfig(NexusAppConfig):
         super().ready()
 
     def check_settings(self) -> None:
-        from mcp_bridge.choices import of_setting
+        from mcp_bridge.choices import from_setting
 
-        of_setting()
+        from_setting()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings

@@ -16,7 +16,7 @@ from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern
 from mcp_bridge.enabling import Choices
 from mcp_bridge.extension import created, declared
 from mcp_bridge.models import Task
-from mcp_bridge.progress import told
+from mcp_bridge.progress import with_progress
 from mcp_bridge.tools import result, wire
 from nexus.core.cancellation import while_there
 from nexus.core.operations.deferred import NotKept
@@ -74,7 +74,7 @@ class Calls:
                     return toolset.reply, await tasks.begin(operation, caller, arguments)
             performing = aperform(toolset, caller, name, arguments)
             if operation.wait is not None:
-                performing = told(ctx, name, _while_connected(ctx.request, performing))
+                performing = with_progress(ctx, name, _while_connected(ctx.request, performing))
             return toolset.reply, await performing
         if name == ENABLE and len(TOOLSETS) > 1:
             return chosen[0].reply, await self._choices.enable(ctx, arguments)

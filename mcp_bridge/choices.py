@@ -23,32 +23,32 @@ log = logging.getLogger(__name__)
 ENABLE = "toolset_enable"
 
 
-def of_setting() -> Choice:
+def from_setting() -> Choice:
     """What the setting says, else the default. Raises CONFIG_ERROR."""
     text = McpBridgeSettings.current().toolsets
     return toolsets.default() if text is None else toolsets.choose(names(text))
 
 
-def of_process(agent_id: str | None, named: str | None) -> Choice:
+def from_process(agent_id: str | None, named: str | None) -> Choice:
     """The choice of a stdio process: what its flag or variable names, else its agent's, else the default.
 
     Raises CONFIG_ERROR.
     """
     if named is not None:
         return toolsets.choose(names(named))
-    return of_setting() if agent_id is None else of_agent(agent_id)
+    return from_setting() if agent_id is None else from_agent(agent_id)
 
 
-def of_agent(agent_id: str) -> Choice:
+def from_agent(agent_id: str) -> Choice:
     """The choice that is stored for an agent, else the setting's, else the default. Reads the store."""
     stored = domain().toolsets_of(agent_id)
     if stored is None:
-        return of_setting()
+        return from_setting()
     try:
         return toolsets.choose(stored)
     except NexusError as error:  # an app was taken out since: the agent still gets in
         log.warning("the toolsets of agent %r cannot be had: %s", agent_id, error.message)
-        return of_setting()
+        return from_setting()
 
 
 class Enable(Params):

@@ -61,7 +61,7 @@ class Tasks(Extension):
         return described(await _answered(tasks.get(params.task_id, self._caller_of(ctx))))
 
     async def _update(self, ctx: Context, params: UpdateTaskRequestParams) -> HandlerResult:
-        await _answered(tasks.known(params.task_id, self._caller_of(ctx)))
+        await _answered(tasks.stored_task(params.task_id, self._caller_of(ctx)))
         return EmptyResult()
 
     async def _cancel(self, ctx: Context, params: CancelTaskRequestParams) -> HandlerResult:

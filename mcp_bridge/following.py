@@ -78,7 +78,7 @@ async def listened(
 
 async def _is_there(task_id: str, caller: Caller) -> bool:
     try:
-        await tasks.known(task_id, caller)
+        await tasks.stored_task(task_id, caller)
     except Exception as error:
         if isinstance(error, NexusError) and error.code is Code.NOT_FOUND:
             return False

@@ -192,7 +192,7 @@ def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice]:
     caller = identify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
     assert caller.agent_id is not None
     named = _named(scope)
-    return caller, named, named or choices.of_agent(caller.agent_id)
+    return caller, named, named or choices.from_agent(caller.agent_id)
 
 
 def _named(scope: Scope) -> Choice | None:

@@ -13,7 +13,7 @@ from nexus.core.operations.replies import Outcome
 FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, and some sooner
 
 
-async def told(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
+async def with_progress(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
     """The outcome of a call that waits; meanwhile notices of its progress, the seconds so far, where the request has a
     token for them."""
     token = (ctx.meta or {}).get("progress_token")

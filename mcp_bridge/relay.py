@@ -234,7 +234,7 @@ class Lines:
         self._longest = longest
         self._head: bytes | None = None  # of the line that is being skipped
 
-    def taken(self, data: bytes) -> Iterator[bytes]:
+    def complete_lines(self, data: bytes) -> Iterator[bytes]:
         """The lines that `data` completes, without their ends."""
         first, *others = data.split(b"\n")
         self._add(first)
@@ -318,11 +318,11 @@ class Relay:
         except BlockingIOError:
             return
         if data:
-            for line in self._stdin.taken(data):
+            for line in self._stdin.complete_lines(data):
                 self._take(line)
             return
         self._ended = True
-        for line in self._stdin.taken(b"\n") if self._stdin.held else ():
+        for line in self._stdin.complete_lines(b"\n") if self._stdin.held else ():
             self._take(line)
         if self._hub is None:
             os._exit(0)
@@ -446,7 +446,7 @@ class Relay:
 
     def _deliver(self, data: bytes) -> None:
         """Pass on the whole lines of the hub; half a line that it ended in is none."""
-        for line in self._from_hub.taken(data):
+        for line in self._from_hub.complete_lines(data):
             if line.startswith(CONTROL):
                 self._obey(line)
             elif line.endswith(TOO_LARGE):

@@ -242,7 +242,7 @@ def _introduce(hello: Hello, peer: int | None) -> Process:
     ValueError for what no hub knew of it."""
     _check_same(hello, peer)
     caller = caller_of_process(hello.key, transport="relay", connection=hello.connection("stdio"), cwd=hello.cwd)
-    choice = choices.of_process(caller.agent_id, hello.settings.get("toolsets"))
+    choice = choices.from_process(caller.agent_id, hello.settings.get("toolsets"))
     for app in _stateful():
         if (held := hello.state.apps.get(app.label)) is not None:
             app.restore_connection(hello.connection("stdio"), held)

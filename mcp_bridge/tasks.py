@@ -97,7 +97,7 @@ def give_up(task_id: str, caller: Caller) -> None:
                 call.wait.abandoned(call.params, caller, call.data)
 
 
-async def known(task_id: str, caller: Caller) -> Task:
+async def stored_task(task_id: str, caller: Caller) -> Task:
     """A task as it was left, without a look. Raises NOT_FOUND."""
     return await in_thread(READERS, partial(find, task_id, caller))
 

@@ -57,10 +57,10 @@ def emit(
         created_at=moment,
     )
     insert(event)
-    transaction.on_commit(partial(_tell, event))
+    transaction.on_commit(partial(_announce, event))
     return event
 
 
-def _tell(event: Event) -> None:
+def _announce(event: Event) -> None:
     committed.send_robust(Event, event=event)
     announce_commit(event)  # last: who waits sees what came of it, too

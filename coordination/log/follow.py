@@ -89,7 +89,7 @@ def _values(name: str, given: Any) -> frozenset[str]:
 FILTERS = tuple(field.name for field in fields(Filters))
 
 
-def asked(query: Mapping[str, list[str]]) -> tuple[Filters, int | None]:
+def parse_query(query: Mapping[str, list[str]]) -> tuple[Filters, int | None]:
     """The filters and the cursor that a client's query asks for; no cursor is the head of the log.
 
     Each parameter may be given again or hold values between commas. Raises VALIDATION_ERROR.

@@ -15,7 +15,7 @@ from django.urls import NoReverseMatch, reverse
 
 from coordination.log.selectors import acts_after
 from coordination.models import Event
-from coordination.routing import in_words
+from coordination.routing import describe
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import EntityRef, Sentence
 
@@ -92,7 +92,7 @@ def _lines(events: Sequence[Event], acts: Mapping[int, Event]) -> list[Line]:
         for name, thing in _things().items()
         if thing.names
     }
-    return [Line(event, [*_told(event, names), *_by(event, acts.get(event.event_id))]) for event in events]
+    return [Line(event, [*_sentence_parts(event, names), *_by(event, acts.get(event.event_id))]) for event in events]
 
 
 def _acts(events: Sequence[Event]) -> Mapping[int, Event]:
@@ -125,7 +125,7 @@ def runs(events: Sequence[Event]) -> list[Run]:
             told += [Run([line]) for line in row]
             continue
         sentence = sentences().get(type)
-        many = sentence.many.format(count=len(row)) if sentence else f"{len(row)} times {_in_words(type)}"
+        many = sentence.many.format(count=len(row)) if sentence else f"{len(row)} times {_words_of_type(type)}"
         actors = {_actor(_fields(line.event), {}) for line in row}
         told.append(Run(row, many, actors.pop() if len(actors) == 1 else None))
     return told
@@ -136,12 +136,12 @@ def _things() -> Mapping[str, EntityRef]:
     return {name: thing for app in nexus_apps() for name, thing in app.entity_refs().items()}
 
 
-def _told(event: Event, names: Mapping[str, Mapping[str, str]]) -> Sequence[Part]:
+def _sentence_parts(event: Event, names: Mapping[str, Mapping[str, str]]) -> Sequence[Part]:
     fields = _fields(event)
     sentence = sentences().get(event.type)
     parts = _filled(sentence.one, fields, names) if sentence else None
     if parts is None:  # of a type that nobody declares, or an event without what its sentence tells
-        parts = [_actor(fields, names), Part(f": {_in_words(event.type)}")]
+        parts = [_actor(fields, names), Part(f": {_words_of_type(event.type)}")]
     return parts
 
 
@@ -164,9 +164,9 @@ def _part(name: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str,
     if name == "actor":
         return _actor(fields, names)
     if name == "target":
-        return Part(in_words(fields["target"], spoken=True), given=True)
+        return Part(describe(fields["target"], spoken=True), given=True)
     if thing := _things().get(name):
-        return _shown(thing, fields, names.get(name))
+        return _entity_part(thing, fields, names.get(name))
     text = _text(fields.get(name))
     return Part(text, given=True) if text else None
 
@@ -174,11 +174,13 @@ def _part(name: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str,
 def _actor(fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> Part:
     agent_id, operator = fields["actor"], fields.get("operator")
     if agent_id:
-        return _shown(_things()["agent"], {"agent_id": agent_id}, names.get("agent")) or Part(agent_id, given=True)
+        return _entity_part(_things()["agent"], {"agent_id": agent_id}, names.get("agent")) or Part(
+            agent_id, given=True
+        )
     return Part(f"operator {_text(operator)}", given=True) if operator else Part("the hub")
 
 
-def _shown(thing: EntityRef, fields: Mapping[str, Any], names: Mapping[str, str] | None) -> Part | None:
+def _entity_part(thing: EntityRef, fields: Mapping[str, Any], names: Mapping[str, str] | None) -> Part | None:
     """A thing by its name and with a link to it; without one where it is known to be gone."""
     identifier = _id(thing, fields)
     if not identifier:
@@ -219,6 +221,6 @@ def _text(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _in_words(type: str) -> str:
+def _words_of_type(type: str) -> str:
     """A type as words: `toy.was_lent` is `toy was lent`."""
     return re.sub(r"[._]+", " ", type)

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 
-from coordination.log.follow import FILTERS, Follower, allowed, asked
+from coordination.log.follow import FILTERS, Follower, allowed, parse_query
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
@@ -40,7 +40,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     try:
         info = ConnectionInfo.of_request(request, await request.auser())
         agent_id = (await in_thread(AUTHENTICATION, who)).agent_id
-        filters, cursor = asked(dict(request.GET.lists()))
+        filters, cursor = parse_query(dict(request.GET.lists()))
         if resumed := request.headers.get("Last-Event-ID"):
             cursor = parse_cursor(resumed)
         if cursor is None:

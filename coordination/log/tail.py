@@ -18,7 +18,7 @@ from django.db import DatabaseError, connection
 from coordination.log import follow as log
 from coordination.log.follow import Filters, Page
 from coordination.models import Event
-from coordination.routing import in_words
+from coordination.routing import describe
 from coordination.rows import event_row
 from nexus.core import files
 from nexus.core.cli import one_line, spelled
@@ -94,7 +94,7 @@ def as_text(event: Event) -> str:
     """An event as one line for people."""
     told = {"agent_id", "from_agent_id", "subject", "recipients"}
     rest = " ".join(
-        f"{name}={in_words(value) if name == 'target' else spelled(value)}"
+        f"{name}={describe(value) if name == 'target' else spelled(value)}"
         for name, value in event.payload.items()
         if name not in told and value not in (None, [], {})
     )

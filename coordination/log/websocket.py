@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 from django.urls import path
 
-from coordination.log.follow import Filters, Follower, allowed, asked
+from coordination.log.follow import Filters, Follower, allowed, parse_query
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
@@ -42,7 +42,7 @@ class EventsConsumer(Listener):
 
         try:
             agent_id = (await in_thread(AUTHENTICATION, who)).agent_id
-            filters, cursor = asked(parse_qs(info.query))
+            filters, cursor = parse_query(parse_qs(info.query))
             start = await in_thread(READERS, newest_event_id) if cursor is None else cursor
         except Exception as error:
             documented(error)  # the log has what nobody expects

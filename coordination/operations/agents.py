@@ -62,7 +62,7 @@ class AgentGet(Params):
 @operation(AgentGet, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)
 def agent_get(p: AgentGet, caller: Caller) -> AgentRow:
     """One agent's profile and last action."""
-    return agent_row(selectors.found(p.agent_id))
+    return agent_row(selectors.get_agent(p.agent_id))
 
 
 @operation(Nothing, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)

@@ -117,14 +117,14 @@ def update(*, scope: str, name: str, given: Mapping[str, Any], operator: str) ->
     moment = now()
     with write():
         row = AgentLimits.objects.filter(scope=scope, name=name).first() or AgentLimits(scope=scope, name=name)
-        before = _told(row)
+        before = _as_dict(row)
         changed = {**row.values, **given.get("values", {})}
         row.values = {limit_name: value for limit_name, value in changed.items() if value is not None}
         for which in ("allowed", "refused"):
             if which in given:
                 setattr(row, which, given[which])
         row.updated_at, row.updated_by = moment, operator
-        if _told(row):
+        if _as_dict(row):
             row.save()
         elif row.pk is not None:
             AgentLimits.objects.filter(pk=row.pk).delete()
@@ -134,14 +134,14 @@ def update(*, scope: str, name: str, given: Mapping[str, Any], operator: str) ->
             moment,
             operation="limits_update",
             **{"agent_id" if scope == LimitScope.AGENT else "role": name},
-            limits=_told(row),
+            limits=_as_dict(row),
             before=before,
         )
         transaction.on_commit(apply)
     return row
 
 
-def _told(row: AgentLimits) -> dict[str, Any]:
+def _as_dict(row: AgentLimits) -> dict[str, Any]:
     """What is set in a row."""
     lists = {"allowed": row.allowed, "refused": row.refused}
     return {**row.values, **{which: names for which, names in lists.items() if names is not None}}

@@ -39,7 +39,7 @@ def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
     moment = now()
     agents.check_profile(given)
     with write():
-        agent = selectors.found(agent_id)
+        agent = selectors.get_agent(agent_id)
         for name, value in given.items():
             setattr(agent, name, value)
         agent.updated_at = moment

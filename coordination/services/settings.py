@@ -90,7 +90,7 @@ def source(name: str, stored: Mapping[str, str]) -> str:
     return "stored" if started == "default" and name in stored else started
 
 
-def shown(name: str) -> Any:
+def public_value(name: str) -> Any:
     """The value in force, without what of it is secret."""
     value, tell = getattr(settings.NEXUS, name), TABLE[name].shown
     return value if value is None or tell is None else tell(value)
@@ -116,7 +116,7 @@ def described() -> list[SettingRow]:
     stored = dict(StoredSetting.objects.values_list("name", "value"))
     listed: list[SettingRow] = []
     for name, declared in TABLE.items():
-        value, origin = shown(name), source(name, stored)
+        value, origin = public_value(name), source(name, stored)
         listed.append(
             {
                 "name": name,

@@ -15,25 +15,25 @@ from nexus.core.database import write
 from nexus.core.operations.errors import Code, NexusError, invalid
 
 
-class Place(NamedTuple):
+class ProjectDirectory(NamedTuple):
     """A project directory, resolved; its workspace row may not exist yet."""
 
     workspace_id: str
     root: str
 
 
-def locate(project_root: str) -> Place:
+def locate(project_root: str) -> ProjectDirectory:
     """The workspace that `project_root` belongs to, without touching the store. Raises WORKSPACE_UNRESOLVED."""
     root = resolve_root(project_root)
-    return Place(workspace_id_of(root), root)
+    return ProjectDirectory(workspace_id_of(root), root)
 
 
-def place_of(workspace: Workspace) -> Place:
+def place_of(workspace: Workspace) -> ProjectDirectory:
     """Where a workspace is, whether or not that is there now."""
-    return Place(workspace.workspace_id, workspace.root_realpath)
+    return ProjectDirectory(workspace.workspace_id, workspace.root_realpath)
 
 
-def ensure(place: Place, moment: datetime) -> bool:
+def ensure(place: ProjectDirectory, moment: datetime) -> bool:
     """Make the workspace's row inside the caller's transaction; whether it was new."""
     if workspace_exists(place.workspace_id):
         return False

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from coordination.routing import in_words
+from coordination.routing import describe
 
 register = template.Library()
 
@@ -14,4 +14,4 @@ register = template.Library()
 @register.filter
 def target(value: Any) -> str:
     """A target in words."""
-    return in_words(value)
+    return describe(value)

@@ -18,7 +18,7 @@ from handoffs.operations.common import (
     HeldHandoff,
     SettledHandoff,
     Stretch,
-    held,
+    held_handoff,
     outcome,
     remarks_of,
 )
@@ -70,7 +70,7 @@ class ReadHandoff(KnownHandoff):
 def handoff_list(p: HandoffList, caller: Caller) -> HandoffPage:
     """Handoffs as they count now, of any workspace or of one: a claim that has lapsed is no claim."""
     workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id
-    rows = selectors.listed(workspace_id=workspace_id, status=p.status, limit=min(p.limit, MAX_LIMIT))
+    rows = selectors.list_handoffs(workspace_id=workspace_id, status=p.status, limit=min(p.limit, MAX_LIMIT))
     return {"handoffs": [_whole(handoff) for handoff in rows]}
 
 
@@ -81,7 +81,7 @@ class HandoffId(Params):
 @operation(HandoffId, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
     """Any handoff of any workspace, as an operator: the work, and what came of it (by whom, when, result or reason)."""
-    handoff = selectors.found(p.handoff_id)
+    handoff = selectors.get_handoff(p.handoff_id)
     return {**_whole(handoff), "outcome": selectors.outcome(handoff), "remarks": remarks_of(handoff)}
 
 
@@ -147,7 +147,7 @@ class HandoffProlong(HandoffId):
 @operation(HandoffProlong, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_prolong(p: HandoffProlong, caller: Caller) -> HeldHandoff:
     """Let whoever holds a handoff keep it for longer, as an operator."""
-    return held(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=operator_behind(caller)))
+    return held_handoff(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=operator_behind(caller)))
 
 
 @operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)

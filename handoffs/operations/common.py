@@ -56,7 +56,7 @@ class HeldHandoff(TypedDict):
     notified: NotRequired[list[str]]
 
 
-def held(handoff: Handoff, notified: list[str] | None = None) -> HeldHandoff:
+def held_handoff(handoff: Handoff, notified: list[str] | None = None) -> HeldHandoff:
     held: HeldHandoff = {
         "handoff_id": handoff.handoff_id,
         "status": str(handoff.status),

@@ -19,7 +19,7 @@ from handoffs.operations.common import (
     HeldHandoff,
     SettledHandoff,
     Stretch,
-    held,
+    held_handoff,
     outcome,
 )
 from handoffs.rows import HandoffState
@@ -99,7 +99,7 @@ def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
 )
 def handoff_start(p: HandoffTrusted, caller: Caller) -> HeldHandoff:
     """Say that you work on a handoff you claimed, or go on after handoff_block."""
-    return held(progress.start(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id))
+    return held_handoff(progress.start(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id))
 
 
 class HandoffBlock(HandoffTrusted):
@@ -112,7 +112,7 @@ def handoff_block(p: HandoffBlock, caller: Caller) -> HeldHandoff:
     handoff, notified = progress.block(
         project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
     )
-    return held(handoff, notified)
+    return held_handoff(handoff, notified)
 
 
 class HandoffExtend(HandoffTrusted):
@@ -122,6 +122,6 @@ class HandoffExtend(HandoffTrusted):
 @operation(HandoffExtend, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
     """Keep a handoff for a stretch in which nothing is heard of you."""
-    return held(
+    return held_handoff(
         progress.extend(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, seconds=p.seconds)
     )

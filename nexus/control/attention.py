@@ -15,7 +15,7 @@ from nexus.core.contributions import Action, AttentionItem, AttentionKind, Brows
 WHOLE = 500  # characters that are read at a glance; with more, a question is answered where all of it is shown
 
 
-def _asked(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Found]:
+def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Found]:
     def find(picture: Picture, each: int) -> Found:
         rows = Question.objects.waiting(picture.moment).filter(kind=kind).order_by("expires_at")
         if kind == QuestionKind.PERMISSION:
@@ -35,7 +35,7 @@ def _need(question: Question) -> AttentionItem:
     return AttentionItem(f"{question.agent_id} asks: {question.title}", cut, question.pk, until=question.expires_at)
 
 
-def of_question(question: Question, moment: datetime) -> Sequence[str]:
+def actions_for(question: Question, moment: datetime) -> Sequence[str]:
     """The actions that a question admits now."""
     if question.always:
         return ("pool_ask_again",)
@@ -44,13 +44,13 @@ def of_question(question: Question, moment: datetime) -> Sequence[str]:
     return VERDICTS if question.kind == QuestionKind.PERMISSION else WORDS
 
 
-def at_a_glance(question: Question) -> Sequence[Action]:
+def quick_actions(question: Question) -> Sequence[Action]:
     """What can be said to a question that waits, beside it; nothing where it has to be read whole first."""
     long = len(question.detail) + len(question.subject) > WHOLE
     if question.kind == QuestionKind.PERMISSION and long:
         return ()
     named = {action.operation: action for action in ACTIONS}
-    return [named[operation] for operation in of_question(question, now())]
+    return [named[operation] for operation in actions_for(question, now())]
 
 
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
@@ -61,7 +61,7 @@ KINDS = (
         "Agents ask for permission",
         "front_hand",
         4,
-        _asked(QuestionKind.PERMISSION),
+        _questions(QuestionKind.PERMISSION),
         bad=True,
         page="question",
         look="Read",
@@ -73,7 +73,7 @@ KINDS = (
         "Agents ask for permission: read it whole",
         "front_hand",
         5,
-        _asked(QuestionKind.PERMISSION, long=True),
+        _questions(QuestionKind.PERMISSION, long=True),
         bad=True,
         page="question",
         look="Read and answer",
@@ -84,7 +84,7 @@ KINDS = (
         "Agents ask you",
         "live_help",
         6,
-        _asked(QuestionKind.QUESTION),
+        _questions(QuestionKind.QUESTION),
         bad=True,
         page="question",
         look="Read",

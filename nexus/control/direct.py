@@ -13,7 +13,7 @@ from nexus.client.methods import AgentMethods, PoolMethods, Result
 from nexus.control import selectors
 from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.operations import runner
-from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_process
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection
 from nexus.core.waiting import READERS, in_thread
 
 
@@ -83,6 +83,6 @@ class ClientAdapter(PoolMethods, AgentMethods):
 
 async def _performed(requester_id: str | None, method: str, params: Mapping[str, Any]) -> Result:
     operator = LOCAL_OPERATOR if requester_id is None else None
-    caller = Caller("direct", agent_id=requester_id, operator=operator, connection=of_process("direct"))
+    caller = Caller("direct", agent_id=requester_id, operator=operator, connection=process_connection("direct"))
     outcome = await runner.aperform(CONTROL, caller, PREFIX + method, params)
     return dict(outcome.result())

@@ -15,7 +15,7 @@ BY = "pool"  # who issues and takes back the keys of its agents, in the audit
 QUOTED = 500  # characters of what a question is about, and of its answer
 
 
-def tell(type: str, actor: str | None, agent: PoolAgent, moment: datetime, **payload: Any) -> None:
+def emit_event(type: str, actor: str | None, agent: PoolAgent, moment: datetime, **payload: Any) -> None:
     """Append an event about an agent of the pool, inside the transaction of the change."""
     emit(
         workspace_id=None,
@@ -31,7 +31,7 @@ def tell(type: str, actor: str | None, agent: PoolAgent, moment: datetime, **pay
 
 def tell_turn(type: str, actor: str | None, turn: Turn, moment: datetime, **payload: Any) -> None:
     """Append an event about a turn."""
-    tell(type, actor, turn.agent, moment, turn_id=turn.pk, request_id=turn.request_id, **payload)
+    emit_event(type, actor, turn.agent, moment, turn_id=turn.pk, request_id=turn.request_id, **payload)
 
 
 def tell_question(type: str, actor: str | None, question: Question, moment: datetime, **payload: Any) -> None:

@@ -66,7 +66,7 @@ class State(TypedDict):
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Where a follower is: behind how many entries of which agent's transcript."""
 
     agent: PoolAgent
@@ -76,7 +76,7 @@ class Place:
         return f"{self.agent.pk}:{self.after}"
 
 
-def place(agent_id: str, given: str | None) -> Place:
+def position(agent_id: str, given: str | None) -> Position:
     """The place that a client names, `AGENT:NUMBER` as it was told or a number alone; without one the beginning.
 
     A name is given out again: with its place a client goes on in the transcript that it began. Raises
@@ -91,7 +91,7 @@ def place(agent_id: str, given: str | None) -> Place:
     agent = bearers.order_by("-pool_agent_id").first()
     if agent is None:
         raise not_found("pool agent", agent_id[:200])
-    return Place(agent, int(found[2]))
+    return Position(agent, int(found[2]))
 
 
 def may_follow(caller: Caller, agent: PoolAgent) -> None:
@@ -100,7 +100,7 @@ def may_follow(caller: Caller, agent: PoolAgent) -> None:
     check_authority(actor_of(caller), agent, "look into")
 
 
-def is_over(place: Place) -> bool:
+def is_over(place: Position) -> bool:
     """Whether nothing is to come any more behind a place."""
     rest = Entry.objects.filter(agent=place.agent, position__gte=place.after)
     return state_of(place.agent)["ended"] and not rest.exists()
@@ -109,7 +109,7 @@ def is_over(place: Place) -> bool:
 class Follower:
     """One client's place. `identify` is asked with every page: a key may have died, or a parent ended, meanwhile."""
 
-    def __init__(self, identify: Callable[[], Caller], place: Place) -> None:
+    def __init__(self, identify: Callable[[], Caller], place: Position) -> None:
         self.identify = identify
         self.place = place
         self.told: State | None = None
@@ -139,7 +139,7 @@ class Follower:
                     state, entries, is_all = look
                     for entry in entries:
                         yield entry
-                        self.place = Place(self.place.agent, entry.position + 1)
+                        self.place = Position(self.place.agent, entry.position + 1)
                     if not is_all:
                         continue
                     if state != self.told:

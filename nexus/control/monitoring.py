@@ -47,7 +47,7 @@ class Member:
     @property
     def permissions(self) -> list[str]:
         """What it may, in words."""
-        return wording.in_words(self.agent.permissions)
+        return wording.describe_permissions(self.agent.permissions)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def spent(agent: PoolAgent) -> Spent:
     return Spent(**found)
 
 
-def asked(agent: PoolAgent, limit: int) -> list[Question]:
+def questions_of(agent: PoolAgent, limit: int) -> list[Question]:
     """What an agent asks the people and waits for, what ends first first."""
     return list(Question.objects.waiting(now()).filter(pool_agent=agent).order_by("expires_at")[:limit])
 

@@ -64,8 +64,8 @@ class Course:
 def course(since: datetime, until: datetime, *, cell: timedelta, agent_id: str = "") -> Course:
     """The turns and questions that touch a window, of all agents or of one."""
     still, seconds = min(until, now()), cell.total_seconds()
-    rows = (*_turns(since, still, agent_id), _asked(since, still, agent_id))
-    found = [_told(each, since, still, seconds) for each in rows]
+    rows = (*_turns(since, still, agent_id), _question_rows(since, still, agent_id))
+    found = [_course_of(each, since, still, seconds) for each in rows]
     return Course([each for one in found for each in one.stretches], [each for one in found for each in one.counted])
 
 
@@ -77,7 +77,7 @@ def _turns(since: datetime, still: datetime, agent_id: str) -> tuple[QuerySet[An
     return rows.filter(ended_at=None), rows.filter(ended_at__gt=since)
 
 
-def _asked(since: datetime, still: datetime, agent_id: str) -> QuerySet[Any]:
+def _question_rows(since: datetime, still: datetime, agent_id: str) -> QuerySet[Any]:
     """Questions: one whose time ran out has ended then, whether that is recorded or not."""
     lasts = Q(status=QuestionStatus.ASKED) | Q(ended_at__gt=since)
     rows = Question.objects.filter(lasts, expires_at__gt=since, asked_at__lt=still).order_by()
@@ -94,7 +94,7 @@ def woken_by(kind: str, item: str) -> list[Stretch]:
     return [Stretch(key, _doing(status), *rest) for key, status, *rest in rows.values_list(*columns)[:WOKEN]][::-1]
 
 
-def _told(rows: QuerySet[Any], since: datetime, still: datetime, cell: float) -> Course:
+def _course_of(rows: QuerySet[Any], since: datetime, still: datetime, cell: float) -> Course:
     timed = rows.values_list("whose", "what", "pk", Seconds(F("start")), Seconds(F("end")))
     told = [((whose, what), key, start, end) for whose, what, key, start, end in timed]
     counted: Mapping[tuple[tuple[str, str], int], int] = {}

@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 
 from nexus.control import monitoring, rules, selectors, wording
-from nexus.control.attention import at_a_glance, of_question
+from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
     DiscardForm,
@@ -72,7 +72,7 @@ def pool(request: HttpRequest) -> TemplateResponse:
 
 def agent(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     """An agent: its newest entries, or those before `?before=`; `?whole=` shows one whole. POST sends it work."""
-    row = _found(pool_agent_id)
+    row = _get_agent(pool_agent_id)
     if request.method != "POST":
         return _agent(request, row, WorkForm())
     form = WorkForm(request.POST)
@@ -103,7 +103,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         part=part,
         upto=part.entries[-1].position + 1 if part.entries else 0,
         tailing=not part.later,
-        **_said(row, part.entries, filters.number("whole")),
+        **_transcript_context(row, part.entries, filters.number("whole")),
         turns=[*turns, *monitoring.ended_turns(row, TURNS)],
         running=next((turn for turn in turns if turn.status == TurnStatus.RUNNING), None),
         waiting=any(turn.status == TurnStatus.QUEUED for turn in turns),
@@ -114,19 +114,19 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         longest=timedelta(seconds=runner.turn_seconds) if runner else None,
         unknown=known is not None and runner is None,
         wrong=wrong,
-        permissions=wording.in_words(row.permissions),
+        permissions=wording.describe_permissions(row.permissions),
         bounded=sandbox.in_words(runner) if runner else "",
         tree=PoolWorktree.objects.filter(agent=row).first(),
-        asked=[(question, at_a_glance(question)) for question in monitoring.asked(row, ASKED)],
+        asked=[(question, quick_actions(question)) for question in monitoring.questions_of(row, ASKED)],
         always=monitoring.allowed_always(row, ASKED),
-        **_woken(row),
+        **_waking_context(row),
         fertile=wording.may_have_children(row.permissions, row.cwd),
         children=list(children.order_by("pool_agent_id")[:CHILDREN]),
         more_children=max(children.count() - CHILDREN, 0),
     )
 
 
-def _woken(row: PoolAgent) -> dict[str, Any]:
+def _waking_context(row: PoolAgent) -> dict[str, Any]:
     """What wakes an agent, what that may cost, and which bound keeps it from it."""
     if not row.wake_on:
         return {"wakes": []}
@@ -141,7 +141,7 @@ def _woken(row: PoolAgent) -> dict[str, Any]:
     }
 
 
-def _said(row: PoolAgent, shown: list[Entry], whole: int | None = None) -> dict[str, Any]:
+def _transcript_context(row: PoolAgent, shown: list[Entry], whole: int | None = None) -> dict[str, Any]:
     """What the rows of a transcript show: each entry with the calls that it makes, or what it is the result of."""
     calls = monitoring.calls(row, shown)
     return {
@@ -155,18 +155,18 @@ def _said(row: PoolAgent, shown: list[Entry], whole: int | None = None) -> dict[
 
 def tail(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
     """The entries behind the first `?after=`, for the live page; at most a page of them, then it is asked again."""
-    row = _found(pool_agent_id)
+    row = _get_agent(pool_agent_id)
     after = TranscriptFilters(request.GET).number("after") or 0
     entries = monitoring.newer(row, after=after, limit=PAGE + 1)
     shown = entries[:PAGE]
     context = {"upto": shown[-1].position + 1 if shown else after, "more": len(entries) > PAGE, "agent": row}
-    return TemplateResponse(request, "control/pool_rows.html", {**context, **_said(row, shown)})
+    return TemplateResponse(request, "control/pool_rows.html", {**context, **_transcript_context(row, shown)})
 
 
 @form_only(partial(redirect, "admin:pool_agent"))
 def cancel(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     """Stop a turn that waits or runs."""
-    row, form = _found(pool_agent_id), TurnForm(request.POST)
+    row, form = _get_agent(pool_agent_id), TurnForm(request.POST)
     if not form.is_valid():
         return HttpResponseBadRequest("Name the turn to stop.")
     if _lives(request, row):
@@ -181,7 +181,7 @@ def cancel(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 @form_only(partial(redirect, "admin:pool_agent"))
 def compact(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     """Fold what was said before the last turns into a summary."""
-    row = _found(pool_agent_id)
+    row = _get_agent(pool_agent_id)
     if _lives(request, row):
         envelope = operate(CONTROL, request, "pool_compact", "", agent_id=row.agent_id)
         if envelope["ok"] and envelope["data"]["compacted"]:
@@ -194,13 +194,13 @@ def compact(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 @form_only(partial(redirect, "admin:pool_agent"))
 def end(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     """End an agent, and what it is at."""
-    row = _found(pool_agent_id)
+    row = _get_agent(pool_agent_id)
     if _lives(request, row):
         operate(CONTROL, request, "pool_destroy_agent", f"{plain(row.agent_id)} has ended.", agent_id=row.agent_id)
     return redirect("admin:pool_agent", row.pk)
 
 
-def _found(pool_agent_id: str) -> PoolAgent:
+def _get_agent(pool_agent_id: str) -> PoolAgent:
     return get_object_or_404(PoolAgent.objects.select_related("parent"), pk=pool_agent_id)
 
 
@@ -377,5 +377,5 @@ def question(request: HttpRequest, question_id: str) -> TemplateResponse:
     """One question, whole, and what a person can say to it."""
     found = get_object_or_404(Question.objects.select_related("pool_agent", "turn"), pk=question_id)
     known = actions()
-    possible = [known[name] for name in of_question(found, now())]
+    possible = [known[name] for name in actions_for(found, now())]
     return render(request, "control/question.html", "Question", about=found.title, question=found, actions=possible)

@@ -13,7 +13,7 @@ from django.urls import path
 
 from nexus.control.drafts import Piece
 from nexus.control.errors import ControlCode
-from nexus.control.following import Follower, Place, State, entry_told, may_follow, place
+from nexus.control.following import Follower, Position, State, entry_told, may_follow, position
 from nexus.control.models import Entry
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.access import ConnectionInfo
@@ -43,8 +43,8 @@ class AgentConsumer(Listener):
             caller = await in_thread(AUTHENTICATION, who)
             given = parse_qs(info.query).get("after", [None])[-1]
 
-            def begin() -> Place:
-                start = place(agent_id, given)
+            def begin() -> Position:
+                start = position(agent_id, given)
                 may_follow(caller, start.agent)
                 return start
 
@@ -69,7 +69,7 @@ class AgentConsumer(Listener):
 
     async def pass_on(self, item: Entry | State | Piece | None) -> None:
         if isinstance(item, Entry):
-            behind = Place(self.follower.place.agent, item.position + 1)
+            behind = Position(self.follower.place.agent, item.position + 1)
             await self.tell("entry", after=str(behind), entry=entry_told(item))
         elif isinstance(item, Piece):
             await self.tell("draft", draft=vars(item))

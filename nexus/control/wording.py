@@ -24,7 +24,7 @@ PRESETS = {
 }
 
 
-def in_words(permissions: Permissions) -> list[str]:
+def describe_permissions(permissions: Permissions) -> list[str]:
     """What an agent may do, a line for each kind of act."""
     writes = ", ".join(permissions.write_paths) if rules.WRITING & rules.USES[permissions.preset] else ""
     lines = [

@@ -25,7 +25,7 @@ from nexus.core import waiting
 from nexus.core.apps import nexus_apps
 from nexus.core.config import CoreSettings
 from nexus.core.domain import domain
-from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_operator
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, operator_connection
 from nexus.core.operations.errors import Code, NexusError
 
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
@@ -125,7 +125,7 @@ def identify(
     host = check_place(info)
     forwarded_by = ""
     if not key_required and len(info.keys) == 1 and is_operators_token(min(info.keys)):
-        return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
+        return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or operator_connection(LOCAL_OPERATOR))
     if info.keys:
         agent_id, credential = _bound_to(info)
         _recognise(info.holder)
@@ -134,11 +134,13 @@ def identify(
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
             recognise_session(info.session)
-            return Caller(transport, operator=info.staff, connection=connection or of_operator(info.staff))
+            return Caller(transport, operator=info.staff, connection=connection or operator_connection(info.staff))
         if settings.NEXUS_TRUSTS_LOCAL and _is_from_here(info, host) and not runs_others_programs():
             forwarded_by = _sign_of_a_proxy(info)
             if not forwarded_by:
-                return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
+                return Caller(
+                    transport, operator=LOCAL_OPERATOR, connection=connection or operator_connection(LOCAL_OPERATOR)
+                )
     raise Refused(
         401,
         "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it, and "
@@ -154,7 +156,7 @@ def caller_name(info: ConnectionInfo) -> str:
     caller, with all strangers of their address.
     """
     if len(info.keys) == 1 and is_operators_token(min(info.keys)):
-        return of_operator(LOCAL_OPERATOR)
+        return operator_connection(LOCAL_OPERATOR)
     name = info.holder if info.keys else next(map(_session_name, _sessions(info)), None)
     if name is None:
         return address_name(info.peer)

@@ -234,10 +234,10 @@ def own_labels() -> list[str]:
 def as_commands(text: str) -> str:
     """A message with the commands in place of the operations it names: the way, in the words of a terminal."""
     known = {operation: f"`{line}`" for config in nexus_apps() for operation, line in config.commands().items()}
-    return in_words(text, known)
+    return reword(text, known)
 
 
-def in_words(text: str, known: Mapping[str, str]) -> str:
+def reword(text: str, known: Mapping[str, str]) -> str:
     """A message for people: in place of the operations, with their arguments, and parameters that it names stands what
     a place calls them."""
     told = {name: words for config in nexus_apps() for name, words in config.words().items()} | dict(known)

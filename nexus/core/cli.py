@@ -19,7 +19,7 @@ from nexus.core.clock import now
 from nexus.core.config import TABLE, flag, variable, written
 from nexus.core.database import store
 from nexus.core.operations import runner
-from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_process
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.pages import MOST
 from nexus.core.operations.parameters import whole_number
@@ -135,7 +135,7 @@ class OperatorCommand(NexusCommand):
     def call(self, name: str, /, **arguments: Any) -> Data:
         """The data of an operation, called as the operator; None is not given. Raises its error."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        caller = self.caller or Caller(transport="cli", operator=login(), connection=of_process("cli"))
+        caller = self.caller or Caller(transport="cli", operator=login(), connection=process_connection("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:

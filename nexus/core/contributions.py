@@ -33,7 +33,7 @@ class ExportKind:
     agents: tuple[str, ...] = ()  # its columns that name agents
 
 
-def of_workspace(model: type[Model], column: str = "workspace") -> Callable[[str], QuerySet[Any]]:
+def rows_in_workspace(model: type[Model], column: str = "workspace") -> Callable[[str], QuerySet[Any]]:
     """The rows of a model that belong to a workspace."""
     return lambda workspace_id: model._base_manager.filter(**{column: workspace_id})
 

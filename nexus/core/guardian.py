@@ -158,7 +158,7 @@ def _descendants(root: int) -> set[int]:
     """Every living process below this one, as Linux tells; elsewhere the process group is all that is known."""
     children: dict[int, list[int]] = {}
     dead: set[int] = set()
-    for name in _listed("/proc"):
+    for name in _entries("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as opened:
@@ -178,7 +178,7 @@ def _descendants(root: int) -> set[int]:
     return found - dead
 
 
-def _listed(directory: str) -> list[str]:
+def _entries(directory: str) -> list[str]:
     try:
         return os.listdir(directory)
     except OSError:

@@ -24,13 +24,13 @@ class Bar:
 
     def __call__(self, status: int, remaining: int, total: int) -> None:
         if total:
-            self._tell(f"{100 * (total - remaining) // total} %")
+            self._print(f"{100 * (total - remaining) // total} %")
 
     def still(self, step: str) -> None:
         """It goes on with a step of which nobody can say how much is left."""
-        self._tell(f"{step}, {time.monotonic() - self._began:.0f} s so far")
+        self._print(f"{step}, {time.monotonic() - self._began:.0f} s so far")
 
-    def _tell(self, how_far: str) -> None:
+    def _print(self, how_far: str) -> None:
         if time.monotonic() - self._last >= QUIET_SECONDS:
             self._last = time.monotonic()
             self._stream.write(f"{self._what}: {how_far}")

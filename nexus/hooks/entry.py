@@ -100,4 +100,4 @@ def _mail(settings: Any, call: Call, ask: Ask) -> str:
         return ""
     from nexus.hooks import turn  # an edit is checked without it
 
-    return turn.tell(settings, call, ask)
+    return turn.notice_text(settings, call, ask)

@@ -16,7 +16,7 @@ from inbox.models import Delivery, DeliveryStatus
 from nexus.core.config import CoreSettings
 from nexus.core.database import store
 from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller, of_process
+from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import memory, notice
@@ -125,4 +125,4 @@ def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
 
 
 def _caller(call: Call) -> Caller:
-    return Caller(transport="hook", agent_id=call.agent_id, connection=call.connection or of_process("hook"))
+    return Caller(transport="hook", agent_id=call.agent_id, connection=call.connection or process_connection("hook"))

@@ -15,7 +15,7 @@ from nexus.hooks.harness import SESSION_START, STOP, Call
 from nexus.hooks.signal_files import private_directory
 
 
-class Told:
+class HookMemory:
     """What the agent was told, and what need not be looked at before; unix times."""
 
     def __init__(
@@ -24,14 +24,14 @@ class Told:
         signal: int | None = None,
         look_by: float = 0.0,
         refresh_by: float = 0.0,
-        told: Sequence[str] = (),
+        load: Sequence[str] = (),
         pressed: Sequence[str] = (),
         owed: Sequence[str] = (),
     ) -> None:
         self.signal = signal  # the signal file's time when the store was last looked at
         self.look_by = look_by  # look at the store by then, signal or not, for what time alone changes
         self.refresh_by = refresh_by  # refresh the session by then
-        self.told = told  # waiting messages and handoffs it has been told of
+        self.told = load  # waiting messages and handoffs it has been told of
         self.pressed = pressed  # those it was kept from stopping for
         self.owed = owed  # what it owed when it last stopped, and was told of
 
@@ -83,15 +83,15 @@ def alone(home: Path, call: Call) -> Iterator[bool]:
             yield True
 
 
-def told(home: Path, call: Call) -> Told:
+def load(home: Path, call: Call) -> HookMemory:
     """What is remembered; a fresh memory where there is none."""
     try:
-        return Told(**_load(_file(home, call, "told.json")))
+        return HookMemory(**_load(_file(home, call, "told.json")))
     except TypeError:
-        return Told()
+        return HookMemory()
 
 
-def keep_told(home: Path, call: Call, memory: Told) -> None:
+def keep_told(home: Path, call: Call, memory: HookMemory) -> None:
     """Remember, in one step: another call of the hook sees the old memory or the new."""
     _save(_file(home, call, "told.json"), vars(memory))
 

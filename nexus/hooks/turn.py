@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BACKGROUND_SECONDS = 60
 
 
-def tell(settings: Any, call: Call, ask: Ask) -> str:
+def notice_text(settings: Any, call: Call, ask: Ask) -> str:
     """What to tell of it; the empty string when there is nothing, or another call tells of it just now."""
     with memory.alone(settings.home, call) as alone:
         # A harness runs tools in parallel, and their hooks with them: one of them tells.
@@ -28,9 +28,9 @@ def tell(settings: Any, call: Call, ask: Ask) -> str:
 
 
 def _turn(settings: Any, call: Call, ask: Ask) -> str:
-    told = memory.told(settings.home, call)
+    told = memory.load(settings.home, call)
     if call.event == SESSION_START:
-        told = memory.Told()  # a new context knows nothing
+        told = memory.HookMemory()  # a new context knows nothing
     due, must_look = _passed(told.refresh_by, settings), _must_look(settings, call, told)
     if not (due or must_look):
         return ""
@@ -52,14 +52,14 @@ def _passed(moment: float, settings: Any) -> bool:
     return not 0 < moment - time.time() <= _pace(settings)
 
 
-def _must_look(settings: Any, call: Call, told: memory.Told) -> bool:
+def _must_look(settings: Any, call: Call, told: memory.HookMemory) -> bool:
     if call.event == STOP or _passed(told.look_by, settings):  # what it took itself since, no signal tells of
         return True
     seen = signal_files.stamp(settings.home, call.agent_id)
     return seen is None or seen != told.signal
 
 
-def _look(settings: Any, call: Call, told: memory.Told, ask: Ask) -> str:
+def _look(settings: Any, call: Call, told: memory.HookMemory, ask: Ask) -> str:
     """Tell what is new, once; at Stop, once more what still waits, and once what the agent owes."""
     signal_files.arm(settings.home, call.agent_id)
     told.signal = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that none is missed

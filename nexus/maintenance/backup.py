@@ -61,7 +61,7 @@ def back_up(database: Path, destination: Path, progress: Bar | None = None) -> B
     if not database.exists():
         raise NexusError(Code.VALIDATION_ERROR, f"There is no store at {database}. Check --home and --db-path.")
     if destination.exists():
-        raise store_file.taken(destination)
+        raise store_file.exists_error(destination)
     with (
         store_file.explained(f"No backup was written to {destination}."),
         store_file.partial_file(destination) as partial,

@@ -57,7 +57,7 @@ def back_up(destination: Path) -> Backup:
     Raises VALIDATION_ERROR when `destination` exists, DB_ERROR when the programs are missing or too old, or fail.
     """
     if destination.exists():
-        raise store_file.taken(destination)
+        raise store_file.exists_error(destination)
     with (
         store_file.explained(f"No backup was written to {destination}."),
         store_file.partial_file(destination) as partial,

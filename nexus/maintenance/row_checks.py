@@ -28,12 +28,12 @@ def versions(examination: Examination) -> Iterator[Finding]:
         return
     if newer := sorted(unknown_migrations(applied)):
         yield Finding(
-            f"The store was written by a newer version (it has {_listed(newer)}).",
+            f"The store was written by a newer version (it has {_comma_separated(newer)}).",
             "Upgrade Nexus; this version refuses to start on it.",
         )
     if pending := sorted(_own(pending_migrations(applied))):
         yield Finding(
-            f"The store is of an older version (it lacks {_listed(pending)}).",
+            f"The store is of an older version (it lacks {_comma_separated(pending)}).",
             "Take a `nexus backup`; the next start of Nexus migrates it.",
         )
 
@@ -177,7 +177,7 @@ def _own(rows: set[tuple[str, str]]) -> set[tuple[str, str]]:
     return {row for row in rows if row[0] in own_labels()}
 
 
-def _listed(rows: list[tuple[str, str]]) -> str:
+def _comma_separated(rows: list[tuple[str, str]]) -> str:
     return ", ".join(".".join(row) for row in rows)
 
 

@@ -35,7 +35,7 @@ def save(database: Path, destination: Path) -> dict[str, int]:
     Raises VALIDATION_ERROR when `destination` exists, DB_ERROR when nothing can be read.
     """
     if destination.exists():
-        raise store_file.taken(destination)
+        raise store_file.exists_error(destination)
     with (
         store_file.explained(f"Nothing was saved to {destination}."),
         store_file.partial_file(destination) as partial,

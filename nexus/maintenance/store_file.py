@@ -241,10 +241,10 @@ def publish(path: Path, destination: Path) -> None:
     try:
         files.publish(path, destination)
     except FileExistsError:
-        raise taken(destination) from None
+        raise exists_error(destination) from None
 
 
-def taken(destination: Path) -> NexusError:
+def exists_error(destination: Path) -> NexusError:
     """The refusal to write over a file."""
     return NexusError(
         Code.VALIDATION_ERROR, f"{destination} exists already and was left as it is. Choose another name."

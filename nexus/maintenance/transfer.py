@@ -62,7 +62,7 @@ def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
         return _transfer(target, target.place, progress)
     destination = target.database
     if destination.exists():
-        raise store_file.taken(destination)
+        raise store_file.exists_error(destination)
     with (
         store_file.explained(f"Nothing was written to {destination}."),
         store_file.partial_file(destination) as partial,

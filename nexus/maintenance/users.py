@@ -35,14 +35,14 @@ def users_of_server(home: Path) -> str | None:
             server.execute("SELECT pg_sleep(0.5)")  # somebody may just be leaving
         found = server.execute(SESSIONS).fetchall()
     users = [f"a process at {host} (connection {pid})" for pid, host in found]
-    return _listed([*_server(home), *users])
+    return _comma_separated([*_server(home), *users])
 
 
 def users_of_file(database: Path, home: Path) -> str | None:
     """The home's server, who has the file open, and whoever SQLite knows of."""
     users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
     users += [server for server in _server(home) if not any(server.rpartition("(")[2] in user for user in users)]
-    return _listed(users) or ("another process" if _is_open(database) else None)
+    return _comma_separated(users) or ("another process" if _is_open(database) else None)
 
 
 def _server(home: Path) -> list[str]:
@@ -50,7 +50,7 @@ def _server(home: Path) -> list[str]:
     return [f"the server on {server.host}:{server.port} (process {server.pid})"] if server else []
 
 
-def _listed(users: list[str]) -> str | None:
+def _comma_separated(users: list[str]) -> str | None:
     return ", ".join(users) or None
 
 

@@ -33,13 +33,13 @@ def summary(state: State, files: Mapping[str, Sequence[str]]) -> str:
     if state.topic is not None:
         decided = len(state.issues) - len(state.pending)
         lines.append(f"{MARK} Plan: {line(state.topic)}. {decided} of {len(state.issues)} issues are decided.")
-        lines += _shown("To decide", [_named(issue) for issue in state.pending])
+        lines += _one_line("To decide", [_named(issue) for issue in state.pending])
     if state.tasks is not None:
         active = [task for task in state.open if task.status == "in_progress"]
         done, waiting = len(state.tasks) - len(state.open), len(state.open) - len(active)
         lines.append(f"{MARK} Tasks: {done} completed, {len(active)} in progress, {waiting} pending.")
-        lines += _shown("In progress", [_owned(task) for task in active])
-        lines += _shown("Ready", [_owned(task) for task in state.ready])
+        lines += _one_line("In progress", [_owned(task) for task in active])
+        lines += _one_line("Ready", [_owned(task) for task in state.ready])
     if not lines:
         return ""
     counts = ", ".join(f"{len(files[folder])} in .nexus/{folder}" for folder in FOLDERS)
@@ -70,7 +70,7 @@ def choice(tasks: Sequence[Task]) -> str:
     if not tasks:
         return ""
     heading = f"{MARK} One of these tasks may be yours. Your assignment says which; task_list has them whole:"
-    return "\n".join([heading, *_listed([_owned(each) for each in tasks])])
+    return "\n".join([heading, *_bullets([_owned(each) for each in tasks])])
 
 
 def snapshot(state: State, files: Mapping[str, Sequence[str]], agents: Iterable[Agent]) -> str:
@@ -79,15 +79,15 @@ def snapshot(state: State, files: Mapping[str, Sequence[str]], agents: Iterable[
     lines = [SNAPSHOT, f"Mode: {mode}."]
     if state.topic is not None:
         lines.append(f"Plan: {line(state.topic)}")
-        lines += _listed([f"{_named(issue)} ({line(issue.status)})" for issue in state.issues])
+        lines += _bullets([f"{_named(issue)} ({line(issue.status)})" for issue in state.issues])
     if state.tasks is not None:
         ready = {each.id for each in state.ready}
         lines.append("Tasks:")
-        lines += _listed([f"{_owned(each)} ({'ready' if each.id in ready else each.status})" for each in state.tasks])
+        lines += _bullets([f"{_owned(each)} ({'ready' if each.id in ready else each.status})" for each in state.tasks])
     running = [each for each in agents if each["status"] == RUNNING]
     if running:
         lines.append("Agents at work:")
-        lines += _listed([f"{line(each['agent_type'])} ({line(each['agent_id'])})" for each in running])
+        lines += _bullets([f"{line(each['agent_type'])} ({line(each['agent_id'])})" for each in running])
     return "\n".join([*lines, *filter(None, [index(files)])])
 
 
@@ -123,13 +123,13 @@ def _owned(task: Task) -> str:
     return f"{task.id}. {line(task.title)}" + (f" [{line(task.owner)}]" if task.owner else "")
 
 
-def _shown(what: str, entries: Sequence[str]) -> list[str]:
+def _one_line(what: str, entries: Sequence[str]) -> list[str]:
     if not entries:
         return []
     more = f"; and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
     return [f"{what}: {'; '.join(entries[:SHOWN])}{more}"]
 
 
-def _listed(entries: Sequence[str]) -> list[str]:
+def _bullets(entries: Sequence[str]) -> list[str]:
     more = [f"- and {len(entries) - SHOWN} more"] if len(entries) > SHOWN else []
     return [*(f"- {entry}" for entry in entries[:SHOWN]), *more]

@@ -86,7 +86,7 @@ class Directory:
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[BufferedReader | None]:
         """A regular file, open for reading; None where there is none."""
-        with self._told(path):
+        with self._explained(path):
             folder, name = self._at(path, make=False)
             try:
                 flags = os.O_RDONLY | NOFOLLOW | NONBLOCK | CLOEXEC
@@ -103,7 +103,7 @@ class Directory:
 
     def stamp(self, path: str) -> str:
         """Changes whenever a file is replaced or written; empty where there is none."""
-        with self._told(path):
+        with self._explained(path):
             folder, name = self._at(path, make=False)
             if folder is None:
                 return ""
@@ -120,7 +120,7 @@ class Directory:
 
     def write(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """Give a file this content in one step: who reads it meanwhile gets the old content or the new."""
-        with self._told(path):
+        with self._explained(path):
             folder, name = self._at(path, make=True)
             assert folder is not None
             draft = f".{name}.{secrets.token_hex(6)}.partial"
@@ -142,7 +142,7 @@ class Directory:
 
     def append(self, path: str, line: bytes) -> None:
         """Add to the end of a file, all of it or nothing; whoever calls it holds the lock."""
-        with self._told(path):
+        with self._explained(path):
             folder, name = self._at(path, make=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NOFOLLOW | CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
@@ -159,7 +159,7 @@ class Directory:
 
     def remove(self, path: str) -> bool:
         """Remove a file; whether there was one."""
-        with self._told(path):
+        with self._explained(path):
             folder, name = self._at(path, make=False)
             if folder is None:
                 return False
@@ -171,13 +171,13 @@ class Directory:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none where there is no such folder."""
-        with self._told(folder):
+        with self._explained(folder):
             descriptor = self._folder(folder, make=False)
             return [] if descriptor is None else sorted(os.listdir(descriptor))  # noqa: PTH208  # of the folder that was opened
 
     def initialise(self) -> None:
         """Make the directory, its state folder and its .gitignore where they are missing."""
-        with self._told(STATE):
+        with self._explained(STATE):
             self._folder(STATE, make=True)
         if self.read(IGNORE[0]) is None:
             self.write(*IGNORE, durable=False)
@@ -187,14 +187,14 @@ class Directory:
         """Inside, no other process of ours changes the files. Raises STATE_BUSY: after `patience` seconds, or at once
         where a call just waited in vain for as long as calls do."""
         self.initialise()
-        with self._told(LOCK):
+        with self._explained(LOCK):
             folder, name = self._at(LOCK, make=True)
             flags = os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
         try:
             began = time.monotonic()
             waits = patience if began - _in_vain.get(self.root, -inf) >= TIME_LIMIT_SECONDS else 0.0
-            while not self._taken(descriptor):
+            while not self._try_lock(descriptor):
                 if time.monotonic() - began >= waits:
                     if waits >= TIME_LIMIT_SECONDS:
                         _in_vain[self.root] = time.monotonic()
@@ -222,7 +222,7 @@ class Directory:
 
     def begin(self) -> None:
         """Inside the lock: the files are about to fall behind the store."""
-        with self._told(STATE):
+        with self._explained(STATE):
             disk = os.fstatvfs(self._lock)
             if disk.f_bavail * disk.f_frsize < ROOM:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -230,13 +230,13 @@ class Directory:
 
     def done(self) -> None:
         """Inside the lock: they are what the store says."""
-        with self._told(LOCK):
+        with self._explained(LOCK):
             os.ftruncate(self._lock, 0)
 
-    def _taken(self, descriptor: int) -> bool:
+    def _try_lock(self, descriptor: int) -> bool:
         if fcntl is None:
             return self._taken_here()
-        with self._told(LOCK):
+        with self._explained(LOCK):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -276,7 +276,7 @@ class Directory:
         return descriptor
 
     @contextlib.contextmanager
-    def _told(self, path: str) -> Iterator[None]:
+    def _explained(self, path: str) -> Iterator[None]:
         try:
             yield
         except TimeoutError:

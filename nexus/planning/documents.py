@@ -15,7 +15,7 @@ from coordination.ids import new_id
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.planning import notices, rules, schemas
 from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
-from nexus.planning.notices import told
+from nexus.planning.notices import emit_event
 from nexus.planning.schemas import (
     CycleEntry,
     HistoryDocument,
@@ -138,7 +138,7 @@ def _tasks_text(workspace_id: str) -> bytes | None:
 
 
 def _history_text(workspace_id: str) -> bytes | None:
-    documents = Cycle.objects.listed().filter(workspace_id=workspace_id).order_by("position", "pk")
+    documents = Cycle.objects.in_history().filter(workspace_id=workspace_id).order_by("position", "pk")
     cycles = [_indented(document) for document in documents.values_list("document", flat=True)]
     return ('{\n  "cycles": [\n' + ",\n".join(cycles) + "\n  ]\n}\n").encode() if cycles else None
 
@@ -197,12 +197,12 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None) -> TakeIn:
     pieces += [partial(_remove_issues, workspace_id, part) for part in _parts(sorted(before.keys() - numbers))]
     pieces += [partial(_change_issues, workspace_id, part) for part in _parts(changed)]
     what = "plan.updated" if goes_on else "plan.started"
-    return TakeIn(pieces, lambda moment: told(workspace_id, what, None, moment, source="file"))
+    return TakeIn(pieces, lambda moment: emit_event(workspace_id, what, None, moment, source="file"))
 
 
 def _remove_plan(workspace_id: str, moment: datetime) -> None:
     Plan.objects.filter(pk=workspace_id).delete()
-    told(workspace_id, "plan.removed", None, moment, source="file")
+    emit_event(workspace_id, "plan.removed", None, moment, source="file")
 
 
 def _change_plan(workspace_id: str, document: PlanDocument, moment: datetime) -> None:
@@ -298,7 +298,7 @@ def _tell_owners(workspace_id: str, owned: Sequence[tuple[tuple[str, ...], list[
 def _remove_tasks(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
     for task in Task.objects.current(workspace_id).filter(number__in=numbers):
         _end(pk=task.pk, moment=moment)
-        told(workspace_id, "task.removed", None, moment, task=task, source="file")
+        emit_event(workspace_id, "task.removed", None, moment, task=task, source="file")
 
 
 def _change_tasks(
@@ -331,7 +331,7 @@ def _change_tasks(
         else:
             _change(pk=task.pk, **{name: getattr(task, name) for name in CHANGED})
         what = "task.added" if new else "task.completed" if status != task.status == "completed" else "task.updated"
-        told(workspace_id, what, None, moment, task=task, source="file")
+        emit_event(workspace_id, what, None, moment, task=task, source="file")
         if not new and status != task.status:
             notices.tell_holder(task, None, moment)
 
@@ -359,11 +359,11 @@ def _insert_cycles(cycles: Sequence[Cycle], moment: datetime) -> None:
 
 
 def _list_cycles(workspace_id: str, cycles: Sequence[Cycle], new: int, moment: datetime) -> None:
-    before = dict(Cycle.objects.listed().filter(workspace_id=workspace_id).values_list("pk", "position"))
+    before = dict(Cycle.objects.in_history().filter(workspace_id=workspace_id).values_list("pk", "position"))
     after = {cycle.pk: position for position, cycle in enumerate(cycles, start=1)}
     changed = [{"pk": pk, "position": after.get(pk)} for pk in before | after if before.get(pk) != after.get(pk)]
     _list_cycle.each(changed)
-    told(workspace_id, "history.changed", None, moment, source="file", cycles=len(cycles), new=new)
+    emit_event(workspace_id, "history.changed", None, moment, source="file", cycles=len(cycles), new=new)
 
 
 def _parts(rows: Sequence[T]) -> list[Sequence[T]]:

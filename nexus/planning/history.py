@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nexus.core.contributions import ExportKind, of_workspace
+from nexus.core.contributions import ExportKind, rows_in_workspace
 from nexus.planning.models import Board, Cycle, Issue, Plan, Task
 
 KINDS = (
-    ExportKind("plan", Plan, 40, of_workspace(Plan, "pk")),
-    ExportKind("plan_issue", Issue, 41, of_workspace(Issue, "plan_id"), agents=("decided_by",)),
-    ExportKind("task_board", Board, 42, of_workspace(Board, "pk")),
-    ExportKind("plan_task", Task, 43, of_workspace(Task), agents=("created_by", "held_by")),
-    ExportKind("plan_cycle", Cycle, 44, of_workspace(Cycle)),
+    ExportKind("plan", Plan, 40, rows_in_workspace(Plan, "pk")),
+    ExportKind("plan_issue", Issue, 41, rows_in_workspace(Issue, "plan_id"), agents=("decided_by",)),
+    ExportKind("task_board", Board, 42, rows_in_workspace(Board, "pk")),
+    ExportKind("plan_task", Task, 43, rows_in_workspace(Task), agents=("created_by", "held_by")),
+    ExportKind("plan_cycle", Cycle, 44, rows_in_workspace(Cycle)),
 )

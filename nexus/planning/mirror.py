@@ -21,7 +21,7 @@ from typing import Any
 from django.db import DatabaseError, connection, transaction
 
 from coordination.services import workspaces
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import now
 from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update, insert
@@ -55,7 +55,7 @@ _stamps: dict[tuple[str, str], tuple[str, str]] = {}  # by root and path: a larg
 class Change:
     """One call that changes a project's plan."""
 
-    place: Place
+    place: ProjectDirectory
     moment: datetime
     directory: Directory
     adds: Counter[str] = field(default_factory=Counter)  # by file, the bytes by which the call lengthens it at most
@@ -65,7 +65,7 @@ class Change:
 
 
 @contextmanager
-def changing(place: Place, patience: float = TIME_LIMIT_SECONDS) -> Iterator[Change]:
+def changing(place: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) -> Iterator[Change]:
     """A writing transaction over the rows of one project's plan; its files are what the rows say at the end.
 
     What others wrote into the files is taken in first, in short transactions of its own: until the last of them, who
@@ -104,7 +104,7 @@ def changing(place: Place, patience: float = TIME_LIMIT_SECONDS) -> Iterator[Cha
             log.warning("the files of a plan fell behind: %s", error)
 
 
-def take_in(place: Place, patience: float = TIME_LIMIT_SECONDS) -> None:
+def take_in(place: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) -> None:
     """Bring what others wrote into the files to the rows, and heal what a crash left behind.
 
     Cheap where there is neither, and then nothing is written. Raises as `changing` does.
@@ -116,7 +116,7 @@ def take_in(place: Place, patience: float = TIME_LIMIT_SECONDS) -> None:
         pass
 
 
-def take_in_beside(place: Place) -> None:
+def take_in_beside(place: ProjectDirectory) -> None:
     """`take_in` before a handoff changes tasks: what others wrote before that must not undo it when it is taken in.
 
     It never keeps the handoff from going on, and holds up other writers for a moment at most. Not inside a transaction:
@@ -135,12 +135,12 @@ def take_in_beside(place: Place) -> None:
         log.info("the files of a plan are taken in with its next call: %s", error.message)
 
 
-def revision(place: Place) -> dict[str, list[str]]:
+def revision(place: ProjectDirectory) -> dict[str, list[str]]:
     """What a change of the plan or its tasks changes, be it a handoff's, once a call has written their files."""
     return {path: row.ours for path, row in _rows(place.workspace_id).items()}
 
 
-def follow(place: Place) -> None:
+def follow(place: ProjectDirectory) -> None:
     """Inside a transaction that changed tasks without the files: these follow once it is committed."""
     row = _rows(place.workspace_id).get(schemas.TASKS.path)
     if row is not None:  # else nothing was written here yet, and the first call writes it all
@@ -148,7 +148,7 @@ def follow(place: Place) -> None:
         transaction.on_commit(partial(_follow, place))
 
 
-def _follow(place: Place) -> None:
+def _follow(place: ProjectDirectory) -> None:
     path = schemas.TASKS.path
     try:
         with Directory(place.root) as directory, directory.locked(BESIDE_PATIENCE):
@@ -167,7 +167,7 @@ def _follow(place: Place) -> None:
 class _Look:
     """What the files held when the call began, and what of it somebody else wrote."""
 
-    place: Place
+    place: ProjectDirectory
     directory: Directory
     crashed: bool
     digests: dict[str, str] = field(default_factory=dict)  # by path, of those that were read
@@ -293,7 +293,7 @@ def _leave_behind(workspace_id: str, path: str, row: MirroredFile | None, digest
         _keep_ours(row=row.pk, ours=ours, behind=True)
 
 
-def _rendered(place: Place, behind: Mapping[str, str]) -> dict[str, bytes | None]:
+def _rendered(place: ProjectDirectory, behind: Mapping[str, str]) -> dict[str, bytes | None]:
     """The texts of files that are behind, of those that differ from the file's digest; all are noted as ours.
 
     They are made outside of any transaction, and again where a handoff changed the rows meanwhile. Raises STATE_BUSY

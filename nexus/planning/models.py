@@ -154,7 +154,7 @@ class Task(models.Model):
 class CycleQuerySet(models.QuerySet["Cycle"]):
     """Cycles by whether their file has them."""
 
-    def listed(self) -> CycleQuerySet:
+    def in_history(self) -> CycleQuerySet:
         """Those that history.json has now."""
         return self.filter(position__isnull=False)
 

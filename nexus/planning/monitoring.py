@@ -65,10 +65,10 @@ class Listed:
     cycles: int
 
 
-def listed(limit: int) -> list[Listed]:
+def list_projects(limit: int) -> list[Listed]:
     """The workspaces with a plan, tasks or a history, those of the newest activity."""
     tasks = Task.objects.filter(closed_at=None)
-    cycles = Cycle.objects.listed()
+    cycles = Cycle.objects.in_history()
     rows = list(
         Workspace.objects.filter(
             Q(pk__in=Plan.objects.values("pk"))

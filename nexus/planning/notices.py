@@ -15,7 +15,7 @@ from nexus.planning.models import STREAM, Task
 LISTED = 20  # tasks in a notice
 
 
-def told(
+def emit_event(
     workspace_id: str, type: str, actor: str | None, moment: datetime, *, task: Task | None = None, **payload: Any
 ) -> None:
     """Append an event of planning; one of a task names it by number and title."""
@@ -51,7 +51,7 @@ def tell_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> No
 def log_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
     """Tell the log of tasks that can begin now."""
     for task in tasks:
-        told(task.workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
+        emit_event(task.workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
 
 
 def owners(*names: str | None) -> tuple[str, ...]:
@@ -64,11 +64,11 @@ def tell_owner(names: Sequence[str], tasks: Sequence[Task], total: int, actor: s
 
     `tasks` are the first LISTED, or all, of `total`.
     """
-    subject, body = _of_ready(tasks, total)
+    subject, body = _ready_notice(tasks, total)
     any(_write(tasks[0], owner, subject, body, actor, moment) for owner in names if owner != actor)
 
 
-def _of_ready(tasks: Sequence[Task], total: int) -> tuple[str, str]:
+def _ready_notice(tasks: Sequence[Task], total: int) -> tuple[str, str]:
     """What an owner is told of its tasks that can begin: subject and body."""
     if total == 1:
         return f"Task {tasks[0].number} is ready", tasks[0].context

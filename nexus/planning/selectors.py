@@ -99,7 +99,7 @@ def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
 
     Without a workspace, those of all.
     """
-    found = Cycle.objects.listed().order_by("completed_at", "pk")
+    found = Cycle.objects.in_history().order_by("completed_at", "pk")
     if workspace_id is not None:
         found = found.filter(workspace_id=workspace_id).order_by("position", "pk")
     return found.filter(words__contains=query.lower()) if query else found
@@ -141,10 +141,10 @@ def decided(root: str) -> list[Any] | None:
     Raises STATE_UNAVAILABLE.
     """
     with Directory(root) as directory:
-        return _listed(directory.read(DECISIONS))
+        return _decisions_in(directory.read(DECISIONS))
 
 
-def _listed(content: bytes | None) -> list[Any] | None:
+def _decisions_in(content: bytes | None) -> list[Any] | None:
     """The list of decisions that a file holds, bare or below `decisions`; None where it holds none."""
     try:
         document = json.loads(content or b"null")

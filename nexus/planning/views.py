@@ -75,7 +75,12 @@ def plan(request: HttpRequest) -> HttpResponse:
     filters = PlaceFilters(request.GET)
     if filters.place is None:
         return render(
-            request, "planning/plans.html", "Plans", filters=filters, rows=monitoring.listed(LISTED), limit=LISTED
+            request,
+            "planning/plans.html",
+            "Plans",
+            filters=filters,
+            rows=monitoring.list_projects(LISTED),
+            limit=LISTED,
         )
     return _plan(request, filters.place, filters)
 
@@ -97,7 +102,7 @@ def _plan(
         problem=problem,
         plan=row,
         started=monitoring.moment_of(row.created_at) if row else None,
-        issues=[(issue, _asked(issue)) for issue in issues],
+        issues=[(issue, _answers(issue)) for issue in issues],
         told=ISSUES,
         decided=sum(issue.status == "decided" for issue in issues),
         board=board,
@@ -106,12 +111,12 @@ def _plan(
         cards=CARDS,
         workers=_workers(work),
         issue_form=form or IssueForm(initial={"seen": row.next_issue - 1 if row else 0}, auto_id="issue-%s"),
-        cycles=Cycle.objects.listed().filter(workspace=workspace).count(),
+        cycles=Cycle.objects.in_history().filter(workspace=workspace).count(),
         **picture(work, {each.number: each.task.deps for each in work if each.task is not None}),
     )
 
 
-def _asked(issue: Issue) -> list[tuple[str, str]]:
+def _answers(issue: Issue) -> list[tuple[str, str]]:
     """Who was asked about an issue, and what each said."""
     said = issue.how_summary or {}
     named = [*(issue.how_agents or []), *said, *(issue.how_agent_ids or {})]
@@ -174,7 +179,7 @@ def _line(work: Work) -> str:
 def seen(workspace_id: str) -> str:
     """Which plan and how many cycles a workspace has: what tells a form of an earlier one."""
     number = Plan.objects.filter(pk=workspace_id).values_list("number", flat=True).first()
-    return f"{number or 0}.{Cycle.objects.listed().filter(workspace=workspace_id).count()}"
+    return f"{number or 0}.{Cycle.objects.in_history().filter(workspace=workspace_id).count()}"
 
 
 def outdated(request: HttpRequest, workspace_id: str, shown: str) -> bool:
@@ -246,7 +251,7 @@ def issue(request: HttpRequest, issue_id: int) -> HttpResponse:
         envelope = operate_on(row.plan.workspace, request, "plan_decide", "The issue is decided.", form, **about)
         if envelope["ok"]:
             return to_plan(row.plan_id, "#issues")
-    return _shown(request, row, form=form)
+    return _issue_page(request, row, form=form)
 
 
 @form_only(partial(redirect, "admin:plan_issue"))
@@ -260,14 +265,14 @@ def change_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
         about = {"action": action, "issue_id": row.number, **title}
         if operate_on(row.plan.workspace, request, "plan_update", SAID[action], form, **about)["ok"]:
             return to_plan(row.plan_id, "#issues") if action == "remove" else redirect("admin:plan_issue", issue_id)
-    return _shown(request, row, change=form) if form.errors else redirect("admin:plan_issue", issue_id)
+    return _issue_page(request, row, change=form) if form.errors else redirect("admin:plan_issue", issue_id)
 
 
 def _issue(issue_id: int) -> Issue:
     return get_object_or_404(Issue.objects.select_related("plan__workspace"), pk=issue_id)
 
 
-def _shown(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
+def _issue_page(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
     known = {agent_id for agent_id in (row.decided_by,) if agent_id and Agent.objects.filter(pk=agent_id).exists()}
     instances = row.how_agent_ids or {}
     return render(
@@ -277,7 +282,7 @@ def _shown(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
         about=row.title,
         issue=row,
         known=known,
-        asked=[(name, said, instances.get(name, "")) for name, said in _asked(row)],
+        asked=[(name, said, instances.get(name, "")) for name, said in _answers(row)],
         tasks=monitoring.for_issue(row),
         **{
             "form": DecideForm(initial={"summary": row.decision}),

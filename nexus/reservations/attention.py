@@ -16,7 +16,7 @@ from nexus.reservations.models import Reservation
 from nexus.reservations.questions import Question
 
 
-def _asked(picture: Picture, each: int) -> Found:
+def _unanswered_requests(picture: Picture, each: int) -> Found:
     """What others asked for long ago, and whose holder neither gives it up nor writes to them; one that does nothing
     stands among those who owe, with all that it does."""
     rows, idle = questions.wanted(picture.moment), picture.once(debtors)
@@ -41,7 +41,7 @@ KINDS = (
         "Asked for files, and not answered",
         "edit_document",
         52,
-        _asked,
+        _unanswered_requests,
         page="reservation",
         actions=("files_end",),
         command="nexus reservations",

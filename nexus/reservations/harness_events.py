@@ -24,7 +24,7 @@ def handle(what: Happening) -> Said:
         return NOTHING
     from nexus.reservations.guard import edits
 
-    text = edits.told(what)
+    text = edits.warning(what)
     if what.settings.guard_edits == "stop":
         return Said(refusal=text)
     return Said(context=text) if what.heard else Said(warning=text)

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, RetentionLane, of_workspace
+from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, RetentionLane, rows_in_workspace
 from nexus.reservations.models import Reservation
-from nexus.reservations.patterns import extension, normalized, overlap, place
+from nexus.reservations.patterns import extension, normalized, overlap, prefix_key
 
-KINDS = (ExportKind("file_reservation", Reservation, 85, of_workspace(Reservation), agents=("agent_id",)),)
+KINDS = (ExportKind("file_reservation", Reservation, 85, rows_in_workspace(Reservation), agents=("agent_id",)),)
 
 IMPOSSIBLE = (
     ImpossibleState(
@@ -56,7 +56,7 @@ def _reservations(examination: Any) -> Iterator[Finding]:
 
 def _in_place(pattern: str, where: str, kind: str) -> bool:
     try:
-        return normalized(pattern) == pattern and (place(pattern), extension(pattern)) == (where, kind)
+        return normalized(pattern) == pattern and (prefix_key(pattern), extension(pattern)) == (where, kind)
     except ValueError:
         return False
 

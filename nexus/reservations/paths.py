@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from coordination.paths import workspace_id_of
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.reservations import patterns
 from nexus.reservations.guard import repository
@@ -15,12 +15,12 @@ from nexus.reservations.guard import repository
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-def patterns_of(paths: Iterable[str], *, project_root: str, place: Place) -> list[str]:
+def patterns_of(paths: Iterable[str], *, project_root: str, place: ProjectDirectory) -> list[str]:
     """The normalized patterns of paths, each once, in order. Raises VALIDATION_ERROR."""
     return list(dict.fromkeys(pattern_of(path, project_root=project_root, place=place) for path in paths))
 
 
-def pattern_of(path: str, *, project_root: str, place: Place) -> str:
+def pattern_of(path: str, *, project_root: str, place: ProjectDirectory) -> str:
     """The normalized pattern of a path or glob; an absolute one is made relative to the project.
 
     What exists is taken for what it is: a name with brackets for itself and no glob, and a directory with an extension
@@ -73,7 +73,7 @@ def _names(text: str, root: str) -> list[str]:
     return names
 
 
-def shared_by(place: Place) -> list[str]:
+def shared_by(place: ProjectDirectory) -> list[str]:
     """The ids of the workspaces in which the same names are the same files: the project's own first, and those in its
     place in the other work trees, whether or not anybody works there."""
     here = repository.find(place.root)

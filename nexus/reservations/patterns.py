@@ -83,7 +83,7 @@ def literal(name: str) -> str:
     return "".join(rf"\{character}" if character in r"\*?[" else character for character in name)
 
 
-def place(pattern: str) -> str:
+def prefix_key(pattern: str) -> str:
     """Where a normalized pattern leads: of its first literal parts, eight hexadecimal digits each.
 
     Of two patterns that overlap the place of one begins with the place of the other.
@@ -112,7 +112,7 @@ def ending(path: str) -> str:
     return composed(path).rstrip("/").rpartition(".")[2]
 
 
-def places(path: str) -> Iterator[str]:
+def prefix_keys(path: str) -> Iterator[str]:
     """The places of the patterns that can match a file, given by its path relative to the project's root."""
     digits = ""
     yield digits

@@ -35,12 +35,12 @@ def wanted(moment: datetime, holders: Collection[str] | None = None) -> list[Res
 
 def unanswered(rows: Sequence[Reservation], *, until: datetime) -> list[Question]:
     """Who asked for each of them by then, and was not written to by the holder since."""
-    asked = [question for question in _asked(rows) if question.at <= until]
+    asked = [question for question in _requests(rows) if question.at <= until]
     wrote = _wrote(asked)
     return [each for each in asked if wrote.get((each.row.agent_id, each.agent_id), each.at) <= each.at]
 
 
-def _asked(rows: Sequence[Reservation]) -> Iterator[Question]:
+def _requests(rows: Sequence[Reservation]) -> Iterator[Question]:
     """Who asked for each of them when; as old as the reservation where the log does not say."""
     places = {row.workspace_id for row in rows}
     events = Event.objects.filter(workspace_id__in=places, stream=STREAM, type="file.asked").order_by("-event_id")

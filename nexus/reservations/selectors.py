@@ -19,7 +19,7 @@ from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import invalid
 from nexus.reservations.models import Reservation, ReservationQuerySet
-from nexus.reservations.patterns import PLACE_PARTS, extension, fragment, overlap, place
+from nexus.reservations.patterns import PLACE_PARTS, extension, fragment, overlap, prefix_key
 
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
 MOST_LISTED = 200  # of those who have a path
@@ -132,7 +132,7 @@ class Conflict(NamedTuple):
 
 def _around(pattern: str) -> dict[str, str]:
     """The slots of a pattern's place."""
-    here = place(pattern)
+    here = prefix_key(pattern)
     above = {f"above_{count}": here[: 8 * count] for count in range(PLACE_PARTS + 1)}
     return {**above, "place": here, "end": here + BEYOND}
 
@@ -296,7 +296,7 @@ def alike(
     """What an agent holds of the same pattern in the same way."""
     rows = _alike(
         workspace_id=workspace_id,
-        place=place(pattern),
+        place=prefix_key(pattern),
         agent_id=agent_id,
         pattern=pattern,
         exclusive=exclusive,
@@ -310,12 +310,12 @@ def holds(workspace_id: str, agent_id: str, moment: datetime, limit: int) -> int
     return len(_own_keys(limit, workspace_id=workspace_id, agent_id=agent_id, moment=moment))
 
 
-def of_call(agent_id: str, client_id: str) -> list[Reservation]:
+def made_by_call(agent_id: str, client_id: str) -> list[Reservation]:
     """What an earlier call with the same client_id reserved."""
     return _of_call(agent_id=agent_id, client_id=client_id)
 
 
-def listed(
+def list_reservations(
     *,
     workspace_id: str | None = None,
     agent_id: str | None = None,

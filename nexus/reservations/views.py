@@ -25,7 +25,7 @@ def files(request: HttpRequest) -> TemplateResponse:
     filters = FilesFilters(request.GET)
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
     ended = filters.text("state") == "ended"
-    rows = selectors.listed(
+    rows = selectors.list_reservations(
         workspace_id=filters.place.workspace_id if filters.place else None,
         ended=ended,
         search=words,

@@ -36,7 +36,7 @@ def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> Topi
     Raises TOPIC_NOT_FOUND, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, seen).
     """
     with write(), audit.acting(operator, "topic_post", topic_id=topic_id) as about:
-        message = _sync(selectors.found(topic_id), [outgoing], seen).sent[0].message
+        message = _sync(selectors.get_topic(topic_id), [outgoing], seen).sent[0].message
         about["message_id"] = message.message_id
     return message
 
@@ -47,7 +47,7 @@ def join(*, topic_id: str, seen: int, operator: str) -> tuple[Topic, Peer]:
     The topic, and the operators' peer. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (seen).
     """
     with write(), audit.acting(operator, "topic_join_as_operator", topic_id=topic_id):
-        topic = selectors.found(topic_id)
+        topic = selectors.get_topic(topic_id)
         peer = _sync(topic, [], seen).peer
     return topic, peer
 
@@ -81,7 +81,7 @@ def rename(*, topic_id: str, name: str, rewrite_messages: bool, operator: str) -
     The topic, and how many messages changed. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (a message would grow too long).
     """
     with write():
-        topic = selectors.found(topic_id)
+        topic = selectors.get_topic(topic_id)
         old, topic.name = topic.name, name
         topic.save(update_fields=["name"])
         changed = _rewrite(topic, old, name) if rewrite_messages else 0
@@ -106,7 +106,7 @@ def _rewrite(topic: Topic, old: str, new: str) -> int:
 def delete(*, topic_id: str, operator: str) -> Counted:
     """Delete a topic with its messages, cursors and reservations; how many. Raises TOPIC_NOT_FOUND."""
     with write():
-        topic = selectors.found(topic_id)
+        topic = selectors.get_topic(topic_id)
         gone = Counted(1, topic.messages.count(), topic.peers.count())
         _delete(TopicMessage.objects.filter(topic=topic))
         topic.delete()

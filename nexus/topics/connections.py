@@ -32,7 +32,7 @@ def hold(caller: Caller, topic_id: str, held: Held) -> None:
         _hold(_key(caller, topic_id), held)
 
 
-def held(caller: Caller, topic_id: str) -> Held | None:
+def joined_peer(caller: Caller, topic_id: str) -> Held | None:
     """The peer that the caller's connection is in the topic; None when it has not joined."""
     with _lock:
         found = _held.get(_key(caller, topic_id))

@@ -67,9 +67,9 @@ class Waymark:
     readers: list[Reader] = field(default_factory=list)
 
 
-def listed(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[Listed]:
+def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[Listed]:
     """Topics in a state, or `all`, whose name holds `words`: those of the latest activity first."""
-    rows = selectors.listed(status).defer("metadata")
+    rows = selectors.with_status(status).defer("metadata")
     if words:
         rows = rows.filter(name__icontains=words)
     rows = rows.order_by(Coalesce("last_message_at", "created_at").desc(), "-topic_id")

@@ -37,7 +37,7 @@ class OutgoingMessage(BaseModel):
     ) = None
 
 
-def _listed(given: Any) -> Any:
+def _as_list(given: Any) -> Any:
     """An outbox as a list: some clients send one message alone, or either as JSON text."""
     if isinstance(given, str):
         try:
@@ -52,5 +52,5 @@ def _listed(given: Any) -> Any:
 Outbox = Annotated[
     list[OutgoingMessage],
     Field(max_length=naming.MAX_OUTBOX),
-    BeforeValidator(_listed),
+    BeforeValidator(_as_list),
 ]

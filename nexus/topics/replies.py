@@ -74,7 +74,7 @@ def _present(body: Body) -> Iterator[str]:
         yield f"{peer['agent_name']}: at {peer['last_seq']}, {peer['age_seconds']:.0f} s ago"
 
 
-def _found(body: Body) -> Iterator[str]:
+def _search_lines(body: Body) -> Iterator[str]:
     yield f"{body['count']} results for {body['query']!r} ({body['mode']})"
     for result in body["results"]:
         yield (
@@ -115,7 +115,7 @@ TOLD: Mapping[str, Callable[[Body], Iterator[str]]] = {
     "topics": _topics,
     "reclaim_token": _joined,
     "peers": _present,
-    "results": _found,
+    "results": _search_lines,
     "received": _synced,
     "cursor": _reset,
     "closed_at": _closed,

@@ -14,7 +14,7 @@ from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 LONGEST_WINDOW = 36_500 * 86_400  # seconds
 
 
-def found(topic_id: str) -> Topic:
+def get_topic(topic_id: str) -> Topic:
     """A topic. Raises TOPIC_NOT_FOUND."""
     topic = _topic.first(topic_id=topic_id)
     if topic is None:
@@ -32,7 +32,7 @@ def named(name: str, *, allow_closed: bool = False) -> Topic | None:
     return newest or (topics.first() if allow_closed else None)
 
 
-def listed(status: str) -> QuerySet[Topic]:
+def with_status(status: str) -> QuerySet[Topic]:
     """The topics in a state, or `all`, newest first."""
     topics = Topic.objects.newest_first()
     return topics if status == "all" else topics.filter(status=TopicStatus(status))
@@ -40,7 +40,7 @@ def listed(status: str) -> QuerySet[Topic]:
 
 def overview(status: str, *, limit: int) -> list[tuple[Topic, int]]:
     """The newest topics in a state, or `all`, each with how many names are reserved in it."""
-    topics = list(listed(status)[:limit])
+    topics = list(with_status(status)[:limit])
     counted = Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by()
     peers = dict(counted)
     return [(topic, peers.get(topic.topic_id, 0)) for topic in topics]

@@ -70,7 +70,7 @@ def create(*, name: str | None, metadata: dict[str, Any] | None, reuse: bool, ag
         moment, topic_id = now(), new_id("tpc")
         topic = Topic(topic_id=topic_id, name=name or f"topic-{topic_id[-8:]}", metadata=metadata, created_at=moment)
         insert(topic)
-        _tell("topic.created", topic, agent_id, moment)
+        _emit("topic.created", topic, agent_id, moment)
     return topic
 
 
@@ -83,9 +83,9 @@ def close(*, topic_id: str, reason: str | None, agent_id: str | None = None) -> 
         moment = now()
         closing = Topic.objects.filter(pk=topic_id).open()
         closed = closing.update(status=TopicStatus.CLOSED, closed_at=moment, close_reason=reason)
-        topic = selectors.found(topic_id)
+        topic = selectors.get_topic(topic_id)
         if closed:
-            _tell("topic.closed", topic, agent_id, moment, reason=reason)
+            _emit("topic.closed", topic, agent_id, moment, reason=reason)
     return topic, bool(closed)
 
 
@@ -105,7 +105,7 @@ def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, 
             token = reclaiming
             Peer.objects.filter(pk=peer.pk).update(claimed_at=moment, agent_id=agent_id)
         else:
-            selectors.found(topic.topic_id)  # it may have been deleted meanwhile
+            selectors.get_topic(topic.topic_id)  # it may have been deleted meanwhile
             token = secrets.token_hex(16)
             Peer.objects.update_or_create(
                 topic=topic,
@@ -118,7 +118,7 @@ def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, 
                     "created_at": moment,
                 },
             )
-        _tell("topic.joined", topic, agent_id, moment, agent_name=agent_name)
+        _emit("topic.joined", topic, agent_id, moment, agent_name=agent_name)
     return Joined(topic, token)
 
 
@@ -179,7 +179,7 @@ def reset_cursor(*, topic_id: str, agent_name: str, last_seq: int) -> Peer:
 
 
 def _joined(topic_id: str, agent_name: str) -> tuple[Topic, Peer]:
-    topic = selectors.found(topic_id)
+    topic = selectors.get_topic(topic_id)
     peer = selectors.peer(topic_id, agent_name)
     if peer is None:
         raise not_joined(topic)
@@ -215,7 +215,7 @@ def _send(topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str |
         _count(topic_id=topic.topic_id, last_seq=topic.last_seq, moment=moment)
     for message in fresh:
         mentions = _mention(message)
-        _tell(
+        _emit(
             "topic.message",
             topic,
             agent_id,
@@ -295,7 +295,7 @@ def _in_use(topic: Topic, agent_name: str, *, presented: bool) -> NexusError:
     )
 
 
-def _tell(type: str, topic: Topic, agent_id: str | None, moment: datetime, **payload: Any) -> None:
+def _emit(type: str, topic: Topic, agent_id: str | None, moment: datetime, **payload: Any) -> None:
     """Append what happened in a topic to the log, inside the caller's transaction."""
     emit(
         workspace_id=None,

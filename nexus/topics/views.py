@@ -33,8 +33,8 @@ def topics(request: HttpRequest) -> TemplateResponse:
     filters = TopicsFilters(request.GET)
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
     status = filters.text("status") or "all"
-    rows = monitoring.listed(status, words, now(), offset=(page - 1) * LISTED, limit=LISTED + 1)
-    hits = _found(words, None) if words and page == 1 else []
+    rows = monitoring.list_topics(status, words, now(), offset=(page - 1) * LISTED, limit=LISTED + 1)
+    hits = _search(words, None) if words and page == 1 else []
     return render(
         request,
         "topics/topics.html",
@@ -104,12 +104,12 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
         topic=row,
         filters=filters,
         words=words,
-        hits=_found(words, topic_id) if words else [],
+        hits=_search(words, topic_id) if words else [],
         stream=stream,
         upto=upto,
         onward=upto + 1 + monitoring.CONTEXT,
         tailing=not stream.later and not words,
-        **_said(row, stream.messages, filters.number("whole")),
+        **_stream_context(row, stream.messages, filters.number("whole")),
         readers=readers,
         map=monitoring.waymarks(row, readers) if row.last_seq >= LONG else [],
         own=next((each.peer for each in readers if each.peer.agent_id == OPERATOR_AGENT), None),
@@ -124,7 +124,7 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
     )
 
 
-def _said(topic: Topic, shown: list[TopicMessage], whole: int | None = None) -> dict[str, Any]:
+def _stream_context(topic: Topic, shown: list[TopicMessage], whole: int | None = None) -> dict[str, Any]:
     """What the rows of a stream show."""
     exchanges = monitoring.exchanges(topic.topic_id, shown)
     return {
@@ -143,7 +143,7 @@ def tail(request: HttpRequest, topic_id: str) -> TemplateResponse:
     rows = monitoring.newer(topic_id, after=after, limit=PAGE + 1)
     shown = rows[:PAGE]
     context = {"upto": shown[-1].seq if shown else after, "more": len(rows) > PAGE, "topic": row}
-    return TemplateResponse(request, "topics/topic_rows.html", {**context, **_said(row, shown)})
+    return TemplateResponse(request, "topics/topic_rows.html", {**context, **_stream_context(row, shown)})
 
 
 def message(request: HttpRequest, message_id: str) -> HttpResponse:
@@ -252,7 +252,7 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
     )
 
 
-def _found(words: str, topic_id: str | None) -> list[search.Hit]:
+def _search(words: str, topic_id: str | None) -> list[search.Hit]:
     return search.find(words, topic_id=topic_id, mode="fts", limit=FOUND).hits
 
 

@@ -11,11 +11,11 @@ from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 
-from nexus.core.apps import bells, in_words, nexus_apps
+from nexus.core.apps import bells, nexus_apps, reword
 from nexus.core.clock import now
 from nexus.core.domain import domain
 from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller, of_operator
+from nexus.core.operations.caller import Caller, operator_connection
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import ENVELOPE, Body
 from nexus.core.waiting import MINUTES
@@ -68,7 +68,7 @@ def posted(request: HttpRequest) -> QueryDict | None:
 def operator(request: HttpRequest) -> Caller:
     """The person at the page, as the operations know them."""
     name = request.user.get_username()
-    return Caller(transport="admin", operator=name, connection=of_operator(name))
+    return Caller(transport="admin", operator=name, connection=operator_connection(name))
 
 
 def operate(
@@ -99,10 +99,10 @@ def in_words_of_pages(envelope: Body) -> Body:
     """An envelope whose error or warning names the way by what a person finds on the pages."""
     known = {name: words for app in nexus_apps() for page in app.pages() for name, words in page.words.items()}
     if not envelope["ok"]:
-        message = in_words(envelope["error"]["message"], known)
+        message = reword(envelope["error"]["message"], known)
         return {**envelope, "error": {**envelope["error"], "message": message}}
     if warning := envelope["data"].get("warning"):
-        return {**envelope, "data": {**envelope["data"], "warning": in_words(warning, known)}}
+        return {**envelope, "data": {**envelope["data"], "warning": reword(warning, known)}}
     return envelope
 
 

@@ -41,25 +41,25 @@ class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
 
 def text(value: Any) -> SafeString:
     """A text that an agent wrote, for a cell: cut, isolated, its invisible controls made visible."""
-    return _shown("name", value)
+    return _cell("name", value)
 
 
 def moment(value: Any) -> SafeString:
     """A time in the viewer's zone."""
-    return _shown("when", value)
+    return _cell("when", value)
 
 
 def code(value: Any) -> SafeString:
     """A document in JSON as its author wrote it: indented."""
-    return _shown("code", value)
+    return _cell("code", value)
 
 
 def body(value: str) -> SafeString:
     """A Markdown text, safely rendered."""
-    return _shown("body", value)
+    return _cell("body", value)
 
 
-def _shown(style: str, value: Any) -> SafeString:
+def _cell(style: str, value: Any) -> SafeString:
     return render_to_string("web/cell.html", {"style": style, "value": value})
 
 

@@ -96,7 +96,7 @@ def _follow(hub: Hub, account: Lines) -> None:
         events = list(Event.objects.filter(event_id__gt=seen).order_by("event_id"))
         if events:
             seen, heard_at = events[-1].event_id, time.monotonic()
-            tell(events, account)
+            narrate(events, account)
         if over:
             return
         if time.monotonic() - heard_at > QUIET_SECONDS:
@@ -104,7 +104,7 @@ def _follow(hub: Hub, account: Lines) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def tell(events: list[Event], account: Lines) -> None:
+def narrate(events: list[Event], account: Lines) -> None:
     """Each in a sentence, as on the dashboard, with what an agent answers. Raises DemoFailure for a broken turn."""
     silent = {*quiet_types(), *TOLD_OTHERWISE}
     for line in lines([event for event in events if event.type not in silent]):

@@ -17,11 +17,11 @@ from coordination.toolset import run
 from nexus.core.config import CoreSettings, variable
 from nexus.core.database import instead
 from nexus.core.instance import Holder
-from nexus.core.operations.caller import Caller, of_process
+from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.processes import NEUTRAL, own_environment, python
 from nexus_site.demo.agent import DemoFailure
 
-OPERATOR = Caller(transport="demo", operator="demo", connection=of_process("demo"))
+OPERATOR = Caller(transport="demo", operator="demo", connection=process_connection("demo"))
 THEIR_STORE = {variable("db_path"), variable("database_url")}
 
 

@@ -70,10 +70,10 @@ class Timeline:
             self.claims.setdefault(event["handoff_id"], []).append(event["payload"]["claimed_by"])
         if event["type"] in SILENT:
             return
-        self.tell(event["actor_agent_id"] or "-", _told(event))
+        self.tell(event["actor_agent_id"] or "-", _sentence(event))
 
 
-def _told(event: dict[str, Any]) -> str:
+def _sentence(event: dict[str, Any]) -> str:
     payload = event["payload"]
     match event["type"]:
         case "message.created":

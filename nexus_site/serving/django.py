@@ -69,7 +69,7 @@ class Django(ASGIHandler):
             await self.handle(scope, receive, send)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        found = _found(scope["path"])
+        found = _resolve(scope["path"])
         if found is None or not iscoroutinefunction(found.func):
             await super().handle(scope, receive, send)
         elif (body := await _whole_body(receive)) is not None:
@@ -95,7 +95,7 @@ class Django(ASGIHandler):
     async def get_response_async(self, request: HttpRequest) -> Any:
         """A page's answer, from a thread."""
         set_urlconf(settings.ROOT_URLCONF)
-        found = _found(request.path_info)
+        found = _resolve(request.path_info)
         threads = getattr(found and found.func, "threads", self.threads)
         return await in_thread(threads, partial(copy_context().run, self._whole, request))
 
@@ -130,7 +130,7 @@ class Django(ASGIHandler):
             raise
 
 
-def _found(path: str) -> ResolverMatch | None:
+def _resolve(path: str) -> ResolverMatch | None:
     """The view that a request for a path is for."""
     try:
         return get_resolver().resolve(path)

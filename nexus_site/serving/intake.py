@@ -71,7 +71,7 @@ class Intake:
 
 def sender(data: bytes, peer: str | None) -> str:
     """Who sent the beginning of a request, as far as its first bytes tell."""
-    known = headers, query = _shown(data)
+    known = headers, query = _visible_headers(data)
     if not headers and not query:
         return address_name(peer)
     name = _known.get(known)
@@ -86,10 +86,10 @@ def sender(data: bytes, peer: str | None) -> str:
 
 def keys_in(data: bytes) -> Set[str]:
     """Everything that the beginning of a request presents as a key."""
-    return _as_info(None, *_shown(data)).keys
+    return _as_info(None, *_visible_headers(data)).keys
 
 
-def _shown(data: bytes) -> tuple[tuple[tuple[bytes, bytes], ...], bytes]:
+def _visible_headers(data: bytes) -> tuple[tuple[tuple[bytes, bytes], ...], bytes]:
     """The headers that may tell who sends, and the query."""
     head = data[:HEAD_BYTES]
     target = head.partition(b"\r\n")[0].split(b" ")[1:2]

@@ -84,7 +84,7 @@ def test_a_turn_that_came_to_nothing_ends_it(db: None) -> None:
         Event(event_id=2, type="turn.failed", actor_agent_id="demo-planner", payload={**about, "why": "No idea."}),
     ]
     with pytest.raises(DemoFailure, match="demo-planner failed: No idea"):
-        pool.tell(events, Lines(told.append, colour=False))
+        pool.narrate(events, Lines(told.append, colour=False))
     assert [line.split(" s  ")[1] for line in told] == ["demo-planner began a turn"]
 
 

@@ -16,7 +16,7 @@ from coordination.routing import (
     MAX_NAME,
     MAX_RULES,
     Profile,
-    in_words,
+    describe,
     is_eligible,
     next_opening,
     parse_target,
@@ -190,7 +190,7 @@ def test_it_holds_an_agent_against_no_more_rules_than_the_bound_whatever_is_stor
     beyond: dict[str, Any] = {}  # a rule that cannot even be looked at
     stored = {"strategy": "mixed", "rules": [{"strategy": "mixed", "rules": [ROLE] * 64}] * 2 + [beyond] * 100_000}
     assert not is_eligible(stored, Profile("a"), created_at=CREATED, now=CREATED)
-    assert len(in_words(stored)) < 1000
+    assert len(describe(stored)) < 1000
     timed = {"strategy": "mixed", "rules": [LATER] * 100_000}
     assert next_opening(timed, created_at=CREATED, now=CREATED) == CREATED + timedelta(seconds=5)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordination.routing import in_words, parse_target
+from coordination.routing import describe, parse_target
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from coordination.routing import in_words, parse_target
     ],
 )
 def test_it_says_whom_a_target_means(target: dict[str, Any] | None, words: str) -> None:
-    assert in_words(parse_target(target)) == words
+    assert describe(parse_target(target)) == words
 
 
 def test_it_has_words_for_a_row_that_no_grammar_made() -> None:
-    assert in_words({"strategy": "psychic"}) == "unknown target"
+    assert describe({"strategy": "psychic"}) == "unknown target"

@@ -10,7 +10,7 @@ from django.test import RequestFactory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordination.routing import in_words as target
+from coordination.routing import describe as target
 from nexus.web import markdown
 from nexus.web.markdown import MAX_HTML, MAX_RENDERED, rendered
 from nexus.web.middleware import MarkdownBudget

@@ -55,7 +55,7 @@ def fresh(builder: Call, committed: None, call: Operation) -> Any:
     call("agent_register", agent_id="builder")
     nexus: Any = settings.NEXUS
     look.refresh(builder)
-    memory.keep_told(nexus.home, builder, memory.Told(refresh_by=time.time() + 29))
+    memory.keep_told(nexus.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
     entry.respond(nexus, builder, must_not_start)
     return nexus
 
@@ -75,7 +75,7 @@ def write(call: Operation, project: str, text: str = "hello") -> str:
 def stamp_unchanged(nexus: Any, call: Call) -> None:
     """As if no signal had come."""
     signal = signal_files.stamp(nexus.home, call.agent_id)
-    told = memory.told(nexus.home, call)
+    told = memory.load(nexus.home, call)
     told.signal = signal
     memory.keep_told(nexus.home, call, told)
 
@@ -121,7 +121,7 @@ def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Op
     for file in (fresh.home / "hooks").glob("*.json"):
         file.write_text('{"unknown": 1}')
     write(call, builder.root)
-    memory.keep_told(fresh.home, builder, memory.Told(refresh_by=time.time() + 29))
+    memory.keep_told(fresh.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
     assert "hello" in entry.respond(fresh, builder, look.answer)
 
 
@@ -351,10 +351,10 @@ def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Ope
 def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call: Operation) -> None:
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
         write(call, builder.root)
-        told = memory.told(fresh.home, builder)
+        told = memory.load(fresh.home, builder)
         told.refresh_by = time.time() + 29
         memory.keep_told(fresh.home, builder, told)
-        told = memory.told(fresh.home, builder)
+        told = memory.load(fresh.home, builder)
         assert told.look_by > time.time() + 3000
         stamp_unchanged(fresh, builder)
         assert "hello" in entry.respond(fresh, builder, look.answer)

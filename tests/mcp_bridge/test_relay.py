@@ -323,7 +323,7 @@ def test_it_passes_no_more_of_a_line_than_a_hub_takes(connect: Connect) -> None:
 def test_lines_are_the_same_however_they_arrive(pieces: list[bytes], size: int, longest: int) -> None:
     data = b"\n".join(pieces)
     lines = Lines(longest)
-    taken = [each for start in range(0, len(data), size) for each in lines.taken(data[start : start + size])]
+    taken = [each for start in range(0, len(data), size) for each in lines.complete_lines(data[start : start + size])]
     expected = [line if len(line) <= longest else None for line in data.split(b"\n")[:-1]]
     assert [None if line.endswith(TOO_LARGE) else line for line in taken] == expected
 

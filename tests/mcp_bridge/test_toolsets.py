@@ -214,18 +214,18 @@ async def test_it_offers_no_toolset_enable_where_there_is_nothing_to_add(connect
 def test_it_takes_the_agents_stored_choice_where_the_connection_makes_none(bells: Toolset, operate: Any) -> None:
     operate("agent_create", agent_id="ann", toolsets=["bells"])
     operate("agent_create", agent_id="bob")
-    assert choices.of_agent("ann") == (bells,) == choices.of_process("ann", None)
-    assert choices.of_agent("bob") == (COORDINATION,) == choices.of_process(None, None)
-    assert choices.of_process("ann", "coordination") == (COORDINATION,), "a flag goes over what is stored"
+    assert choices.from_agent("ann") == (bells,) == choices.from_process("ann", None)
+    assert choices.from_agent("bob") == (COORDINATION,) == choices.from_process(None, None)
+    assert choices.from_process("ann", "coordination") == (COORDINATION,), "a flag goes over what is stored"
     operate("agent_update", agent_id="ann", toolsets=[])
-    assert choices.of_agent("ann") == (COORDINATION,), "none is no choice"
+    assert choices.from_agent("ann") == (COORDINATION,), "none is no choice"
 
 
 @pytest.mark.django_db
 def test_it_lets_an_agent_in_whose_toolset_is_gone(operate: Any) -> None:
     with toys():
         operate("agent_create", agent_id="ann", toolsets=["bells"])
-    assert choices.of_agent("ann") == (COORDINATION,)
+    assert choices.from_agent("ann") == (COORDINATION,)
 
 
 @pytest.mark.django_db
@@ -235,7 +235,7 @@ def test_it_stores_no_choice_that_could_not_be_had(bells: Toolset, operate: Any)
     clash = operate("agent_update", agent_id="ann", toolsets=["bells", "gongs"], fails=True)
     assert unknown["code"] == "VALIDATION_ERROR" and unknown["details"]["field"] == "toolsets"
     assert clash["code"] == "CONFIG_ERROR" and clash["details"]["toolsets"] == ["bells", "gongs"]
-    assert choices.of_agent("ann") == (bells,)
+    assert choices.from_agent("ann") == (bells,)
 
 
 CHOOSES = """

@@ -243,7 +243,7 @@ def test_it_keeps_what_was_committed_when_the_files_cannot_follow(
     nexus.task("One")
 
     def full(self: directory.Directory, path: str, content: bytes, **_: Any) -> None:
-        with self._told(path):
+        with self._explained(path):
             raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:

@@ -108,7 +108,7 @@ class Held:
                     "workspace_id": workspace,
                     "agent_id": agent_id,
                     "pattern": pattern,
-                    "place": patterns.place(pattern),
+                    "place": patterns.prefix_key(pattern),
                     "extension": patterns.extension(pattern),
                     "exclusive": exclusive,
                     "item": 0,

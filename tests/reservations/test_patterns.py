@@ -24,8 +24,8 @@ from nexus.reservations.patterns import (
     matches,
     normalized,
     overlap,
-    place,
-    places,
+    prefix_key,
+    prefix_keys,
 )
 from tests.conftest import examples
 
@@ -149,7 +149,7 @@ def test_it_finds_an_overlap_exactly_where_a_path_is_matched_by_both(one: str, o
     assert overlap(others, kept) is expected
     if expected:
         assert {extension(kept), extension(others), ""} in ({extension(kept), ""}, {extension(others), ""})
-        assert place(kept).startswith(place(others)) or place(others).startswith(place(kept))
+        assert prefix_key(kept).startswith(prefix_key(others)) or prefix_key(others).startswith(prefix_key(kept))
 
 
 def both(one: str, other: str) -> bool:
@@ -251,7 +251,7 @@ def test_a_file_is_asked_for_where_its_patterns_are_kept(found: tuple[str, str])
     except ValueError:
         assume(False)
     assume(all(name.strip(".") for name in path.split("/")) and matches(kept, path))
-    assert place(kept) in places(path)
+    assert prefix_key(kept) in prefix_keys(path)
     assert extension(kept) in ("", ending(path))
 
 
@@ -298,7 +298,7 @@ def test_it_reads_any_text_or_says_what_is_wrong_with_it(text: str) -> None:
     else:
         assert normalized(kept) == kept
         assert overlap(kept, kept)
-        assert len(place(kept)) <= patterns.PLACE_LENGTH
+        assert len(prefix_key(kept)) <= patterns.PLACE_LENGTH
 
 
 def test_it_decides_in_a_step_for_each_character(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from coordination.routing import in_words
+from coordination.routing import describe
 from coordination.target_options import add_target, target_of
 from handoffs.models import HandoffStatus
 from nexus.core.cli import text_of
@@ -39,7 +39,7 @@ class Command(VerbsCommand):
                     "handoff": "handoff_id",
                     "state": "status",
                     "from": "from_agent_id",
-                    "for": lambda row: in_words(row["target"]),
+                    "for": lambda row: describe(row["target"]),
                     "claimed by": "claimed_by",
                     "lease ends": time("lease_expires_at"),
                     "offered": time("created_at"),
@@ -107,7 +107,7 @@ class Command(VerbsCommand):
         outcome = data["outcome"] or {}
         shown = {
             **{name: data[name] for name in ("title", "handoff_id", "status", "from_agent_id")},
-            "for": in_words(data["target"]),
+            "for": describe(data["target"]),
             "seen_by": data["visibility"],
             **{name: data[name] for name in ("claimed_by", "lease_expires_at") if data[name]},
             **{name: data[name] for name in ("created_at", "updated_at", "project_root")},

@@ -21,7 +21,7 @@ from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
 from nexus.core.apps import nexus_apps
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.database import store
-from nexus.core.operations.caller import Caller, of_process
+from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.toolsets import Choice
 
 
@@ -46,12 +46,12 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
         store().guard()
         for app in nexus_apps():
             app.on_start()
-        caller = caller_of_process(os.environ.get(API_KEY), transport="stdio", connection=of_process("stdio"))
+        caller = caller_of_process(os.environ.get(API_KEY), transport="stdio", connection=process_connection("stdio"))
         named = None
         if settings.NEXUS_SOURCES["toolsets"] != "default":
             named = McpBridgeSettings.current().toolsets
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_serve(caller, choices.of_process(caller.agent_id, named)))
+            asyncio.run(_serve(caller, choices.from_process(caller.agent_id, named)))
         sys.stderr.flush()
         os._exit(0)  # a plain file's reader thread may still be blocked on its read
 

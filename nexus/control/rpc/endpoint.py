@@ -36,7 +36,7 @@ from nexus.core.access import ConnectionInfo, Refused, check_place, identify
 from nexus.core.cancellation import while_there
 from nexus.core.limits import TooMuch
 from nexus.core.operations import runner
-from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_operator
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, operator_connection
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.core.operations.parameters import whole_number
 from nexus.core.waiting import AUTHENTICATION, in_thread
@@ -128,7 +128,7 @@ class Endpoint:
             if len(presented) == 1 and presented[0].startswith(API_KEY_PREFIX):
                 if not validate_api_key(presented[0], self.token or ""):
                     raise Failed(403, INVALID_REQUEST, "This is not the token of this server's run; read it anew.")
-                return Caller("rpc", operator=LOCAL_OPERATOR, connection=of_operator(LOCAL_OPERATOR))
+                return Caller("rpc", operator=LOCAL_OPERATOR, connection=operator_connection(LOCAL_OPERATOR))
             return identify(info, transport="rpc", key_required=True)
         except Refused as refused:
             raise Failed(403, INVALID_REQUEST, refused.message) from None

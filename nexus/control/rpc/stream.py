@@ -19,7 +19,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from nexus.client.jsonrpc import INVALID_REQUEST, make_error_response, serialize_response
 from nexus.control.drafts import Piece
-from nexus.control.following import Follower, Place, State, entry_told, is_over, may_follow, place
+from nexus.control.following import Follower, Position, State, entry_told, is_over, may_follow, position
 from nexus.control.models import Entry
 from nexus.control.rpc.methods import error_response
 from nexus.core.access import ConnectionInfo, Refused
@@ -106,8 +106,8 @@ class Stream:
         named = parse_qs(info.query).get("after", [])
         given = next(iter([*info.values("last-event-id"), *named]), None)
 
-        def begin() -> tuple[Place, bool]:
-            start = place(agent_id, given)
+        def begin() -> tuple[Position, bool]:
+            start = position(agent_id, given)
             may_follow(caller, start.agent)
             return start, given is not None and is_over(start)
 
@@ -132,16 +132,16 @@ async def _messages(follower: Follower) -> AsyncIterator[str]:
         yield f"event: closing\ndata: {_json({'code': error.code, 'reason': error.message})}\n\n"
 
 
-def _message(place: Place, item: Entry | State | Piece | None) -> str:
+def _message(place: Position, item: Entry | State | Piece | None) -> str:
     if isinstance(item, Entry):
-        behind = Place(place.agent, item.position + 1)
+        behind = Position(place.agent, item.position + 1)
         return f"event: entry\nid: {behind}\ndata: {_json(entry_told(item))}\n\n"
     if isinstance(item, Piece):
         return f"event: draft\ndata: {_json(vars(item))}\n\n"
     return _here(place) if item is None else f"event: state\ndata: {_json(item)}\n\n"
 
 
-def _here(place: Place) -> str:
+def _here(place: Position) -> str:
     """A comment and an id: keeps the connection alive, moves the client's place, and no listener is called."""
     return f": here\nid: {place}\n\n"
 

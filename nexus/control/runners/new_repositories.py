@@ -26,7 +26,7 @@ from pathlib import Path, PurePath
 from django.db import DatabaseError
 
 from nexus.control import protected_paths, rules
-from nexus.control.events import tell
+from nexus.control.events import emit_event
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.rules import Permissions, within
 from nexus.control.runners import repositories, sandbox
@@ -291,6 +291,6 @@ def _tell(watch: Watch, type: str, **payload: object) -> None:
         with write():
             agent = PoolAgent.objects.filter(pk=watch.pool_agent_id).first()
             if agent is not None:
-                tell(type, None, agent, now(), **payload)
+                emit_event(type, None, agent, now(), **payload)
     except (DatabaseError, NexusError) as error:
         log.warning("an event could not be stored: %s", error)

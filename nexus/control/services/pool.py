@@ -19,7 +19,7 @@ from coordination.services import agents, keys, roster
 from nexus.control import protected_paths, rules
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
-from nexus.control.events import BY, tell
+from nexus.control.events import BY, emit_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn
 from nexus.control.naming import LONGEST, is_temporary, is_valid
@@ -94,7 +94,7 @@ def create(
             created_at=moment,
             last_action_at=moment,
         )
-        tell(
+        emit_event(
             "pool.created",
             actor.name,
             agent,
@@ -105,7 +105,7 @@ def create(
         )
         if tree is not None:
             PoolWorktree.objects.create(worktree_id=new_id("tree"), agent=agent, created_at=moment, **tree.as_kept)
-            tell("worktree.made", actor.name, agent, moment, branch=tree.branch, path=tree.path)
+            emit_event("worktree.made", actor.name, agent, moment, branch=tree.branch, path=tree.path)
         turn = None
         if message is not None:
             turn = turns.queue(actor, agent, content=message, request_id=None, source="rpc", moment=moment)
@@ -144,7 +144,7 @@ def end(agent: PoolAgent, by: str | None, moment: datetime, *, why: str) -> None
     roster.leave(agent_id=agent.agent_id, moment=moment)
     agent.ended_at = moment
     agent.save(update_fields=["ended_at"])
-    tell("pool.ended", by, agent, moment, why=why)
+    emit_event("pool.ended", by, agent, moment, why=why)
     if by is None:  # by itself: nobody else is told
         transaction.on_commit(partial(log.warning, "The agent %r of the pool ended: %s.", agent.agent_id, why))
 
@@ -159,7 +159,7 @@ def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
         if not agent.should_shutdown:
             agent.should_shutdown = True
             agent.save(update_fields=["should_shutdown"])
-            tell("pool.shutdown_asked", actor.name, agent, moment)
+            emit_event("pool.shutdown_asked", actor.name, agent, moment)
         _end_where_all_may_go(actor.name)
     return agent
 

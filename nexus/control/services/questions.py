@@ -63,7 +63,7 @@ def ask(
     within_limit(subject, "subject")
     moment = now()
     with write():
-        pool_agent, turn = _place(agent_id) if turn is None else (turn.agent, _going_on(turn))
+        pool_agent, turn = _asking_turn(agent_id) if turn is None else (turn.agent, _going_on(turn))
         question = Question(
             question_id=new_id("qst"),
             agent_id=agent_id,
@@ -195,7 +195,7 @@ def _end(questions: QuerySet[Question], status: QuestionStatus, moment: datetime
             tell_question(f"question.{status}", None, question, moment)
 
 
-def _place(agent_id: str) -> tuple[PoolAgent | None, Turn | None]:
+def _asking_turn(agent_id: str) -> tuple[PoolAgent | None, Turn | None]:
     """Who asks, where it is one of the pool, and the turn that it is at."""
     pool_agent = find(agent_id)
     if pool_agent is None:

@@ -137,7 +137,7 @@ def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int]
         meta = {"summary_of": count, **({} if by else {"unasked": True})}
         kept = append(agent, None, Role.SYSTEM, summary, moment=moment, meta=meta)
         after = before - folded + kept.tokens
-        events.tell("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
+        events.emit_event("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
     return before, after
 
 

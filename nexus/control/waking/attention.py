@@ -10,7 +10,7 @@ from nexus.control.waking import bounds
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 
 
-def _held(picture: Picture, each: int) -> Found:
+def _held_agents(picture: Picture, each: int) -> Found:
     rows = PoolAgent.objects.living().exclude(held_why=None).order_by("held_at")
     needs = [
         AttentionItem(
@@ -38,7 +38,7 @@ KINDS = (
         "Not woken any more",
         "pause_circle",
         47,
-        _held,
+        _held_agents,
         page="pool_agent",
         actions=("pool_resume",),
     ),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.db.models import F, Q, Sum
 
 from nexus.control.config import ControlSettings
-from nexus.control.events import tell
+from nexus.control.events import emit_event
 from nexus.control.models import HeldChoices, PoolAgent, Turn
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -92,7 +92,7 @@ def hold(agent: PoolAgent, why: HeldChoices, moment: datetime) -> None:
     if agent.held_why != why:
         agent.held_why, agent.held_at = why, moment
         agent.save(update_fields=["held_why", "held_at"])
-        tell("pool.held", None, agent, moment, why=why.value)
+        emit_event("pool.held", None, agent, moment, why=why.value)
 
 
 def let_go(agent: PoolAgent, by: str | None, moment: datetime) -> None:
@@ -100,4 +100,4 @@ def let_go(agent: PoolAgent, by: str | None, moment: datetime) -> None:
     if agent.held_why is not None:
         agent.held_why = agent.held_at = None
         agent.save(update_fields=["held_why", "held_at"])
-        tell("pool.resumed", by, agent, moment)
+        emit_event("pool.resumed", by, agent, moment)

@@ -29,7 +29,7 @@ class Item:
         return sum(map(len, self.said.values()))
 
 
-def of_mail(delivery: Delivery) -> Item:
+def mail_item(delivery: Delivery) -> Item:
     """A message, as it wakes."""
     message = delivery.message
     where = f"message_id {message.message_id}, project_root {message.workspace.root_realpath}"
@@ -38,7 +38,7 @@ def of_mail(delivery: Delivery) -> Item:
     return Item("mail", message.message_id, what, said, message.from_agent_id, message.created_at)
 
 
-def of_calling(kind: str, calling: WakeReason) -> Item:
+def wake_item(kind: str, calling: WakeReason) -> Item:
     """What an app told, as it wakes."""
     return Item(kind, calling.identifier, calling.what, calling.said, calling.sender, calling.sent_at)
 

@@ -49,7 +49,7 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
         if agent is None:
             return None
         callings = islice(_calling(agent, kinds, moment), mail.MOST)
-        items = _mail(agent, moment) or message.fitting([message.of_calling(*each) for each in callings])
+        items = _mail(agent, moment) or message.fitting([message.wake_item(*each) for each in callings])
         if not items:
             return None
         depth = max(bounds.depth_after(item.sender, item.sent_at, agent.resumed_at) for item in items)
@@ -57,7 +57,7 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
             bounds.hold(agent, why, moment)
             return None
         if items[0].kind == MAIL:
-            items = [message.of_mail(delivery) for delivery in mail.pull(agent.agent_id, len(items))]
+            items = [message.mail_item(delivery) for delivery in mail.pull(agent.agent_id, len(items))]
             if not items:  # all of it was handed out too often
                 return None
         bounds.let_go(agent, None, moment)
@@ -105,7 +105,7 @@ _one_free = Select(lambda: _free().filter(pk=Slot("pk")))
 def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
     if MAIL not in agent.wake_on:
         return []
-    return message.fitting([message.of_mail(delivery) for delivery in mail.oldest(agent.agent_id, moment)])
+    return message.fitting([message.mail_item(delivery) for delivery in mail.oldest(agent.agent_id, moment)])
 
 
 def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, WakeReason]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nexus.control import rules
 from nexus.control.errors import ControlCode
-from nexus.control.events import tell
+from nexus.control.events import emit_event
 from nexus.control.members import Actor, check_authority, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.services import pool
@@ -120,9 +120,9 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
     with write():
         if merged.commit is not None:
             PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment)
-            _tell("merged", actor, row, moment, commit=merged.commit)
+            _emit("merged", actor, row, moment, commit=merged.commit)
         elif merged.conflicts:
-            _tell("conflicted", actor, row, moment, files=merged.conflicts[:20])
+            _emit("conflicted", actor, row, moment, files=merged.conflicts[:20])
     return row, merged
 
 
@@ -184,12 +184,12 @@ def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
     moment = now()
     with write():
         PoolWorktree.objects.filter(pk=row.pk).update(state=state)
-        _tell(state.value, actor, row, moment)
+        _emit(state.value, actor, row, moment)
     row.state = state
 
 
-def _tell(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **told: object) -> None:
-    tell(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **told)
+def _emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **told: object) -> None:
+    emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **told)
 
 
 def _of(row: PoolWorktree) -> Tree:

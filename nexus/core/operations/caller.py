@@ -51,12 +51,12 @@ def operator_behind(caller: Caller) -> str:
     return caller.operator
 
 
-def of_operator(name: str) -> str:
+def operator_connection(name: str) -> str:
     """The connection of a person, whichever pages and requests it takes."""
     return f"operator:{name}"
 
 
-def of_process(kind: str) -> str:
+def process_connection(kind: str) -> str:
     """The connection that is this process."""
     return f"{kind}:{_process()}"
 

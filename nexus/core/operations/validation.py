@@ -122,7 +122,7 @@ def refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _place(name: str, loc: Sequence[int | str], info: FieldInfo | None) -> str:
+def _parameter_path(name: str, loc: Sequence[int | str], info: FieldInfo | None) -> str:
     """Where an error is, by key and by the number of the item: `filters.type`, `outbox[0].reply_to`."""
     inside = loc[2:] if info and _is_choice(info.annotation) else loc[1:]  # which type was tried is pydantic's own
     return name + "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in inside)
@@ -141,7 +141,7 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     declared = next((mark for mark in info.metadata if isinstance(mark, FieldErrors)), None) if info else None
     declared = declared or FieldErrors()
     if detail["type"] == "extra_forbidden" and len(detail["loc"]) > 1:
-        place = _place(name, detail["loc"][:-1], info)
+        place = _parameter_path(name, detail["loc"][:-1], info)
         return declared.rank, invalid(f"Unknown key {str(detail['loc'][-1])[:200]!r} in {place}.", field=name)
     if detail["type"] == "extra_forbidden":
         takes = ", ".join(operation.params.model_fields) or "no arguments"
@@ -154,6 +154,6 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     another = info is not None and _is_choice(info.annotation) and len(detail["loc"]) == 2
     return declared.rank + (another and detail["type"].endswith("_type")), NexusError(
         declared.absent if absent else declared.malformed,
-        f"{_place(name, detail['loc'], info)} {said.format_map(detail.get('ctx', {}))}.",
+        f"{_parameter_path(name, detail['loc'], info)} {said.format_map(detail.get('ctx', {}))}.",
         {"field": name},
     )

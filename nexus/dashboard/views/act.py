@@ -50,7 +50,7 @@ def act(request: HttpRequest) -> HttpResponse:
     refusals = _perform(request, action, chosen, form.given() if asked else {})
     if asked and len(refusals) == len(chosen) and form.refused(refusals[0][1]):
         return _ask(request, action, form, chosen, called, back)
-    _tell(request, action, chosen, called, refusals)
+    _flash(request, action, chosen, called, refusals)
     return redirect(back)
 
 
@@ -76,7 +76,7 @@ def _perform(
     return refused
 
 
-def _tell(
+def _flash(
     request: HttpRequest, action: Action, chosen: Sequence[str], called: Any, refusals: list[tuple[str, dict[str, Any]]]
 ) -> None:
     """What was done, with the way back where there is one, and what was not."""

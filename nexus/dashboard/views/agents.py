@@ -102,7 +102,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @never_cache
 def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
     """One agent: profile, limits, key, sessions, inbox, latest events; POST changes the profile."""
-    row = _found(agent_id)
+    row = _get_agent(agent_id)
     form = ProfileForm(posted(request), initial=profile_of(row))
     if form.is_valid():
         saved = operate(
@@ -117,7 +117,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
 @never_cache
 def limit(request: HttpRequest, agent_id: str) -> HttpResponse:
     """What an agent may do at most, and which verbs it may use."""
-    row = _found(agent_id)
+    row = _get_agent(agent_id)
     form = LimitsForm(request.POST, role=row.role)
     if form.is_valid():
         saved = operate(
@@ -209,7 +209,7 @@ def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
 
 def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
     """The first call of an agent arriving: `?since=` is the newest event when the page was opened."""
-    row = _found(agent_id)
+    row = _get_agent(agent_id)
     since = ArrivalFilters(request.GET).number("since")
     if since is None:
         return redirect(f"{request.path}?since={newest_event_id()}")
@@ -236,7 +236,7 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
         request,
         "dashboard/agent_key.html",
         f"Key of {plain(agent_id)}",
-        agent=_found(agent_id),
+        agent=_get_agent(agent_id),
         api_key=api_key,
         snippets=snippets,
         line=line,
@@ -244,5 +244,5 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
     )
 
 
-def _found(agent_id: str) -> Agent:
+def _get_agent(agent_id: str) -> Agent:
     return get_object_or_404(Agent.everyone, pk=agent_id)

@@ -71,14 +71,14 @@ def needs(picture: Picture, each: int = EACH) -> list[Group]:
             kind,
             found.count,
             found.or_more,
-            [_shown(kind, need) for need in found.needs],
+            [_card(kind, need) for need in found.needs],
             [known[name] for name in kind.actions if name in known],
         )
         for kind, found in apps.needs(picture, each)
     ]
 
 
-def _shown(kind: AttentionKind, need: AttentionItem) -> Shown:
+def _card(kind: AttentionKind, need: AttentionItem) -> Shown:
     about = need.page_of or need.subject
     url = reverse(f"admin:{kind.page}", args=[about] if about else []) if kind.page else ""
     return Shown(need.subject, plain(need.title), plain(need.detail), need.since, need.until, url)

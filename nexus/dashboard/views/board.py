@@ -103,7 +103,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         history=lines(events),
         remarks=remarks.of(row),
         actions=[action for action in possible(status) if action.operation not in elsewhere],
-        verifier=verification.in_words(row.verifier) if row.verifier else "",
+        verifier=verification.describe(row.verifier) if row.verifier else "",
         again=again,
         first=told.get("handoff.created", {}).get("of"),
         form=form,

@@ -17,13 +17,13 @@ from nexus.web.page import form_only, operate, operator, render
 def speak(request: HttpRequest) -> HttpResponse:
     """The form; `?what=handoff`, `?to=agent` and `?reply=message` fill it."""
     if request.method != "POST":
-        return _shown(request, SpeakForm(initial=request.GET.dict()))
+        return _page(request, SpeakForm(initial=request.GET.dict()))
     form = SpeakForm(request.POST)
     sent = _sent(request, form) if form.is_valid() else None
-    return sent or _shown(request, form)
+    return sent or _page(request, form)
 
 
-def _shown(request: HttpRequest, form: SpeakForm) -> HttpResponse:
+def _page(request: HttpRequest, form: SpeakForm) -> HttpResponse:
     return render(request, "dashboard/speak.html", "Compose", form=form, identity=OPERATOR_AGENT)
 
 

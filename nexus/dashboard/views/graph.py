@@ -58,7 +58,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
     )
 
 
-def _told(state: AgentState, messages: int, unread: int, offered: int) -> str:
+def _label(state: AgentState, messages: int, unread: int, offered: int) -> str:
     """An agent in words, for whoever points at it or hears the page."""
     told = f"{state.presence}, {messages} messages, {unread} unread"
     told += f", {offered} handoffs offered" if offered else ""
@@ -84,7 +84,7 @@ def _picture(
             "activity": activity[state.agent_id],
             "unread": unread[state.agent_id],
             "offered": offered[state.agent_id],
-            "told": _told(state, activity[state.agent_id], unread[state.agent_id], offered[state.agent_id]),
+            "told": _label(state, activity[state.agent_id], unread[state.agent_id], offered[state.agent_id]),
         }
         for state in states
     ]

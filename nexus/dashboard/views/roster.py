@@ -101,7 +101,7 @@ def works(moment: datetime, agent_id: str | None = None) -> Mapping[str, list[Do
     """By agent, the things that it works on, the most pressing first: turns, then handoffs, then planned tasks. With an
     agent, at least its own."""
     doing: dict[str, list[Doing]] = defaultdict(list)
-    for name, thing in [*_turns(), *_held(moment, agent_id), *_planned()]:
+    for name, thing in [*_turns(), *_holdings(moment, agent_id), *_planned()]:
         doing[name].append(thing)
     return doing
 
@@ -116,7 +116,7 @@ def _turns() -> Iterator[tuple[str, Doing]]:
         yield name, Doing(f"turn: {glimpse}", "pool_agent", pool_agent_id, HandoffStatus.IN_PROGRESS)
 
 
-def _held(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]:
+def _holdings(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]:
     """By holder, what it holds: what is in progress first, then the lease that ends soonest."""
     held = Handoff.objects.held().exclude(claimed_by=None).order_by("lease_expires_at")
     if agent_id is not None:

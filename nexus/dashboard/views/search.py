@@ -19,7 +19,7 @@ from django.utils.http import urlencode
 
 from coordination.log.lines import lines
 from coordination.models import Agent, Artifact, Workspace
-from coordination.routing import in_words
+from coordination.routing import describe
 from handoffs.models import Handoff
 from handoffs.search import holding
 from inbox.search import Hit, around, search
@@ -118,7 +118,7 @@ def _groups(words: str) -> Iterator[Group]:
         _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),
         _group("Files", _files(words), "files", q=words),
         _group("Topics", _topics(words), "topics", q=words),
-        _group("Said in topics", _said(words), "topics", q=words),
+        _group("Said in topics", _topic_messages(words), "topics", q=words),
         _group("Questions", _questions(words), "questions"),
         _group("Issues", _issues(words), "plan"),
         _group("Tasks", _tasks(words), "planning_task_changelist", q=words),
@@ -178,7 +178,7 @@ def _handoffs(words: str) -> Iterator[Found]:
     lower = [word.lower() for word in words_of(words)]
     for row in rows[: EACH + 1]:
         description = (
-            f"handoff, {row.get_status_display().lower()}, for {plain(in_words(row.target))}, {row.handoff_id}"
+            f"handoff, {row.get_status_display().lower()}, for {plain(describe(row.target))}, {row.handoff_id}"
         )
         held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)
         excerpt = plain(_prose(around(held, lower))) if held else ""
@@ -211,7 +211,7 @@ def _topics(words: str) -> Iterator[Found]:
         yield Found(plain(row.name), description, _at("topic", row.pk), "forum")
 
 
-def _said(words: str) -> Iterator[Found]:
+def _topic_messages(words: str) -> Iterator[Found]:
     for hit in find_said(words, topic_id=None, mode="fts", limit=EACH + 1).hits:
         message = hit.message
         yield Found(
@@ -255,7 +255,7 @@ def _tasks(words: str) -> Iterator[Found]:
 
 
 def _cycles(words: str) -> Iterator[Found]:
-    listed = _newest(Cycle.objects.listed()).filter(words__contains=words.lower())
+    listed = _newest(Cycle.objects.in_history()).filter(words__contains=words.lower())
     rows = listed.select_related("workspace").defer("document", "words")
     for row in rows[: EACH + 1]:
         description = f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}"

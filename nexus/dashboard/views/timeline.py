@@ -54,7 +54,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     found = course(window.since, window.until, cell=cell, parts=lanes.CELLS, workspace_id=workspace_id)
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
     if agent_id := filters.text("agent"):
-        found, sends = _of_agent(agent_id, found, sends)
+        found, sends = _agent_course(agent_id, found, sends)
     work = at_work.Course([], [])
     if workspace_id is None:
         work = at_work.course(window.since, window.until, cell=cell, agent_id=agent_id)
@@ -90,7 +90,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     )
 
 
-def _of_agent(
+def _agent_course(
     agent_id: str, found: Course, sends: list[inbox_monitoring.Send]
 ) -> tuple[Course, list[inbox_monitoring.Send]]:
     """What an agent did, how what it did waited where that is told one by one, and what it wrote and got."""

@@ -112,16 +112,16 @@ class Manifest(Part):
         _once("trigger", (tag.trigger for tag in words.tags))
         _once("agent", (agent.id for agent in self.agents))
         for agent in self.agents:
-            _known(f"agent {agent.id!r}", "capability", agent.capabilities, capabilities)
-            _known(f"agent {agent.id!r}", "category", [agent.category], categories)
-            _known(f"agent {agent.id!r}", "resume tier", [agent.resume_tier], tiers)
+            _require_known(f"agent {agent.id!r}", "capability", agent.capabilities, capabilities)
+            _require_known(f"agent {agent.id!r}", "category", [agent.category], categories)
+            _require_known(f"agent {agent.id!r}", "resume tier", [agent.resume_tier], tiers)
         for skill in self.skills:
-            _known(f"skill {skill.id!r}", "tag", skill.triggers, tags)
+            _require_known(f"skill {skill.id!r}", "tag", skill.triggers, tags)
             if not (skill.triggers or skill.manual_only):
                 raise ValueError(f"skill {skill.id!r} has no trigger and is not manual_only")
         for tag in words.tags:
             if tag.type == "skill":
-                _known(f"tag {tag.id!r}", "skill", [tag.skill or ""], skills)
+                _require_known(f"tag {tag.id!r}", "skill", [tag.skill or ""], skills)
             elif not tag.handler:
                 raise ValueError(f"tag {tag.id!r} has no handler")
         return self
@@ -136,7 +136,7 @@ def _once(what: str, ids: Iterable[str]) -> set[str]:
     return seen
 
 
-def _known(who: str, what: str, named: Iterable[str], known: set[str]) -> None:
+def _require_known(who: str, what: str, named: Iterable[str], known: set[str]) -> None:
     for one in named:
         if one not in known:
             raise ValueError(f"{who} names the {what} {one!r}, which the catalog does not have")

@@ -145,10 +145,10 @@ class ClosedCycle(TypedDict):
 def task_close(p: OfProject, caller: Caller) -> ClosedCycle:
     """Archive plan and tasks, and begin anew."""
     closed = cycles.close(project_root=p.project_root, by=actor(caller, "task_close"))
-    return _told(closed.entry, closed)
+    return _closed_cycle(closed.entry, closed)
 
 
-def _told(cycle: CycleEntry, closed: cycles.Closed) -> ClosedCycle:
+def _closed_cycle(cycle: CycleEntry, closed: cycles.Closed) -> ClosedCycle:
     plan, tasks = cycle["plan"], cycle["tasks"]
     decisions = sum(issue["status"] == "decided" for issue in plan["issues"]) if plan else 0
     return {

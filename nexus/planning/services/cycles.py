@@ -11,7 +11,7 @@ from django.db.models import Count, Max
 
 from coordination.errors import CoordinationCode
 from coordination.services import agents, workspaces
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds, now
 from nexus.core.database import write
 from nexus.core.limits import within_limit
@@ -23,7 +23,7 @@ from nexus.planning.edits import counts as edits_of
 from nexus.planning.errors import PlanningCode
 from nexus.planning.mirror import Change
 from nexus.planning.models import Board, Cycle, Plan, Task
-from nexus.planning.notices import told
+from nexus.planning.notices import emit_event
 from nexus.planning.schemas import HISTORY, MOST_CYCLES, CycleEntry, PlanDocument
 from nexus.planning.services.changes import Actor, changing
 
@@ -79,7 +79,7 @@ def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor)
     Plan.objects.filter(pk=workspace_id).delete()
     Board.objects.filter(pk=workspace_id).delete()
     Task.objects.current(workspace_id).update(closed_at=change.moment, held_by=None)
-    told(
+    emit_event(
         workspace_id,
         "cycle.closed",
         by.name,
@@ -98,7 +98,7 @@ def archive_plan(change: Change, plan: PlanDocument) -> None:
     _archive(change, cycle)
 
 
-def _made(place: Place, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
+def _made(place: ProjectDirectory, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
     """A cycle of `what` (`plan` and `tasks`), as its file has it and as its row."""
     ended = {"completed_at": iso_milliseconds(moment), "branch": branch_of(place.root)}
     entry = cast(CycleEntry, {**ended, **what})
@@ -107,7 +107,7 @@ def _made(place: Place, moment: datetime, what: Mapping[str, Any]) -> tuple[Cycl
 
 def _archive(change: Change, cycle: Cycle) -> int:
     """Inside a change: put a cycle at the end of the history; how many that has then. Raises CONTENT_TOO_LARGE."""
-    listed = Cycle.objects.listed().filter(workspace_id=change.place.workspace_id)
+    listed = Cycle.objects.in_history().filter(workspace_id=change.place.workspace_id)
     last, total = listed.aggregate(last=Max("position"), total=Count("pk")).values()
     if total >= MOST_CYCLES:
         raise NexusError(
@@ -142,7 +142,7 @@ def write_artifact(*, project_root: str, filename: str, content: str, by: Actor)
         moment = now()
         workspaces.ensure(place, moment)
         with by.recorded():
-            told(place.workspace_id, "artifact.written", by.name, moment, filename=name)
+            emit_event(place.workspace_id, "artifact.written", by.name, moment, filename=name)
         if by.name is not None:
             agents.touch(by.name, moment)
     return f"{place.root}/.nexus/{ARTIFACTS}/{name}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from django.db.models import Max
 
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds
 from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.limits import json_within_limit, within_limit
@@ -14,7 +14,7 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.planning import documents
 from nexus.planning.mirror import Change
 from nexus.planning.models import Cycle, Issue, IssueStatus, Plan
-from nexus.planning.notices import told
+from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_ISSUES, PLAN
 from nexus.planning.services.changes import Actor, changing
 from nexus.planning.services.cycles import archive_plan
@@ -45,7 +45,7 @@ def start(
         if former is not None:
             archive_plan(change, former)
             Plan.objects.filter(pk=change.place.workspace_id).delete()
-        highest = Cycle.objects.listed().filter(workspace_id=change.place.workspace_id)
+        highest = Cycle.objects.in_history().filter(workspace_id=change.place.workspace_id)
         plan = Plan.objects.create(
             workspace_id=change.place.workspace_id,
             number=(highest.aggregate(highest=Max("plan_number"))["highest"] or 0) + 1,
@@ -58,7 +58,7 @@ def start(
             Issue(plan=plan, number=number, position=number, title=title)
             for number, title in enumerate(issues, start=1)
         )
-        told(plan.workspace_id, "plan.started", by.name, change.moment, plan_id=plan.number, topic=topic[:200])
+        emit_event(plan.workspace_id, "plan.started", by.name, change.moment, plan_id=plan.number, topic=topic[:200])
     return plan, former is not None
 
 
@@ -78,7 +78,7 @@ def update(*, project_root: str, action: str, issue_id: int | None, title: str |
         else:
             raise invalid("Unknown action", field="action")
         what = "plan.reopened" if action == "reopen" else "plan.updated"
-        told(
+        emit_event(
             plan.workspace_id,
             what,
             by.name,
@@ -116,7 +116,7 @@ def decide(
         issue.decided_by, issue.decided_at = by.signature, change.moment
         _decide(**{name: getattr(issue, name) for name in ("pk", *DECIDED)})
         left = _undecided(plan_id=plan.pk)
-        told(
+        emit_event(
             plan.workspace_id,
             "plan.decided",
             by.name,
@@ -129,7 +129,7 @@ def decide(
     return issue, left
 
 
-def _active(place: Place) -> Plan:
+def _active(place: ProjectDirectory) -> Plan:
     plan = documents.active_plan(place.workspace_id)
     if plan is None:
         raise NexusError(Code.NOT_FOUND, "No active plan session")

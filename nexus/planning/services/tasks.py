@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from coordination.ids import new_id
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.planning import documents, mirror, notices, rules, selectors
 from nexus.planning.models import Board, Task, TaskStatus
-from nexus.planning.notices import told
+from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_TASKS, TASKS
 from nexus.planning.services.changes import Actor, changing
 
@@ -72,7 +72,7 @@ def add(
             **new._asdict(),
         )
         insert(task)
-        told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
+        emit_event(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
         notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
     return task, warnings(task)
 
@@ -122,14 +122,14 @@ def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor)
                 setattr(task, name, given[name])
             task.updated_at = change.moment
             task.save(update_fields=[*changed, "updated_at"])
-            told(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
+            emit_event(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
             notices.tell_holder(task, by.name, change.moment, changed)
             if news:
                 notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
     return task, warnings(task)
 
 
-def _task(place: Place, number: int) -> Task:
+def _task(place: ProjectDirectory, number: int) -> Task:
     if documents.open_board(place.workspace_id) is None:
         raise NexusError(Code.NOT_FOUND, "tasks.json not found")
     task = selectors.numbered(place.workspace_id, number)
@@ -143,7 +143,7 @@ def _set_status(task: Task, status: str, actor: str | None, moment: datetime) ->
     task.status, task.updated_at = status, moment
     _keep_status(task_key=task.task_key, status=status, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
-    told(task.workspace_id, what, actor, moment, task=task, status=status)
+    emit_event(task.workspace_id, what, actor, moment, task=task, status=status)
     freed = selectors.waiting_for(task) if status == TaskStatus.COMPLETED else [task]
     notices.tell_ready(selectors.ready_among(freed), actor, moment)
 
@@ -160,7 +160,7 @@ def find(*, workspace_id: str, number: int) -> Task:
 
 
 def follow_handoff(
-    *, task_key: str, place: Place, status: str, holder: str | None, actor: str | None, moment: datetime
+    *, task_key: str, place: ProjectDirectory, status: str, holder: str | None, actor: str | None, moment: datetime
 ) -> None:
     """Inside the transaction of a handoff that carries a task: the task has this status and this holder now.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nexus.reservations.guard.held import Conflict
 
 
-def told(what: Happening) -> str:
+def warning(what: Happening) -> str:
     """What to say before a tool edits; the empty string when nobody else holds its files. Raises Unreadable."""
     settings = what.settings
     if settings.database_url is None and not settings.database.exists():

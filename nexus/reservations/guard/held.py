@@ -51,7 +51,7 @@ class Held:
 
     def _of(self, name: str) -> Iterator[Holding]:
         composed = patterns.composed(name)
-        for place in patterns.places(name):
+        for place in patterns.prefix_keys(name):
             here = self._by_place.get(place)
             if here is None:
                 continue

@@ -72,7 +72,7 @@ class Store:
         sql, values = HOLDINGS, [workspace_id, *self._moments]
         if len(names) * (patterns.PLACE_PARTS + 1) <= FEW:
             for column, wanted in (
-                ("place", {place for name in names for place in patterns.places(name)}),
+                ("place", {place for name in names for place in patterns.prefix_keys(name)}),
                 ("extension", {"", *map(patterns.ending, names)}),
             ):
                 sql += f"AND r.{column} IN ({', '.join('?' * len(wanted))})\n"

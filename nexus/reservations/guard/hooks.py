@@ -35,7 +35,7 @@ class Hook:
 
 
 @dataclass(frozen=True)
-class Place:
+class HooksDirectory:
     """Where a repository has its hooks."""
 
     directory: Path
@@ -48,13 +48,13 @@ class Place:
         return [_look(self.directory / name) for name in NAMES]
 
 
-def place(repository: str) -> Place:
+def hooks_directory(repository: str) -> HooksDirectory:
     """Where git looks for the hooks of the repository at a path. Raises CONFIG_ERROR where there is none."""
     common = _git(repository, "rev-parse", "--git-common-dir")
     directory = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-path", "hooks"))))
     configured = _git(repository, "config", "--show-scope", "--get", "core.hooksPath", wrong=None)
     home = Path(os.path.realpath(os.path.join(repository, common)))
-    return Place(directory, directory.is_relative_to(home), configured.partition("\t")[0])
+    return HooksDirectory(directory, directory.is_relative_to(home), configured.partition("\t")[0])
 
 
 def top(repository: str) -> str:
@@ -138,7 +138,7 @@ def install(repository: str, store: str, unreadable: str, flags: str) -> list[Pa
 
     Raises CONFIG_ERROR, with nothing changed, where the hooks are not this repository's alone or a file is in the way.
     """
-    where = place(repository)
+    where = hooks_directory(repository)
     if not where.own:
         raise _refused(
             f"core.hooksPath ({where.scope}) has git take this repository's hooks from {where.directory}, which are a "
@@ -224,7 +224,7 @@ def uninstall(repository: str) -> list[Path]:
 
     Raises CONFIG_ERROR, with nothing changed, where one was changed by hand or cannot be written.
     """
-    hooks = place(repository).hooks
+    hooks = hooks_directory(repository).hooks
     for hook in hooks:
         if hook.state == "edited":
             raise _refused(

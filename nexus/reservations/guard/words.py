@@ -34,7 +34,7 @@ def plain(path: str) -> str:
     return quoted(path, 1000) if odd else path
 
 
-def held(conflict: Conflict) -> str:
+def holder(conflict: Conflict) -> str:
     """Who holds a file, as what, until when and why."""
     holding = conflict.holding
     minutes = max(0, int((holding.expires_at - datetime.now(UTC)).total_seconds() // 60))
@@ -48,9 +48,9 @@ def held(conflict: Conflict) -> str:
     return ", ".join(parts) + (f": {quoted(holding.reason)}" if holding.reason else "")
 
 
-def listed(conflicts: Sequence[Conflict]) -> str:
+def file_lines(conflicts: Sequence[Conflict]) -> str:
     """The files, a line each."""
-    lines = [f"  {plain(each.path)}: {held(each)}\n" for each in conflicts[:SHOWN]]
+    lines = [f"  {plain(each.path)}: {holder(each)}\n" for each in conflicts[:SHOWN]]
     return "".join(lines) + (f"  and {len(conflicts) - SHOWN} more\n" if len(conflicts) > SHOWN else "")
 
 
@@ -66,7 +66,7 @@ def refusal(verb: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> s
         f'A person may override this, which is recorded: NEXUS_OVERRIDE="why" git {verb} …'
     )  # fmt: skip
     return (
-        f"{MARK} this {verb} touches {files}, and was refused.\n{listed(conflicts)}"
+        f"{MARK} this {verb} touches {files}, and was refused.\n{file_lines(conflicts)}"
         f"{leave}, wait until they are free, or ask their holder (message_create).\n{me}.\n"
     )
 
@@ -90,7 +90,7 @@ def unrecorded(verb: str, said: str) -> str:
 
 def overridden(verb: str, conflicts: Sequence[Conflict]) -> str:
     """What a person overrides."""
-    return f"{MARK} this {verb} goes on over what others hold, and that was recorded.\n{listed(conflicts)}"
+    return f"{MARK} this {verb} goes on over what others hold, and that was recorded.\n{file_lines(conflicts)}"
 
 
 def edit(agent_id: str, conflicts: Sequence[Conflict], *, stopped: bool) -> str:
@@ -98,7 +98,7 @@ def edit(agent_id: str, conflicts: Sequence[Conflict], *, stopped: bool) -> str:
     files = "A file that this edit changes is" if len(conflicts) == 1 else "Files that this edit changes are"
     then = "The edit was refused. Work" if stopped else "Rather work"
     return (
-        f"{MARK} You are agent {quoted(agent_id)}. {files} held by another agent:\n{listed(conflicts)}"
+        f"{MARK} You are agent {quoted(agent_id)}. {files} held by another agent:\n{file_lines(conflicts)}"
         f"{then} on something else, wait, or ask the holder (message_create): what you change there meanwhile, you "
         "cannot commit."
     )

@@ -42,7 +42,7 @@ class Reservations(TypedDict):
 @operation(FilesList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def files_list(p: FilesList, caller: Caller) -> Reservations:
     """Reservations of any project, or of one."""
-    rows = selectors.listed(
+    rows = selectors.list_reservations(
         workspace_id=None if p.project_root is None else workspaces.locate(p.project_root).workspace_id,
         agent_id=p.agent_id,
         ended=p.ended,

@@ -56,7 +56,7 @@ class ReservedFiles(TypedDict):
     asked: NotRequired[Annotated[list[str], Field(description="The holders whose inbox has your question.")]]
 
 
-def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.Place]:
+def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.ProjectDirectory]:
     return reserving.wish(
         project_root=p.project_root,
         agent_id=p.agent_id,
@@ -100,7 +100,7 @@ def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
 def _refuse(data: ReservedFiles) -> NoReturn:
     """Raises FILES_RESERVED, for nothing was reserved."""
     refused, asked = data["refused"], data.get("asked", [])
-    listed = "; ".join(_told(row) for row in refused[:TOLD])
+    listed = "; ".join(_conflict_sentence(row) for row in refused[:TOLD])
     more = f"; and {len(refused) - TOLD} more" if len(refused) > TOLD else ""
     then = (
         f"{', '.join(asked)} got your question; wait for the files with timeout_seconds."
@@ -114,7 +114,7 @@ def _refuse(data: ReservedFiles) -> NoReturn:
     )
 
 
-def _told(row: RefusedRow) -> str:
+def _conflict_sentence(row: RefusedRow) -> str:
     held = row["held"]
     what = "exclusively" if held["exclusive"] else "to read"
     why = f" for {held['reason'][:200]!r}" if held["reason"] else ""

@@ -21,7 +21,9 @@ def by_holder(reservations: Iterable[Reservation]) -> list[list[Reservation]]:
     return list(grouped.values())
 
 
-def tell(type: str, actor: str | None, reservations: Sequence[Reservation], moment: datetime, **more: Any) -> None:
+def emit_event(
+    type: str, actor: str | None, reservations: Sequence[Reservation], moment: datetime, **more: Any
+) -> None:
     """Append an event about reservations of one agent in one workspace."""
     first = reservations[0]
     ends = max(reservation.expires_at for reservation in reservations)

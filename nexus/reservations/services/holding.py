@@ -18,7 +18,7 @@ from nexus.core.operations.errors import Code, NexusError, not_found
 from nexus.reservations import selectors
 from nexus.reservations.models import Outcome, Reservation
 from nexus.reservations.paths import patterns_of
-from nexus.reservations.services.events import by_holder, tell
+from nexus.reservations.services.events import by_holder, emit_event
 
 RECORDED_AT_ONCE = 200  # lapsed reservations: a call must not pay for a year of them
 
@@ -177,7 +177,7 @@ def prolong(reservations: Iterable[Reservation], seconds: int | None, moment: da
         reservation.expires_at = max(reservation.expires_at, moment + timedelta(seconds=reservation.seconds))
     _prolong.each({"reservation_id": row.pk, "seconds": row.seconds, "until": row.expires_at} for row in extended)
     for rows in by_holder(extended):
-        tell("extended", rows[0].agent_id, rows, moment)
+        emit_event("extended", rows[0].agent_id, rows, moment)
 
 
 def _chosen(
@@ -216,4 +216,4 @@ def _record_end(
         reservation.released_at, reservation.outcome = moment, outcome
     type = "expired" if outcome == Outcome.EXPIRED else "released"
     for rows in by_holder(reservations):
-        tell(type, actor, rows, moment, outcome=outcome.value, holder=rows[0].agent_id, **more)
+        emit_event(type, actor, rows, moment, outcome=outcome.value, holder=rows[0].agent_id, **more)

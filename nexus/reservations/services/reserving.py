@@ -11,7 +11,7 @@ from typing import Any
 
 from coordination.ids import new_id
 from coordination.services import agents, workspaces
-from coordination.services.workspaces import Place
+from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import Handoff
 from inbox import services as mail
 from nexus.core.clock import now
@@ -23,10 +23,9 @@ from nexus.reservations import selectors
 from nexus.reservations.config import FilesSettings
 from nexus.reservations.models import Reservation
 from nexus.reservations.paths import patterns_of, shared_by
-from nexus.reservations.patterns import extension
-from nexus.reservations.patterns import place as place_of
+from nexus.reservations.patterns import extension, prefix_key
 from nexus.reservations.selectors import Conflict
-from nexus.reservations.services.events import NAMED, by_holder, tell
+from nexus.reservations.services.events import NAMED, by_holder, emit_event
 from nexus.reservations.services.holding import prolong, record_ends
 
 MOST_HELD = 2_000  # by one agent in a project: each costs whoever reserves a comparison
@@ -59,7 +58,7 @@ class Reserved:
     asked: list[str] = field(default_factory=list)  # the holders that got a message
 
 
-def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest: Any) -> tuple[Wish, Place]:
+def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest: Any) -> tuple[Wish, ProjectDirectory]:
     """What a call asks for, and where. Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, CONTENT_TOO_LARGE."""
     place = workspaces.locate(project_root)
     within_limit(rest.get("reason"), "reason")
@@ -81,7 +80,7 @@ def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
     )
 
 
-def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
+def reserve(wish: Wish, place: ProjectDirectory, *, ask: bool = False) -> Reserved:
     """Reserve all of a wish, or what is free of it; what one holds in the same way already is prolonged.
 
     Whatever is in the way is answered, and no error. With `ask` its holders get a message, once for each reservation
@@ -102,7 +101,7 @@ def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
             return _reserve(wish, place, ask)
 
 
-def _reserve(wish: Wish, place: Place, ask: bool) -> Reserved:
+def _reserve(wish: Wish, place: ProjectDirectory, ask: bool) -> Reserved:
     """The transaction of `reserve`. Raises Uncompared, too."""
     with write():
         if earlier := _earlier(wish, at_once=selectors.MOST_IN_TURN):
@@ -134,7 +133,7 @@ def _earlier(wish: Wish, *, at_once: float = math.inf) -> Reserved | None:
     """
     if wish.client_id is None:
         return None
-    reservations = selectors.of_call(wish.agent_id, wish.client_id)
+    reservations = selectors.made_by_call(wish.agent_id, wish.client_id)
     if not reservations:
         return None
     first, got = reservations[0], {reservation.pattern for reservation in reservations}
@@ -191,7 +190,7 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
                 workspace_id=wish.workspace_id,
                 agent_id=wish.agent_id,
                 pattern=pattern,
-                place=place_of(pattern),
+                place=prefix_key(pattern),
                 extension=extension(pattern),
                 exclusive=wish.exclusive,
                 reason=wish.reason,
@@ -215,7 +214,7 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
         )
     insert(*made)
     if made:
-        tell("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)
+        emit_event("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)
     prolong(prolonged, wish.seconds, moment)
     return taken
 
@@ -242,5 +241,5 @@ def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[st
             for row in rows:
                 row.asked_by = [*row.asked_by, wish.agent_id]
                 row.save(update_fields=["asked_by"])
-            tell("asked", wish.agent_id, rows, moment, holder=holder)
+            emit_event("asked", wish.agent_id, rows, moment, holder=holder)
     return asked

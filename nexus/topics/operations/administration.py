@@ -82,7 +82,7 @@ class ReadTopic(TopicRow):
 )
 def topic_read(p: TopicRead, caller: Caller) -> ReadTopic:
     """A topic and its messages, oldest first; nobody's cursor moves."""
-    topic, limit = selectors.found(p.topic_id), min(p.limit, MOST)
+    topic, limit = selectors.get_topic(p.topic_id), min(p.limit, MOST)
     if p.after is None:
         messages = selectors.newest(p.topic_id, limit=limit)
     else:

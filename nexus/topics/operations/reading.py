@@ -45,7 +45,7 @@ class PeersPresent(TypedDict):
 @operation(TopicPresence, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, read_only=True)
 def topic_presence(p: TopicPresence, caller: Caller) -> PeersPresent:
     """The peers that synced lately, and how far each has read. Needs no join."""
-    selectors.found(p.topic_id)
+    selectors.get_topic(p.topic_id)
     moment, limit = now(), min(p.limit, MOST_PEERS)
     peers = selectors.present(p.topic_id, window_seconds=p.window_seconds, limit=limit)
     return {
@@ -123,7 +123,7 @@ def messages_search(p: MessagesSearch, caller: Caller) -> SearchResults:
     if not p.query.strip():
         raise argument("query must not be blank.")
     if p.topic_id is not None:
-        selectors.found(p.topic_id)
+        selectors.get_topic(p.topic_id)
     found = search.find(p.query, topic_id=p.topic_id, mode=p.mode, limit=min(p.limit, MOST_RESULTS), model=p.model)
     results = [_result(hit, p) for hit in found.hits]
     data: SearchResults = {
@@ -261,7 +261,7 @@ def _sent_row(sent: Sent) -> SentRow:
 
 def _name_of(caller: Caller, topic_id: str) -> str:
     """The name that the caller's connection has in a topic. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED."""
-    held = connections.held(caller, topic_id)
+    held = connections.joined_peer(caller, topic_id)
     if held is None:
-        raise services.not_joined(selectors.found(topic_id))
+        raise services.not_joined(selectors.get_topic(topic_id))
     return held.agent_name

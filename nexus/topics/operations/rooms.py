@@ -59,7 +59,7 @@ class TopicsListed(PageEnd):
 @operation(TopicList, TopicCode.INVALID_ARGUMENT, read_only=True)
 def topic_list(p: TopicList, caller: Caller) -> TopicsListed:
     """Topics, newest first."""
-    topics, end = page(selectors.listed(p.status), p, by="-created_at", refused=TopicCode.INVALID_ARGUMENT)
+    topics, end = page(selectors.with_status(p.status), p, by="-created_at", refused=TopicCode.INVALID_ARGUMENT)
     return {"topics": [topic_row(topic) for topic in topics], **end}
 
 
@@ -132,12 +132,12 @@ def topic_join(p: TopicJoin, caller: Caller) -> JoinedTopic:
     only the token gives it and its cursor back."""
     if (p.topic_id is None) == (p.name is None):
         raise argument("Pass either topic_id or name, and not both.")
-    topic = selectors.found(p.topic_id) if p.topic_id is not None else None
+    topic = selectors.get_topic(p.topic_id) if p.topic_id is not None else None
     if p.name is not None:
         topic = selectors.named(p.name, allow_closed=p.allow_closed)
     if topic is None:
         raise no_topic(p.name or "")
-    known = connections.held(caller, topic.topic_id)
+    known = connections.joined_peer(caller, topic.topic_id)
     joined = services.join(
         topic=topic,
         agent_name=p.agent_name,

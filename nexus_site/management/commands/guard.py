@@ -77,7 +77,7 @@ class Command(VerbsCommand):
         sys.exit(self.act(options))  # only an override needs the store, and it may be away
 
     def status(self, options: Mapping[str, Any]) -> int:
-        place = hooks.place(options["repo"])
+        place = hooks.hooks_directory(options["repo"])
         found = place.hooks
         told = asked()
         rows = [

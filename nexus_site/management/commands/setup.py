@@ -160,7 +160,7 @@ class Command(NexusCommand):
 
     def _guard(self, home: Path, root: Path, known: record.Record) -> None:
         """Install the commit guard; where a hook is in the way, say so and go on."""
-        hooks = guard.place(str(root)).hooks
+        hooks = guard.hooks_directory(str(root)).hooks
         try:
             guard.install(str(root), *asked())
         except NexusError as error:
@@ -172,7 +172,7 @@ class Command(NexusCommand):
     def _guard_changes(self, root: Path) -> list[Change]:
         """The hooks of git that would be written; none, with a word why, where they cannot be."""
         try:
-            where = guard.place(str(root))
+            where = guard.hooks_directory(str(root))
             if not where.own:
                 self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
                 return []
@@ -342,7 +342,7 @@ def _shown(content: bytes | None) -> str | None:
 
 def _guard_row(root: Path, *, left_out: bool) -> Row:
     try:
-        where = guard.place(str(root))
+        where = guard.hooks_directory(str(root))
         holds = all(hook.content == guard.script(hook.file.name, *asked()) for hook in where.hooks)
         return Row("commit guard", holds or (None if left_out else False), str(where.directory))
     except NexusError:

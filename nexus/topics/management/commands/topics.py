@@ -115,7 +115,7 @@ class Command(VerbsCommand):
 
     def watch(self, options: Mapping[str, Any]) -> int:
         """Every message, as it comes."""
-        topic = selectors.found(self._id(options))
+        topic = selectors.get_topic(self._id(options))
         asyncio.run(self._follow(topic.topic_id, max(topic.last_seq - options["last"], 0), options["json"]))
         return 0
 
@@ -191,7 +191,7 @@ class Command(VerbsCommand):
 
     def export(self, options: Mapping[str, Any]) -> int:
         """A topic as a file."""
-        topic = selectors.found(self._id(options))
+        topic = selectors.get_topic(self._id(options))
         form = "json" if options["json"] else options["format"]
         pieces = (archive.to_json if form == "json" else archive.to_markdown)(topic, after=options["after"])
         sys.stdout.reconfigure(newline="", encoding="utf-8")  # type: ignore[union-attr]  # what was said, to the letter
@@ -224,7 +224,7 @@ class Command(VerbsCommand):
 
     def delete(self, options: Mapping[str, Any]) -> int:
         """Gone."""
-        topic = selectors.found(self._id(options))
+        topic = selectors.get_topic(self._id(options))
         question = f"Delete {topic.name!r} with its {topic.messages.count()} messages and {topic.peers.count()} names?"
         if not options["yes"] and not self.ask(question):
             self.stdout.write("Nothing was deleted.")
@@ -249,7 +249,7 @@ class Command(VerbsCommand):
         """The topic that was named. Raises TOPIC_NOT_FOUND."""
         given: str = options["topic"]
         try:
-            return selectors.found(given).topic_id
+            return selectors.get_topic(given).topic_id
         except NexusError:
             resolved: Data = self.call("topic_resolve", name=given, allow_closed=options["verb"] != "post")
             return str(resolved["topic_id"])
