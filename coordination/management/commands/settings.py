@@ -8,44 +8,45 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import EXIT_CODES, spelled
+from nexus.core.cli import spelled
 from nexus.core.operations.replies import Data
-from nexus.core.verbs import Verb, VerbsCommand, named
+from nexus.core.verbs import Row, Verb, VerbsCommand, named
 
 
 class Command(VerbsCommand):
-    help = "List, store and take back settings of this hub. Without a verb it lists them."
-    examples = f"""examples:
-  nexus settings
-  nexus settings set inbox_lease_ttl_seconds 600
-  nexus settings unset inbox_lease_ttl_seconds
-
-{EXIT_CODES}"""
+    help = "List, store and take back settings of this hub."
 
     def verbs(self) -> Sequence[Verb]:
         return (
-            Verb("list", "List the settings: value, where it comes from, bounds.", self.list,
-                 examples=["nexus settings list", "nexus settings list --json | jq '.settings[] | select(.pinned)'"]),
-            Verb("set", "Store a setting; it holds in every process within about a second.", self.set, _add_value,
-                 ["nexus settings set inbox_lease_ttl_seconds 600", "nexus settings set trust_mode strict"]),
-            Verb("unset", "Take a stored setting back: its default holds again.", self.unset, SETTING,
-                 ["nexus settings unset inbox_lease_ttl_seconds"]),
-        )  # fmt: skip
-
-    def list(self, options: Mapping[str, Any]) -> int:
-        """Every setting, one a row."""
-        data = self.call("settings_list")
-        if options["json"]:
-            self.print_json(data)
-        else:
-            self.print_table(
-                ["setting", "value", "from", "may be", "meaning"],
-                [
-                    (row["name"], spelled(row["value"]), row["source"], _vocabulary(row), row["description"])
-                    for row in data["settings"]
-                ],
-            )
-        return 0
+            Verb(
+                "list",
+                "List the settings: value, where it comes from, bounds.",
+                operation="settings_list",
+                rows="settings",
+                columns={
+                    "setting": "name",
+                    "value": lambda row: spelled(row["value"]),
+                    "from": "source",
+                    "may be": _vocabulary,
+                    "meaning": "description",
+                },
+                examples=["nexus settings list", "nexus settings list --json | jq '.settings[] | select(.pinned)'"],
+            ),
+            Verb(
+                "set",
+                "Store a setting; it holds in every process within about a second.",
+                self.set,
+                _add_value,
+                ["nexus settings set inbox_lease_ttl_seconds 600", "nexus settings set trust_mode strict"],
+            ),
+            Verb(
+                "unset",
+                "Take a stored setting back: its default holds again.",
+                self.unset,
+                SETTING,
+                ["nexus settings unset inbox_lease_ttl_seconds"],
+            ),
+        )
 
     def set(self, options: Mapping[str, Any]) -> int:
         """Store one, and tell what holds now."""
@@ -74,7 +75,7 @@ def _typed(setting: Data | None, text: str) -> Any:
     return text
 
 
-def _vocabulary(row: Data) -> str:
+def _vocabulary(row: Row) -> str:
     if row["choices"]:
         return ", ".join(row["choices"])
     if isinstance(row["default"], bool):
