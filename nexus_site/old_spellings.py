@@ -14,6 +14,8 @@ LASTING = ("hook", "runmcp")
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begins, the longest first
     ("plan", "status"): ("plan", "show"),
     ("tasks", "add"): ("tasks", "create"),
+    ("webhooks", "add"): ("webhooks", "create"),
+    ("webhooks", "remove"): ("webhooks", "delete"),
     ("files",): ("reservations",),
 }
 FLAGS: dict[str, dict[str, str]] = {  # of a command as it is called now; "" has those of all

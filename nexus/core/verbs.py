@@ -228,4 +228,4 @@ def several(name: str, help: str) -> Callable[[CommandParser], None]:
 
 
 def _add_name(parser: CommandParser, *, name: str, help: str, nargs: str | None = None) -> None:
-    parser.add_argument(name, metavar=name.upper(), help=help, nargs=nargs)
+    parser.add_argument(name, metavar=name.removesuffix("_id").upper(), help=help, nargs=nargs)

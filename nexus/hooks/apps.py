@@ -38,10 +38,10 @@ class HooksConfig(NexusAppConfig):
 
     def commands(self) -> Mapping[str, str]:
         return {
-            "webhook_add": "nexus webhooks add",
+            "webhook_add": "nexus webhooks create",
             "webhook_list": "nexus webhooks",
             "webhook_redeliver": "nexus webhooks redeliver",
-            "webhook_remove": "nexus webhooks remove",
+            "webhook_remove": "nexus webhooks delete",
         }
 
     def attention_kinds(self) -> Sequence[AttentionKind]:

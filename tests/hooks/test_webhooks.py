@@ -568,16 +568,16 @@ def test_it_is_looked_after_from_the_command_line(
         ([], 0, webhook_id),
         (["show", webhook_id], 0, "message.created"),
         (["redeliver", webhook_id, "--json"], 0, '"redelivered": 0'),
-        (["remove", webhook_id, "--json"], 0, '"removed": true'),
+        (["delete", webhook_id, "--json"], 0, '"removed": true'),
         (["list", "--json"], 3, '"webhooks": []'),
-        (["add", receiver.url, "--allow-private", "--type", "message.created"], 0, "whsec_"),
+        (["create", receiver.url, "--allow-private", "--type", "message.created"], 0, "whsec_"),
     ):
         with pytest.raises(SystemExit) as end:
             call_command("webhooks", *arguments)
         assert (end.value.code, printed in capsys.readouterr().out) == (code, True), arguments
 
 
-@pytest.mark.parametrize("verb", ["show", "redeliver", "remove"])
+@pytest.mark.parametrize("verb", ["show", "redeliver", "delete"])
 def test_it_says_that_a_webhook_is_unknown(db: None, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     with pytest.raises(SystemExit) as end:
         call_command("webhooks", verb, "whk_x")
@@ -591,11 +591,11 @@ def test_it_asks_at_a_terminal_before_it_removes(
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
     monkeypatch.setattr("builtins.input", lambda question: "n")
     with pytest.raises(SystemExit):
-        call_command("webhooks", "remove", webhook_id)
+        call_command("webhooks", "delete", webhook_id)
     assert "Nothing was changed." in capsys.readouterr().out
     assert len(operate("webhook_list")["data"]["webhooks"]) == 1
     with pytest.raises(SystemExit):
-        call_command("webhooks", "remove", webhook_id, "--yes")
+        call_command("webhooks", "delete", webhook_id, "--yes")
     assert operate("webhook_list")["data"]["webhooks"] == []
 
 
@@ -625,7 +625,7 @@ def test_it_goes_on_above_the_history_that_was_replaced(
         return got
 
     ran("agents", "create", "builder", "--json")
-    ran("webhooks", "add", receiver.url, "--allow-private", "--project", project, "--json")
+    ran("webhooks", "create", receiver.url, "--allow-private", "--project", project, "--json")
     kept = written("kept")
     assert delivered() == [("message.created", kept)]
     ran("backup", str(tmp_path / "early.db"), "--json")

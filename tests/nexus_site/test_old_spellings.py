@@ -22,7 +22,8 @@ OLD = {
     "tasks add Write --context Why --project-root ../api": "tasks create Write --context Why --project ../api",
     "files list --here": "reservations list --project=.",
     "handoffs list --project-root . --for builder": "handoffs list --project . --agent builder",
-    "webhooks add https://example.com --agent-id builder": "webhooks add https://example.com --agent builder",
+    "webhooks add https://example.com --agent-id builder": "webhooks create https://example.com --agent builder",
+    "webhooks remove whk_1 --yes": "webhooks delete whk_1 --yes",
 }
 LASTING = [
     "hook --client text --agent-id builder --project-root /shop",
