@@ -27,8 +27,14 @@ vars(_fields)["extract_docstrings_from_cls"] = lambda *_, **__: {}
 import acp  # noqa: E402
 from acp.schema import (  # noqa: E402
     AgentCapabilities,
+    AuthEnvVar,
+    AuthMethodAgent,
+    EnvVarAuthMethod,
     PermissionOption,
     PromptResponse,
+    SessionMode,
+    SessionModeState,
+    TerminalAuthMethod,
     ToolCallLocation,
     Usage,
 )
@@ -57,7 +63,8 @@ class Agent:
     """One agent with one session at a time; with --loads, it remembers sessions in its HOME."""
 
     client: Any
-    cancelled = False
+    cancelled = signed_in = False
+    mode = "auto"
 
     def on_connect(self, client: Any) -> None:
         self.client = client
@@ -66,13 +73,33 @@ class Agent:
         if "--old" in sys.argv:
             return acp.InitializeResponse(protocol_version=0)
         can = AgentCapabilities(load_session="--loads" in sys.argv)
-        return acp.InitializeResponse(protocol_version=protocol_version, agent_capabilities=can)
+        methods: list[Any] = [
+            AuthMethodAgent(id="page", name="A page"),
+            AuthMethodAgent(id="key", name="A key"),
+            EnvVarAuthMethod(type="env_var", id="variable", name="A variable", vars=[AuthEnvVar(name="AGENT_KEY")]),
+            TerminalAuthMethod(type="terminal", id="terminal", name="A terminal", args=["--sign-in"]),
+        ]
+        return acp.InitializeResponse(
+            protocol_version=protocol_version,
+            agent_capabilities=can,
+            auth_methods=methods if "--signed-out" in sys.argv else [],
+        )
 
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> acp.NewSessionResponse:
-        if "--signed-out" in sys.argv:
+        if "--signed-out" in sys.argv and not self.signed_in:
             raise acp.RequestError.auth_required({"details": "the key ran out"})
         self.cwd, self.servers, self.session = cwd, mcp_servers, f"session-{secrets.token_hex(4)}"
-        return acp.NewSessionResponse(session_id=self.session)
+        known = [SessionMode(id=mode, name=mode) for mode in ("auto", "ask", "free")]
+        modes = SessionModeState(current_mode_id=self.mode, available_modes=known)
+        return acp.NewSessionResponse(session_id=self.session, modes=modes)
+
+    async def authenticate(self, method_id: str, **_: Any) -> None:
+        if method_id != "key" or os.environ.get("TEST_KEY") != "k":
+            raise acp.RequestError(-32_000, "that is no key", {"method": method_id})
+        self.signed_in = True
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
+        self.mode = mode_id
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> None:
         self.cwd, self.servers, self.session = cwd, mcp_servers, session_id
@@ -113,6 +140,9 @@ class Agent:
 
     async def do_repeat(self) -> None:
         await self.say(self.told)
+
+    async def do_mode(self) -> None:
+        await self.say(self.mode)
 
     async def do_session(self) -> None:
         await self.say(self.session)

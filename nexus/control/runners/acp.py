@@ -23,8 +23,11 @@ from acp.schema import (
     ClientCapabilities,
     FileSystemCapabilities,
     Implementation,
+    InitializeResponse,
     McpServerStdio,
+    NewSessionResponse,
     PromptResponse,
+    SessionModeState,
 )
 from pydantic import ValidationError
 
@@ -48,6 +51,8 @@ CANCEL_SECONDS = 0.1  # to end a turn that is cancelled, before it is killed
 HALT_SECONDS = 5  # to end a turn that has made all the calls it may
 LEAVE_SECONDS = 2  # to end by itself, when the turn is over
 SESSION = "acp_session"  # in what an entry says about itself
+AUTH_REQUIRED = -32_000
+MOST_METHODS = 10
 QUOTED = 500  # characters of what a process said, in a turn's why
 SHORTEST_SECRET = 6  # characters: what is shorter is a word, and not struck wherever it stands
 
@@ -61,6 +66,11 @@ class Place:
     is_confined: bool
     home: str  # their HOME
     scratch: str  # with the socket of the bus
+
+    @property
+    def mode(self) -> str | None:
+        """Of a session: in the sandbox an agent needs no bounds of its own."""
+        return (self.is_confined and self.runner.mode_in_sandbox) or self.runner.mode
 
     def confined(self, command: Sequence[str], cwd: str) -> list[str]:
         """The command line, in the sandbox where there is one. Raises RunnerFailed."""
@@ -93,7 +103,9 @@ async def _take(place: Place, key: str) -> Ended:
     runner, scene = place.runner, place.scene
     cwd = scene.agent.cwd
     own = {"HOME": place.home}
-    env = {**processes.environment(*runner.env_from), **own, **_reach(key, place)}
+    env = {**processes.environment(*runner.env_from), **runner.env, **own, **_reach(key, place)}
+    if place.is_confined:
+        await in_thread(OUTSIDE, partial(confinement.sign_in, runner, scene.agent))
     command = await in_thread(OUTSIDE, partial(place.confined, runner.command, cwd))
     terminals = Terminals(place.confined, {**processes.environment(), **own})
     async with (
@@ -101,12 +113,13 @@ async def _take(place: Place, key: str) -> Ended:
         processes.running(command, cwd=cwd, env=env, scratch=place.scratch, grace=LEAVE_SECONDS) as program,
     ):
         try:
-            return await _converse(place, PoolClient(scene, terminals, runner.max_iterations), program, server)
+            return await converse(place, PoolClient(scene, terminals, runner.max_iterations), program, server)
         finally:
             await terminals.end()
 
 
-async def _converse(place: Place, client: PoolClient, program: processes.Running, server: bus.Bus) -> Ended:
+async def converse(place: Place, client: PoolClient, program: processes.Running, server: bus.Bus | None) -> Ended:
+    """Take the turn with a program that runs; the agent has the bus where there is a server for it."""
     transport = BoundedLines(program.stdout, program.stdin, client.settled)
     connection = ClientSideConnection(cast(Any, client), transport)  # it has what we offer, not all there is
     try:
@@ -126,7 +139,7 @@ async def _converse(place: Place, client: PoolClient, program: processes.Running
 
 
 async def _session(
-    place: Place, client: PoolClient, connection: ClientSideConnection, server: bus.Bus
+    place: Place, client: PoolClient, connection: ClientSideConnection, server: bus.Bus | None
 ) -> tuple[str, str]:
     """The session's id, and what to say in it: with what was said before, where the agent does not know it."""
     scene = place.scene
@@ -143,13 +156,16 @@ async def _session(
             f"{_name(place)} speaks version {offered.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
         )
     client.program = offered.agent_info.name if offered.agent_info is not None else ""
-    servers: list[Any] = [McpServerStdio(name=bus.NAME, command=server.command, args=list(server.args), env=[])]
+    servers: list[Any] = []
+    if server is not None:
+        servers = [McpServerStdio(name=bus.NAME, command=server.command, args=list(server.args), env=[])]
     loads = offered.agent_capabilities is not None and offered.agent_capabilities.load_session
     known = await _known_session(scene.history()) if loads else None
     if known is not None:
         client.is_listening = False
         try:
-            await connection.load_session(scene.agent.cwd, known, servers)
+            loaded = await connection.load_session(scene.agent.cwd, known, servers)
+            await _set_mode(connection, known, loaded.modes, place.mode)
             client.meta = {SESSION: known}
             return known, scene.turn.content
         except RequestError:
@@ -157,10 +173,53 @@ async def _session(
         finally:
             await client.settled()
             client.is_listening = True
-    session = await connection.new_session(scene.agent.cwd, mcp_servers=servers)
+    session = await _new_session(place, connection, offered, servers)
+    await _set_mode(connection, session.session_id, session.modes, place.mode)
     client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
     most = (place.runner.context_tokens - place.runner.reply_tokens) * BYTES_A_TOKEN // 2
     return session.session_id, await _told(scene.history(), most)
+
+
+async def _new_session(
+    place: Place, connection: ClientSideConnection, offered: InitializeResponse, servers: list[Any]
+) -> NewSessionResponse:
+    """A session, after a sign-in where the agent wants one. Raises RunnerFailed, which says how to sign in."""
+    cwd, method = place.scene.agent.cwd, place.runner.auth_method
+    try:
+        return await connection.new_session(cwd, mcp_servers=servers)
+    except RequestError as error:
+        if error.code != AUTH_REQUIRED or method is None:
+            raise _signed_out(place, offered, error) from None
+    try:
+        await connection.authenticate(method)
+        return await connection.new_session(cwd, mcp_servers=servers)
+    except RequestError as error:
+        raise _signed_out(place, offered, error) from None
+
+
+def _signed_out(place: Place, offered: InitializeResponse, error: RequestError) -> Exception:
+    """The error, or where it is that nobody signed in, how to."""
+    if error.code != AUTH_REQUIRED:
+        return error
+    runner, secrets = place.runner, place.scene.draft.secrets
+    methods = ", ".join(f"{method.id} ({method.name})" for method in (offered.auth_methods or [])[:MOST_METHODS])
+    return RunnerFailed(
+        f"{_name(place)} wants a login: run `nexus runners login {runner.name}`, or let the runner's auth_method name "
+        f"one of its methods and env_from what that needs. "
+        + secrets.cut(f"It offers {methods or 'none'}, and says: {in_words(error)}", QUOTED)
+    )
+
+
+async def _set_mode(
+    connection: ClientSideConnection, session_id: str, modes: SessionModeState | None, mode: str | None
+) -> None:
+    """Raises RunnerFailed for a mode that the session does not have."""
+    if mode is None or (modes is not None and modes.current_mode_id == mode):
+        return
+    known = [each.id for each in modes.available_modes] if modes is not None else []
+    if mode not in known:
+        raise RunnerFailed(f"the runner's mode {mode!r} is none of the agent's: {', '.join(known) or 'none'}"[:QUOTED])
+    await connection.set_session_mode(session_id, mode)
 
 
 async def _prompted(
@@ -260,7 +319,7 @@ async def _why(error: Exception, place: Place, transport: BoundedLines, program:
     if transport.failed is not None:
         return f"{name} was stopped: {transport.failed}"
     if isinstance(error, RequestError):
-        return f"{name} answered with an error: {secrets.cut(_in_words(error), QUOTED)}"
+        return f"{name} answered with an error: {secrets.cut(in_words(error), QUOTED)}"
     if isinstance(error, ValidationError):
         return f"{name} answered what the protocol does not know"
     code = await program.end(grace=LEAVE_SECONDS)
@@ -269,7 +328,7 @@ async def _why(error: Exception, place: Place, transport: BoundedLines, program:
     return f"{name} {how}" + (f"; it said: {said}" if said else "")
 
 
-def _in_words(error: RequestError) -> str:
+def in_words(error: RequestError) -> str:
     """An error with its `data`, which often holds the reason."""
     return str(error) if error.data is None else f"{error} ({json.dumps(error.data, ensure_ascii=False)})"
 

@@ -24,6 +24,9 @@ FILE = "runners.toml"
 LARGEST = 1_048_576  # bytes
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NEEDED = ("pydantic_ai", "re2")  # by the kind `model`
+PRESETS = Path(__file__).with_name("presets.toml")
+ABOUT = ("package", "tried")  # what a preset says of itself, and no runner
+ID = Annotated[str, Field(min_length=1, max_length=200)]
 VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
 
 
@@ -69,8 +72,14 @@ class Acp(Programs):
     """An agent that speaks the Agent Client Protocol, as a child process."""
 
     kind: Literal["acp"]
+    preset: str | None = None  # of presets.toml: what is not said here stands there
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     env_from: list[VARIABLE] = []
+    env: dict[VARIABLE, str] = {}  # and what it gets besides, as it stands here
+    auth_method: ID | None = None  # how it signs in, where it wants that before a session
+    mode: ID | None = None  # of its sessions
+    mode_in_sandbox: ID | None = None  # where Nexus' sandbox bounds it, in place of that
+    sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # files of the operator's that its HOME gets
 
     @property
     def variables(self) -> Sequence[str]:
@@ -226,6 +235,23 @@ def start_programs() -> bool:
         return True
 
 
+@lru_cache(maxsize=1)
+def presets() -> Mapping[str, Mapping[str, Any]]:
+    """The agents that are known: the fields of a runner, and its npm `package` with the versions `tried`."""
+    return tomllib.loads(PRESETS.read_text(encoding="utf-8"))
+
+
+def _with_preset(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner's table with what its preset says besides. Raises ValueError for a preset that is none."""
+    name = table.get("preset")
+    if name is None or table.get("kind", "acp") != "acp":
+        return dict(table)
+    if name not in presets():
+        raise ValueError(f"there is no preset {str(name)[:100]!r}; there are {', '.join(sorted(presets()))}")
+    known = {field: value for field, value in presets()[name].items() if field not in ABOUT}
+    return {"kind": "acp", **known, **table, "env": {**known.get("env", {}), **table.get("env", {})}}
+
+
 @lru_cache(maxsize=4)
 def _read(path: Path, _changed: int, size: int) -> Runners:
     if size > LARGEST:
@@ -252,7 +278,11 @@ def _runner(path: Path, name: str, table: Any) -> Runner:
     if not NAME.fullmatch(name):
         raise _wrong(path, f"has a runner called {name[:100]!r}; use letters, digits, `_` and `-`")
     try:
-        runner = _TABLE.validate_python({**table, "name": name} if isinstance(table, dict) else table)
+        table = {**_with_preset(table), "name": name} if isinstance(table, dict) else table
+    except (TypeError, ValueError) as error:
+        raise _wrong(path, f"is wrong at runners.{name}.preset: {error}") from None
+    try:
+        runner = _TABLE.validate_python(table)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part not in ("acp", "model", "rehearsal")) or "kind"

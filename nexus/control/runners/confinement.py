@@ -11,8 +11,10 @@ from nexus.control import protected_paths
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.rules import within
 from nexus.control.runners import repositories, sandbox
+from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, Programs, Runner
 
+LARGEST_SIGN_IN = 1_048_576  # bytes of a file
 HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
 
 
@@ -21,6 +23,25 @@ def home_of(agent: PoolAgent) -> str:
     home = Path(protected_paths.home()) / HOMES / agent.pk
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(home)
+
+
+def sign_in(runner: Acp, agent: PoolAgent) -> None:
+    """Copy the files that the runner signs in with into the agent's HOME: those that are newer than its copies, which
+    the agent may have renewed."""
+    home = Path(home_of(agent))
+    for name in runner.sign_in:
+        source, copy = Path(name).expanduser(), home / name.removeprefix("~/")
+        try:
+            if not source.is_file() or source.stat().st_size > LARGEST_SIGN_IN:
+                continue
+            if copy.is_symlink() or not copy.resolve().is_relative_to(home.resolve()):
+                raise RunnerFailed(f"{copy} leads elsewhere; nothing is copied there")
+            if not copy.exists() or copy.stat().st_mtime < source.stat().st_mtime:
+                copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                copy.touch(mode=0o600)
+                copy.write_bytes(source.read_bytes())
+        except OSError as error:
+            raise RunnerFailed(f"{name} could not be copied into the agent's home: {error.strerror}") from None
 
 
 def confined(

@@ -113,16 +113,17 @@ async def running(
     env: Mapping[str, str],
     stdin: int = PIPE,
     merged: bool = False,
+    shown: bool = False,
     scratch: str = "",
     grace: float = 0.0,
 ) -> AsyncIterator[Running]:
     """A program inside of the block, with nothing of it left behind after.
 
-    `merged`: stderr goes where stdout does. `scratch` is a directory that goes with it. `grace` is how long (s) it may
-    take to end by itself, once its stdin is closed and all went well. Raises RunnerFailed where the system starts
-    nothing.
+    `merged`: stderr goes where stdout does; `shown`: where that of this process does. `scratch` is a directory that
+    goes with it. `grace` is how long (s) it may take to end by itself, once its stdin is closed and all went well.
+    Raises RunnerFailed where the system starts nothing.
     """
-    program = await start(command, cwd=cwd, env=env, stdin=stdin, merged=merged, scratch=scratch)
+    program = await start(command, cwd=cwd, env=env, stdin=stdin, merged=merged, shown=shown, scratch=scratch)
     try:
         yield program
     except BaseException:
@@ -139,12 +140,18 @@ async def start(
     env: Mapping[str, str],
     stdin: int = PIPE,
     merged: bool = False,
+    shown: bool = False,
     scratch: str = "",
 ) -> Running:
     """Start a program, as `running` does; who calls this ends it."""
     try:
         started = await start_async(
-            command, cwd=cwd, env=env, stdin=stdin, stderr=STDOUT if merged else PIPE, scratch=scratch
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            stderr=None if shown else STDOUT if merged else PIPE,
+            scratch=scratch,
         )
     except (OSError, ValueError) as error:
         raise RunnerFailed(f"{command[0]} could not be started: {error}") from None

@@ -1,0 +1,113 @@
+"""`nexus runners`: what takes the turns of the pool's agents, tried and signed in to by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.configuration import Acp, presets, runners
+from nexus.core.cli import EXIT_CODES
+from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.verbs import Verb, VerbsCommand, named
+
+
+class Command(VerbsCommand):
+    toolset = "control"
+    help = "List the runners of runners.toml and the presets, try one, or sign in to its agent."
+    examples = f"""examples:
+  nexus runners
+  nexus runners presets
+  nexus runners check claude
+  nexus runners login codex
+
+{EXIT_CODES}"""
+
+    def verbs(self) -> Sequence[Verb]:
+        runner = named("runner", "A name of runners.toml.")
+        return (
+            Verb("list", "List the runners that runners.toml names.", self.list, examples=["nexus runners"]),
+            Verb("presets", "List the agents that `preset` in runners.toml can name, with the versions tried.",
+                 self.presets, examples=["nexus runners presets"]),
+            Verb("check", "Start a runner's agent, open a session and take one turn; say what is missing.",
+                 self.check_one, runner, ["nexus runners check claude"]),
+            Verb("login", "Sign in to a runner's agent, in your own home: its sign_in files are copied from there.",
+                 self.login, _add_login, ["nexus runners login codex", "nexus runners login codex --method chat-gpt"]),
+        )  # fmt: skip
+
+    def list(self, options: Mapping[str, Any]) -> int:
+        """The runners, one a row."""
+        known = runners()
+        rows = [
+            {"runner": name, "kind": runner.kind, "default": name == known.default}
+            for name, runner in known.by_name.items()
+        ]
+        return self._rows(options, "runners", rows)
+
+    def presets(self, options: Mapping[str, Any]) -> int:
+        """The presets, one a row."""
+        rows = [
+            {
+                "preset": name,
+                "package": preset["package"],
+                "tried": ", ".join(preset["tried"]),
+                "command": " ".join(preset["command"]),
+            }
+            for name, preset in presets().items()
+        ]
+        return self._rows(options, "presets", rows)
+
+    def check_one(self, options: Mapping[str, Any]) -> int:
+        """A handshake and one turn."""
+        from nexus.control.runners import acp_check  # which needs the extra `acp`
+
+        return self._tried(options, acp_check.check)
+
+    def login(self, options: Mapping[str, Any]) -> int:
+        """A sign-in in the operator's home."""
+        from nexus.control.runners import acp_check
+
+        return self._tried(options, partial(acp_check.login, method=options["method"]))
+
+    def _tried(self, options: Mapping[str, Any], act: Callable[..., Coroutine[Any, Any, None]]) -> int:
+        """Do it with the runner, and show its steps as they come."""
+        runner, steps, error = _acp(options["runner"]), list[str](), None
+
+        def say(step: str) -> None:
+            steps.append(step)
+            if not options["json"]:
+                self.stdout.write(step)
+                self.stdout.flush()
+
+        try:
+            asyncio.run(act(runner, say=say))
+        except (RunnerFailed, NexusError) as failed:
+            error = str(failed)
+            self.stderr.write(error)
+        if options["json"]:
+            self.print_json({"runner": runner.name, "steps": steps, "error": error})
+        return 0 if error is None else 1
+
+    def _rows(self, options: Mapping[str, Any], name: str, rows: Sequence[Mapping[str, Any]]) -> int:
+        if options["json"]:
+            self.print_json({name: list(rows)})
+        else:
+            self.print_table([*rows[0]], [tuple(row.values()) for row in rows])
+        return 0
+
+
+def _add_login(parser: CommandParser) -> None:
+    parser.add_argument("runner", metavar="RUNNER", help="A name of runners.toml.")
+    parser.add_argument("--method", metavar="METHOD", help="One that the agent offers. [the runner's, or the first]")
+
+
+def _acp(name: str) -> Acp:
+    """Raises VALIDATION_ERROR for a runner that is no process of an agent."""
+    runner = runners().named(name)
+    if not isinstance(runner, Acp):
+        raise invalid(f"{name} is of kind {runner.kind}; only agents of kind acp are tried like this.", field="runner")
+    return runner

@@ -1,0 +1,167 @@
+"""What an operator does with a runner of kind `acp` by hand: sign in to it, and see whether it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from acp import PROTOCOL_VERSION, RequestError
+from acp.core import ClientSideConnection
+from acp.schema import ClientCapabilities, EnvVarAuthMethod, Implementation, InitializeResponse, TerminalAuthMethod
+
+from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.runners import acp, confinement, processes, sandbox
+from nexus.control.runners.acp_client import PoolClient
+from nexus.control.runners.acp_transport import BoundedLines
+from nexus.control.runners.base import Decision, RunnerFailed, Scene
+from nexus.control.runners.configuration import Acp, presets
+from nexus.control.runners.terminals import Terminals
+from nexus.core.clock import now
+from nexus.core.waiting import OUTSIDE, in_thread
+
+ASKED = "Answer with the word ok, and do nothing else."
+CHECK_SECONDS = 120
+SIGN_IN_SECONDS = 600  # a person reads a page, and clicks
+Say = Callable[[str], Any]
+
+
+async def check(runner: Acp, *, say: Say) -> None:
+    """Start the runner's agent in the sandbox, open a session and take one turn; `say` is told each step.
+
+    Raises RunnerFailed with what is missing.
+    """
+    state = await in_thread(OUTSIDE, sandbox.state)
+    sandbox.check(runner)
+    say(f"sandbox: {sandbox.in_words(runner)}")
+    _check_program(runner, say)
+    unset = [name for name in runner.env_from if name not in os.environ]
+    if unset:
+        say(f"not set, of what env_from names: {', '.join(unset)}")
+    with tempfile.TemporaryDirectory(prefix="nexus-check-") as cwd, tempfile.TemporaryDirectory() as scratch:
+        agent = _agent(runner, os.path.realpath(cwd))
+        home = await in_thread(OUTSIDE, partial(confinement.home_of, agent))
+        try:
+            scene = _scene(agent)
+            place = acp.Place(runner, scene, state.works, home if state.works else str(Path.home()), scratch)
+            if state.works:
+                await in_thread(OUTSIDE, partial(confinement.sign_in, runner, agent))
+            command = await in_thread(OUTSIDE, partial(place.confined, runner.command, agent.cwd))
+            env = {**processes.environment(*runner.env_from), **runner.env, "HOME": place.home}
+            terminals = Terminals(place.confined, env)
+            client = PoolClient(scene, terminals, runner.max_iterations)
+            async with processes.running(command, cwd=agent.cwd, env=env, scratch=scratch) as program:
+                try:
+                    async with asyncio.timeout(CHECK_SECONDS):
+                        ended = await acp.converse(place, client, program, None)
+                except TimeoutError:
+                    raise RunnerFailed(f"it did not answer within {CHECK_SECONDS} s") from None
+                finally:
+                    await terminals.end()
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+    if ended.why is not None:
+        raise RunnerFailed(ended.why)
+    say(f"answer: {(ended.answer or '').strip()[: acp.QUOTED] or '(none)'}")
+
+
+async def login(runner: Acp, *, method: str | None, say: Say) -> None:
+    """Sign in to the runner's agent, in the operator's own home: with the method given, else the runner's, else the
+    first that the agent offers. Raises RunnerFailed."""
+    _check_program(runner, say)
+    async with _connected(runner) as (connection, offered):
+        methods = {each.id: each for each in offered.auth_methods or []}
+        for each in methods.values():
+            say(f"it offers {each.id}: {each.name}" + (f" ({each.description})" if each.description else ""))
+        wanted = method or runner.auth_method or next(iter(methods), None)
+        if wanted is None:
+            raise RunnerFailed("it offers no way to sign in; it needs none, or only variables, which env_from names")
+        chosen = methods.get(wanted)
+        if chosen is None:
+            raise RunnerFailed(f"it offers no method {wanted!r}")
+        if isinstance(chosen, EnvVarAuthMethod):
+            names = ", ".join(each.name for each in chosen.vars)
+            raise RunnerFailed(f"{wanted} takes variables: set {names} where the hub starts, and name them in env_from")
+        if not isinstance(chosen, TerminalAuthMethod):
+            say(f"signing in with {wanted}: follow what it says and opens")
+            try:
+                async with asyncio.timeout(SIGN_IN_SECONDS):
+                    await connection.authenticate(wanted)
+            except RequestError as error:
+                raise RunnerFailed(f"it did not sign in: {acp.in_words(error)}") from None
+            except TimeoutError:
+                raise RunnerFailed(f"nobody signed in within {SIGN_IN_SECONDS} s") from None
+            say("signed in")
+            return
+    line = [*runner.command, *(chosen.args or [])]
+    say(f"run this in your terminal: {' '.join(line)}")
+
+
+def _check_program(runner: Acp, say: Say) -> None:
+    found = shutil.which(runner.command[0])
+    if found is None:
+        package = presets().get(runner.preset or "", {}).get("package")
+        hint = f"; npm install --global {package} brings it" if package else ""
+        raise RunnerFailed(f"there is no program {runner.command[0]!r} on the PATH{hint}")
+    say(f"program: {found}")
+
+
+@contextlib.asynccontextmanager
+async def _connected(runner: Acp) -> AsyncIterator[tuple[ClientSideConnection, InitializeResponse]]:
+    """The agent outside of the sandbox, after its handshake. What it says on stderr is for the person. Raises
+    RunnerFailed."""
+
+    async def settled() -> None:
+        pass
+
+    env = {**os.environ, **runner.env}
+    async with processes.running(runner.command, cwd=str(Path.home()), env=env, shown=True) as program:
+        transport = BoundedLines(program.stdout, program.stdin, settled)
+        connection = ClientSideConnection(cast(Any, object()), transport)
+        try:
+            async with asyncio.timeout(acp.START_SECONDS):
+                offered = await connection.initialize(
+                    PROTOCOL_VERSION, ClientCapabilities(), Implementation(name="nexus", title="Nexus", version="1")
+                )
+            yield connection, offered
+        except TimeoutError:
+            raise RunnerFailed(f"{runner.command[0]} did not answer within {acp.START_SECONDS} s") from None
+        except (RequestError, ConnectionError) as error:
+            raise RunnerFailed(f"{runner.command[0]} failed: {error}") from None
+        finally:
+            await connection.close()
+
+
+def _agent(runner: Acp, cwd: str) -> PoolAgent:
+    """An agent for one turn, which nobody stores."""
+    moment, name = now(), f"check-{uuid.uuid4().hex[:12]}"
+    return PoolAgent(
+        pool_agent_id=name, agent_id=name, depth=0, preset="worker", cwd=cwd, runner=runner.name, is_temporary=True,
+        created_by="check", created_at=moment, last_action_at=moment,
+    )  # fmt: skip
+
+
+def _scene(agent: PoolAgent) -> Scene:
+    """A turn of it: nothing is kept, and every question refused."""
+    turn = Turn(pk="check", agent=agent, content=ASKED)
+
+    async def history() -> AsyncIterator[Entry]:
+        yield Entry(agent=agent, role=Role.USER, content=ASKED, position=0)
+
+    async def say(role: Role, content: str, **_: Any) -> None:
+        pass
+
+    async def ask(kind: str, title: str, detail: str, *, subject: str) -> Decision:
+        return Decision(False, "Nobody is asked in a check.")
+
+    async def call(toolset: str, name: str, arguments: Any) -> Any:
+        raise RunnerFailed("a check calls nothing")
+
+    return Scene(agent, turn, history, say, ask, call)

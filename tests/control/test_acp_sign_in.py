@@ -1,0 +1,190 @@
+"""Agents that want a login, and runners as they are tried by hand: `nexus runners`."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from nexus.control.models import PoolAgent
+from nexus.control.runners import acp, acp_check, confinement, sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.configuration import FILE, Acp, presets, read
+from nexus.core.operations.errors import NexusError
+from nexus.core.waiting import WRITERS, in_thread
+from tests.control.turns import Played, create
+
+AGENT = Path(__file__).with_name("acp_agent.py")
+
+
+@pytest.fixture
+def place(committed: None, tmp_path: Path, configure: Callable[..., None]) -> Path:
+    configure(home=tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place"
+
+
+async def played(place: Path, *flags: str, **more: Any) -> Played:
+    command = [sys.executable, str(AGENT), *flags]
+    runner = Acp(kind="acp", name="agent", command=command, read_paths=[str(AGENT.parents[2])], **more)
+    return Played(await in_thread(WRITERS, lambda: create("ann", str(place))), runner, acp.take)
+
+
+async def test_it_signs_in_with_the_runners_method_where_the_agent_wants_it(place: Path) -> None:
+    agent = await played(place, "--signed-out", auth_method="key", env={"TEST_KEY": "k"})
+    assert (await agent.turn("hello")).answer == "Hello"
+
+
+@pytest.mark.parametrize(("method", "said"), [(None, "Authentication required"), ("key", "that is no key")])
+async def test_one_that_wants_a_login_says_how(place: Path, method: str | None, said: str) -> None:
+    agent = await played(place, "--signed-out", auth_method=method)
+    with pytest.raises(RunnerFailed) as failed:
+        await agent.turn("hello")
+    for part in ("nexus runners login agent", "page (A page), key (A key)", said):
+        assert part in str(failed.value)
+
+
+@pytest.mark.parametrize(("works", "mode"), [(True, "free"), (False, "ask")])
+async def test_a_session_has_the_runners_mode(
+    place: Path, works: bool, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not works:
+        monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+    elif not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    agent = await played(place, mode="ask", mode_in_sandbox="free")
+    assert (await agent.turn("mode")).answer == mode
+
+
+async def test_a_mode_that_the_agent_does_not_have_fails_the_turn(place: Path) -> None:
+    with pytest.raises(RunnerFailed, match="'wild' is none of the agent's: auto, ask, free"):
+        await (await played(place, mode="wild")).turn("hello")
+
+
+def test_a_sign_in_is_copied_until_the_agent_renews_it(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "operator"))
+    source = tmp_path / "operator" / ".agent" / "auth.json"
+    source.parent.mkdir(parents=True)
+    source.write_text("old")
+    runner = Acp(kind="acp", command=["x"], sign_in=["~/.agent/auth.json", "~/.agent/none"])
+    agent = PoolAgent(pool_agent_id="pool_x")
+    copy = Path(confinement.home_of(agent)) / ".agent" / "auth.json"
+    confinement.sign_in(runner, agent)
+    assert copy.read_text() == "old" and stat.S_IMODE(copy.stat().st_mode) == 0o600
+    copy.write_text("renewed")
+    confinement.sign_in(runner, agent)
+    assert copy.read_text() == "renewed"
+    source.write_text("newer")
+    os.utime(source, (copy.stat().st_mtime + 10,) * 2)
+    confinement.sign_in(runner, agent)
+    assert copy.read_text() == "newer"
+
+
+def test_a_sign_in_is_copied_nowhere_else(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "operator"))
+    (tmp_path / "operator" / ".agent").mkdir(parents=True)
+    (tmp_path / "operator" / ".agent" / "auth.json").write_text("secret")
+    agent, outside = PoolAgent(pool_agent_id="pool_x"), tmp_path / "outside"
+    outside.mkdir()
+    (Path(confinement.home_of(agent)) / ".agent").symlink_to(outside)
+    with pytest.raises(RunnerFailed, match="leads elsewhere"):
+        confinement.sign_in(Acp(kind="acp", command=["x"], sign_in=["~/.agent/auth.json"]), agent)
+    assert not list(outside.iterdir())
+
+
+# Presets
+
+
+def write_runners(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "home" / FILE
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_preset_is_a_runner(tmp_path: Path, name: str) -> None:
+    file = write_runners(tmp_path, f'[runners.x]\nkind = "acp"\npreset = "{name}"\nenv = {{ MORE = "1" }}\n')
+    runner = read(file).named("x")
+    assert isinstance(runner, Acp) and runner.command == presets()[name]["command"]
+    assert runner.env == {**presets()[name].get("env", {}), "MORE": "1"}
+
+
+@pytest.mark.parametrize("wrong", ['"nobody"', "1"])
+def test_a_preset_that_is_none_is_told(tmp_path: Path, wrong: str) -> None:
+    file = write_runners(tmp_path, f'[runners.x]\nkind = "acp"\npreset = {wrong}\n')
+    with pytest.raises(NexusError, match=r"runners\.x\.preset: there is no preset"):
+        read(file)
+
+
+# By hand
+
+
+def by_hand(tmp_path: Path, *arguments: str, flags: str = "", more: str = "") -> int:
+    """Run `nexus runners` with the tests' agent as the runner `agent`; its exit code."""
+    command = [sys.executable, str(AGENT), *flags.split()]
+    table = f"kind = 'acp'\ncommand = {command}\nread_paths = ['{AGENT.parents[2]}']\n{more}"
+    write_runners(tmp_path, f"[runners.agent]\n{table}\n")
+    with pytest.raises(SystemExit) as left:
+        call_command("runners", *arguments)
+    return int(left.value.code or 0)
+
+
+def test_a_check_takes_a_turn(
+    place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acp_check, "ASKED", "hello")
+    assert by_hand(tmp_path, "check", "agent", more="env_from = ['NOT_SET']") == 0
+    output = capfd.readouterr().out
+    assert all(part in output for part in ("sandbox: ", "program: ", "NOT_SET", "answer: Hello"))
+    assert not list((tmp_path / "home" / confinement.HOMES).iterdir()), "a check leaves nothing"
+
+
+def test_a_check_says_what_is_missing(place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert by_hand(tmp_path, "check", "agent", flags="--signed-out") == 1
+    assert "nexus runners login agent" in capfd.readouterr().err
+    write_runners(tmp_path, "[runners.agent]\nkind = 'acp'\npreset = 'claude'\ncommand = ['no-such-agent']")
+    with pytest.raises(SystemExit):
+        call_command("runners", "check", "agent")
+    assert "npm install --global @agentclientprotocol/claude-agent-acp" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "said"),
+    [
+        ("key", 0, "signed in"),
+        ("page", 1, "it did not sign in: that is no key"),
+        ("variable", 1, "set AGENT_KEY"),
+        ("terminal", 0, "--sign-in"),
+        ("none", 1, "no method 'none'"),
+    ],
+)
+def test_a_login_signs_in(
+    place: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setenv("TEST_KEY", "k")
+    assert by_hand(tmp_path, "login", "agent", "--method", method, flags="--signed-out") == code
+    output = capfd.readouterr()
+    assert said in output.out + output.err and "it offers key: A key" in output.out
+
+
+def test_it_lists_runners_and_presets(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    by_hand(tmp_path, "list")
+    assert "agent" in capsys.readouterr().out
+    by_hand(tmp_path, "presets")
+    assert "@google/gemini-cli" in capsys.readouterr().out
