@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coordination.models import Agent, AgentKey, LentKey, Workspace
+from coordination.near_misses import no_agent
 from nexus.core.database.prepared import Lookup
-from nexus.core.operations.errors import not_found
 
 agent_exists = Lookup(Agent.objects.all)  # deleted ones do not count: the manager leaves them out
 workspace_exists = Lookup(Workspace.objects.all)
@@ -16,7 +16,12 @@ _of_lent = Lookup(LentKey.objects.all, by="key_hash", column="agent_id")
 def require_agent(agent_id: str) -> None:
     """Raises NOT_FOUND for an agent that is not registered, or was deleted."""
     if not agent_exists(agent_id):
-        raise not_found("agent", agent_id)
+        raise no_agent(agent_id)
+
+
+def agent_hint(agent_id: str) -> str | None:
+    """What to say beside an empty answer: that there is no such agent, and which one was meant."""
+    return None if agent_exists(agent_id) else no_agent(agent_id).message
 
 
 def agent_of_key_hash(key_hash: str) -> str | None:

@@ -14,9 +14,9 @@ from django.db.models.functions import Cast, StrIndex
 
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
+from coordination.near_misses import no_agent
 from coordination.routing import Profile, Target, capability_set, eligible_agents, is_eligible, named_by
 from nexus.core.database.prepared import Select, Slot
-from nexus.core.operations.errors import not_found
 
 MOST_NAMED = 10  # agents, roles and capabilities of a target that are looked up one by one
 PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # such a capability stands in the JSON of every store as it is
@@ -85,7 +85,7 @@ def get_agent(agent_id: str) -> Agent:
     """The agent. Raises NOT_FOUND for one that is not registered, or was deleted."""
     agent = Agent.objects.filter(pk=agent_id).first()
     if agent is None:
-        raise not_found("agent", agent_id)
+        raise no_agent(agent_id)
     return agent
 
 

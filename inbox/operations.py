@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
+from coordination.lookups import agent_hint
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret
 from coordination.rows import Duplicate
 from coordination.toolset import COORDINATION, operation
@@ -20,9 +21,11 @@ from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
+from nexus.core.operations.replies import hinted
 from nexus.core.operations.shapes import Time
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
+NAMED = 5  # ids that a hint names
 TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)
 
 SomeIds = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
@@ -165,7 +168,7 @@ def inbox_pull(p: InboxPull, caller: Caller) -> InboxPage:
     """Receive your mail with its bodies, leased to you. inbox_ack what you handled before the lease ends, or it comes
     again; after 5 hand-outs without an ack it is parked."""
     pulled = services.pull(agent_id=p.agent_id, limit=page_size(p.limit), lease_seconds=p.lease_seconds)
-    return _messages(pulled)
+    return hinted(_messages(pulled), None if pulled else agent_hint(p.agent_id))
 
 
 class InboxAck(Trusted):
@@ -179,7 +182,18 @@ class Acknowledged(TypedDict):
 @operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def inbox_ack(p: InboxAck, caller: Caller) -> Acknowledged:
     """Tell that you have handled messages: they move to history and do not come again."""
-    return {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=_as_list(p.message_ids))}
+    wanted = _as_list(p.message_ids)
+    data: Acknowledged = {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=wanted)}
+    return data if data["acknowledged"] == len(wanted) else hinted(data, _strange(p.agent_id, wanted))
+
+
+def _strange(agent_id: str, wanted: list[str]) -> str | None:
+    """A hint about messages that never came to an agent; None where all did, as those that it acknowledged before."""
+    strange = selectors.not_in_inbox(agent_id, wanted)
+    if not strange:
+        return None
+    named = ", ".join(map(repr, strange[:NAMED]))
+    return agent_hint(agent_id) or f"Not in the inbox of {agent_id!r}: {named}. inbox_peek has the ids."
 
 
 class InboxExtend(Trusted):
@@ -209,7 +223,8 @@ class InboxPeek(Trusted):
 @operation(InboxPeek, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), read_only=True)
 def inbox_peek(p: InboxPeek, caller: Caller) -> InboxPage:
     """Look at pending mail, bodies included, without taking it; include_parked shows dead letters too."""
-    return _messages(selectors.pending(p.agent_id, page_size(p.limit), include_parked=p.include_parked))
+    pending = selectors.pending(p.agent_id, page_size(p.limit), include_parked=p.include_parked)
+    return hinted(_messages(pending), None if pending else agent_hint(p.agent_id))
 
 
 class InboxCount(Params):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Subquery
 from typing_extensions import TypedDict
 
+from coordination.lookups import agent_hint
 from coordination.models import Agent
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 from nexus.core import cursors
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.limits import fitting
 from nexus.core.operations.errors import invalid, not_found
+from nexus.core.operations.replies import hinted
 
 
 def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
@@ -80,9 +82,10 @@ class LaneSizes(TypedDict):
 
 def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
     """How much lies in each lane, a lapsed lease counted as unread."""
-    sizes = _sizes.first(agent_id=agent_id, moment=moment) or (0, 0, 0, 0)
-    unread, lapsed, in_flight, read = (size or 0 for size in sizes)
-    return {"unread": unread + lapsed, "in_flight": in_flight, "read": read}
+    sizes = _sizes.first(agent_id=agent_id, moment=moment)
+    unread, lapsed, in_flight, read = (size or 0 for size in sizes or (0, 0, 0, 0))
+    data: LaneSizes = {"unread": unread + lapsed, "in_flight": in_flight, "read": read}
+    return data if sizes else hinted(data, agent_hint(agent_id))
 
 
 class History(NamedTuple):
@@ -119,6 +122,13 @@ def _decode(cursor: str) -> tuple[datetime, str]:
             "pass next_cursor back as it came, or leave it out to start at the newest.",
             field="cursor",
         ) from None
+
+
+def not_in_inbox(agent_id: str, message_ids: Iterable[str]) -> list[str]:
+    """Those of the messages that never came to the agent."""
+    wanted = list(dict.fromkeys(message_ids))
+    there = set(Delivery.objects.of(agent_id).filter(message_id__in=wanted).values_list("message_id", flat=True))
+    return [message_id for message_id in wanted if message_id not in there]
 
 
 def deliveries_of(message_id: str) -> tuple[Message, list[Delivery]]:

@@ -8,10 +8,11 @@ from typing import Any
 from coordination import selectors
 from coordination.lookups import agent_exists
 from coordination.models import Agent, AgentKey, Session, SessionStatus
+from coordination.near_misses import no_agent
 from coordination.services import agents, audit, keys, sessions
 from nexus.core.clock import now
 from nexus.core.database import write
-from nexus.core.operations.errors import invalid, not_found
+from nexus.core.operations.errors import invalid
 
 
 def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agent, str]:
@@ -58,7 +59,7 @@ def delete(*, agent_id: str, operator: str) -> int:
     moment = now()
     with write():
         if not Agent.objects.filter(pk=agent_id).update(deleted_at=moment, updated_at=moment):
-            raise not_found("agent", agent_id)
+            raise no_agent(agent_id)
         AgentKey.objects.filter(agent_id=agent_id).delete()
         keys.take_back_all(agent_id=agent_id)
         closed = _end_sessions(agent_id, "agent deleted", moment, operator)

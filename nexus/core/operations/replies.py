@@ -5,12 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from nexus.core.operations.errors import NexusError
 
 Data = Mapping[str, Any]
+D = TypeVar("D", bound=Data)
 Body = dict[str, Any]
+
+
+class Hinted(dict[str, Any]):
+    """Data with a `hint` for who probably meant something else; envelopes carry it beside the data."""
+
+    def __init__(self, data: Data, hint: str) -> None:
+        super().__init__(data)
+        self.hint = hint
+
+
+def hinted(data: D, hint: str | None) -> D:
+    """The data, with a hint where there is one."""
+    return data if hint is None else cast(D, Hinted(data, hint))
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,8 @@ class Reply:
 
 def ok(data: Data | None = None) -> Body:
     """The success envelope."""
-    return {"ok": True, "data": dict(data or {})}
+    body: Body = {"ok": True, "data": dict(data or {})}
+    return {**body, "hint": data.hint} if isinstance(data, Hinted) else body
 
 
 def failure(error: NexusError) -> Body:
@@ -75,7 +90,12 @@ ENVELOPE = Reply(
     _in_envelope,
     schema={
         "type": "object",
-        "properties": {"ok": {"type": "boolean"}, "data": {"type": "object"}, "error": {"type": "object"}},
+        "properties": {
+            "ok": {"type": "boolean"},
+            "data": {"type": "object"},
+            "error": {"type": "object"},
+            "hint": {"type": "string"},
+        },
         "required": ["ok"],
     },
 )

@@ -32,7 +32,9 @@ CONFLICTS = {"409": "The state does not allow it.", "410": "The operation was re
 
 def success(data: Schema) -> Schema:
     """The success envelope around `data`."""
-    return {"type": "object", "required": ["ok", "data"], "properties": {"ok": {"const": True}, "data": data}}
+    hint = {"type": "string", "description": "What the caller probably meant, where the data is of nothing."}
+    properties = {"ok": {"const": True}, "data": data, "hint": hint}
+    return {"type": "object", "required": ["ok", "data"], "properties": properties}
 
 
 def failures(texts: dict[str, str] = FAILURES) -> Schema:
