@@ -21,9 +21,9 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import clients, guidance, record
 from nexus.reservations.guard import hooks as guard
+from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
 from nexus_site.management.commands import setup
-from nexus_site.management.commands.guard import asked
 from tests.outside import program
 
 WRITTEN = Path(__file__).parents[1] / "hooks" / "clients"

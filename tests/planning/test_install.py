@@ -28,7 +28,7 @@ from nexus.planning.catalog.loader import hash_of, load
 from nexus.planning.install import files
 from nexus.planning.install import render as rendering
 from nexus.planning.install.render import Surroundings, render
-from nexus_site.management.commands.planning import LOCK
+from nexus.planning.management.commands.planning import LOCK
 from tests.acceptance.processes import nexus
 from tests.planning.catalogs import changed, copied
 

@@ -31,8 +31,8 @@ from nexus.hooks.harness import derived_id
 from nexus.hooks.pieces import Piece
 from nexus.hooks.setup import EDITS, TOOLSETS, add_setup_options, program, project, settings_flags, tell_of_password
 from nexus.reservations.guard import hooks as guard
+from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
-from nexus_site.management.commands.guard import asked
 
 USUAL = ("coordination", "files", "control")  # mail and handoffs, reservations, asking a person
 PARTS = ("hub", "guard", "hooks", "texts")  # what --without can leave out

@@ -1,4 +1,4 @@
-"""`nexus planning`: a catalog's agents in a coding client, with the hooks. It joins two apps, so it stands here."""
+"""`nexus planning`: a catalog's agents in a coding client, with the hooks."""
 
 from __future__ import annotations
 
