@@ -39,7 +39,7 @@ ENDS: dict[str, tuple[BaseException, BaseException]] = {  # at SIGINT and at SIG
 }
 AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
-    *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
+    *("agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
     *("plan", "tasks", "reservations", "guard", "rpc", "run_pool", "setup"),
 }

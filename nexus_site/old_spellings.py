@@ -17,6 +17,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begin
     ("webhooks", "add"): ("webhooks", "create"),
     ("webhooks", "remove"): ("webhooks", "delete"),
     ("files",): ("reservations",),
+    ("issue-keys",): ("agents", "issue-keys"),
 }
 FLAGS: dict[str, dict[str, str]] = {  # of a command as it is called now; "" has those of all
     "": {"--project-root": "--project"},

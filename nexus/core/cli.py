@@ -21,7 +21,6 @@ from nexus.core.database import store
 from nexus.core.operations import runner
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.core.operations.pages import MOST
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import Data
@@ -214,12 +213,6 @@ def positive(text: str) -> int:
     if not number:
         raise argparse.ArgumentTypeError("use a whole number from 1")
     return number
-
-
-def add_page(parser: CommandParser, *, what: str) -> None:
-    """The options of a list that is paged."""
-    parser.add_argument("--limit", type=positive, default=100, help=f"{what} at most, up to {MOST}. [100]")
-    parser.add_argument("--cursor", help="The next page: the next_cursor of the page before.")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

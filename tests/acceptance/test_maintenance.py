@@ -62,7 +62,7 @@ def test_the_commands_of_operators_work_on_a_store_in_use(home: Path, tmp_path: 
     project.mkdir()
     with serving(home) as hub:
         hub.call("agent_register", agent_id="bob")
-        issued = json.loads(nexus(home, "issue-keys", "--json").stdout)["keys"]
+        issued = json.loads(nexus(home, "agents", "issue-keys", "--json").stdout)["keys"]
         assert [key["agent_id"] for key in issued] == ["bob"]
         sent = nexus(
             home, "send", "--to", "bob", "--project", str(project), "--subject", "s", "--body", "-", stdin="text"

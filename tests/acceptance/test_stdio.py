@@ -177,12 +177,12 @@ def test_it_refuses_an_unknown_key(home: Path) -> None:
 
 
 def test_it_acts_as_the_agent_of_its_key(home: Path, project: str) -> None:
-    issued = nexus(home, "issue-keys", "--json")
+    issued = nexus(home, "agents", "issue-keys", "--json")
     assert issued.returncode == 0, issued.stderr
     with Raw(home) as raw:
         raw.greet()
         raw.call("agent_register", {"agent_id": "ann"})
-    issued = nexus(home, "issue-keys", "--json")
+    issued = nexus(home, "agents", "issue-keys", "--json")
     (key,) = [word for word in issued.stdout.replace('"', " ").split() if word.startswith("nxs_")]
     with Raw(home, NEXUS_API_KEY=key) as raw:
         raw.greet()

@@ -282,21 +282,21 @@ def test_it_makes_no_accounts_from_afar(db: None, name: str) -> None:
 
 
 def test_it_issues_keys_to_those_who_have_none_and_only_once() -> None:
-    first = nexus("issue_keys", "--json").json["keys"]
+    first = nexus("agents", "issue-keys", "--json").json["keys"]
     assert [(key["agent_id"], agent_of_key(key["api_key"])) for key in first] == [
         ("ana", "ana"),
         ("bob", "bob"),
         ("cleo", "cleo"),
     ]
-    assert nexus("issue_keys", "--json").json == {"keys": []}
+    assert nexus("agents", "issue-keys", "--json").json == {"keys": []}
     assert agent_of_key(first[0]["api_key"]) == "ana"  # as it was
     assert Event.objects.filter(type="agent.key_issued").count() == 3
 
 
 def test_it_issues_keys_to_the_agents_named() -> None:
-    assert "nxs_" in nexus("issue_keys", "bob").out
+    assert "nxs_" in nexus("agents", "issue-keys", "bob").out
     assert AgentKey.objects.get().agent_id == "bob"
-    assert nexus("issue_keys", "bob") == (0, "Nobody needed a key.\n", "")
+    assert nexus("agents", "issue-keys", "bob") == (0, "Nobody needed a key.\n", "")
 
 
 def test_it_issues_no_key_that_it_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,13 +308,13 @@ def test_it_issues_no_key_that_it_does_not_show(monkeypatch: pytest.MonkeyPatch)
         return issue(agent_id=agent_id, operator=operator)
 
     monkeypatch.setattr(keys, "issue", fail_at_bob)
-    ran = nexus("issue_keys")
+    ran = nexus("agents", "issue-keys")
     assert (ran.code, ran.out) == (1, "")
     assert not AgentKey.objects.exists()
 
 
 def test_it_issues_no_key_when_one_of_the_agents_is_unknown() -> None:
-    ran = nexus("issue_keys", "ana", "nobody")
+    ran = nexus("agents", "issue-keys", "ana", "nobody")
     assert ran.code == 1
     assert ran.err.startswith("[nexus] NOT_FOUND")
     assert not AgentKey.objects.exists()

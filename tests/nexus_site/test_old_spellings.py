@@ -18,6 +18,7 @@ OLD = {
     "tail --agent-id ana --inbox": "tail --agent ana --inbox",
     "files reserve docs/ --as me --wait 30": "reservations reserve docs/ --agent me --wait 30",
     "files": "reservations",
+    "issue-keys builder --json": "agents issue-keys builder --json",
     "plan status": "plan show",
     "tasks add Write --context Why --project-root ../api": "tasks create Write --context Why --project ../api",
     "files list --here": "reservations list --project=.",

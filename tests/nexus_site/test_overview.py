@@ -20,7 +20,7 @@ def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
     lines = said.stdout.splitlines()
     assert [line for line in lines if line in set(Group)] == list(Group)
     listed = [found[1] for line in lines if (found := re.match(r"  ([a-z-]+) {2,}\S", line))]
-    assert sorted(listed) == sorted(overview.names()) and {"serve", "issue-keys", "agents"} <= set(listed)
+    assert sorted(listed) == sorted(overview.names()) and {"serve", "dead-letters", "agents"} <= set(listed)
     assert "makemigrations" not in said.stdout and max(map(len, lines)) <= 110
     assert not home.exists()
 
@@ -33,7 +33,7 @@ def test_it_tells_its_own_version(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["agnets"], "There is no command 'agnets'; did you mean `nexus agents`?"),
-        (["issue-kes"], "did you mean `nexus issue-keys`?"),
+        (["dead-leters"], "did you mean `nexus dead-letters`?"),
         (["zzz"], "There is no command 'zzz'; `nexus --help` lists them."),
         (["--home", "/x", "status"], "--home comes after the command"),
     ],

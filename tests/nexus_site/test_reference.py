@@ -41,7 +41,7 @@ def test_it_has_every_operation_error_setting_and_command() -> None:
     assert all(f"\n### {name}\n" in pages["operations.md"] for name in COORDINATION.operations)
     assert all(f"| `{code}` |" in pages["errors.md"] and code.meaning for code in Code)
     assert all(f"| `NEXUS_{name.upper()}` |" in pages["settings.md"] for name in TABLE)
-    assert all(f"\n## nexus {name}\n" in pages["commands.md"] for name in ("serve", "runmcp", "issue-keys", "doctor"))
+    assert all(f"\n## nexus {name}\n" in pages["commands.md"] for name in ("serve", "runmcp", "dead-letters", "doctor"))
     assert "| `POST /api/v1/agents` |" in pages["rest.md"]
 
 
