@@ -188,7 +188,7 @@ def check(caller: Caller, name: str, envelope: dict[str, Any]) -> None:
     """The envelope, with data of the shape that the operation declares, or a code that it documents."""
     json.dumps(envelope, allow_nan=False, ensure_ascii=False).encode()
     if envelope["ok"]:
-        assert set(envelope) == {"ok", "data"}
+        assert set(envelope) - {"hint"} == {"ok", "data"}
         shape(name).validate_python(envelope["data"], strict=True, extra="forbid")
         return
     error = envelope["error"]
