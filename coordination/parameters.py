@@ -11,7 +11,7 @@ from coordination.paths import resolve_root
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import FieldErrors, Id, Outside, not_blank
 
-MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED)
+MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED, resolves=True)
 ProjectRoot = Annotated[
     str,
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),

@@ -8,25 +8,31 @@ from pathlib import Path
 
 from coordination.errors import CoordinationCode
 from nexus.core.operations.errors import NexusError
+from nexus.core.operations.parameters import Reached
 
 
 def resolve_root(project_root: str) -> str:
-    """The real path of a project directory.
+    """The real path of a project directory; of a call's, as it was found before the call.
 
     Raises WORKSPACE_UNRESOLVED when it is empty, broken, missing or no directory.
     """
-    try:
-        root = os.path.realpath(project_root, strict=True) if project_root else ""
-        root.encode()  # a link may lead to a name that is not UTF-8, which no transport can carry
-    except (OSError, ValueError):
-        root = ""
-    if not root or not Path(root).is_dir():
+    root: str | None = project_root.led_to if isinstance(project_root, Reached) else _real_directory(project_root)
+    if root is None:
         raise NexusError(
             CoordinationCode.WORKSPACE_UNRESOLVED,
             "project_root does not lead to an existing directory; pass the project's absolute path.",
             {"project_root": project_root[:200]},
         )
     return root
+
+
+def _real_directory(path: str) -> str | None:
+    try:
+        root = os.path.realpath(path, strict=True) if path else ""
+        root.encode()  # a link may lead to a name that is not UTF-8, which no transport can carry
+    except (OSError, ValueError):
+        return None
+    return root if root and Path(root).is_dir() else None
 
 
 def workspace_id_of(root: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
@@ -53,6 +53,17 @@ def _next_events(columns: tuple[str, ...]) -> Select[Event]:
 
 def _events_with(columns: tuple[str, ...]) -> QuerySet[Event]:
     return Event.objects.filter(**{name: Slot(name) for name in columns})
+
+
+@cache
+def _last_of(count: int) -> Select[tuple[int]]:
+    """The last of so many events of a stream after one id."""
+    stream = partial(_events_with, ("stream", "workspace_id"))
+    return Select(
+        lambda: (
+            stream().filter(event_id__gt=Slot("after")).order_by("event_id").values_list("event_id")[count - 1 : count]
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -108,8 +119,8 @@ def _look(
 
 def _end_of_look(workspace_id: str, stream: str, cursor: int) -> int | None:
     """The last of the events that may be passed to the filters at once; None when the filters may have them all."""
-    events = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__gt=cursor)
-    return events.order_by("event_id").values_list("event_id", flat=True)[FILTERED_AT_ONCE - 1 :].first()
+    last = _last_of(FILTERED_AT_ONCE).first(workspace_id=workspace_id, stream=stream, after=cursor)
+    return last[0] if last else None
 
 
 def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:

@@ -85,7 +85,7 @@ class Head(TypedDict):
     cursor: int
 
 
-@operation(EventCursor, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
+@operation(EventCursor, *EVENT_ERRORS, acts_as="agent_id", read_only=True, quick=True)
 def event_cursor(p: EventCursor, caller: Caller) -> Head:
     """The newest event_id of a stream, to follow from now on with event_get or event_wait."""
     workspace_id = workspaces.locate(p.project_root).workspace_id
@@ -99,7 +99,7 @@ class EventPage(TypedDict):
     timed_out: bool
 
 
-@operation(EventGet, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
+@operation(EventGet, *EVENT_ERRORS, acts_as="agent_id", read_only=True, quick=True)
 def event_get(p: EventGet, caller: Caller) -> EventPage:
     """Read events after cursor, oldest first; go on from next_cursor. For observing; your mail comes by inbox_pull."""
     data = _events(p)
@@ -112,6 +112,7 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
     *EVENT_ERRORS,
     acts_as="agent_id",
     read_only=True,
+    quick=True,
     wait=Wait[EventWait](
         timeout=lambda p: p.timeout_seconds or 0,
         interested=lambda p: selectors.event_interest(

@@ -6,6 +6,7 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError
 
 from coordination import renewal
@@ -13,7 +14,7 @@ from coordination.models import Agent
 from coordination.routing import MAX_NAME, capability_set
 from nexus.core.clock import now
 from nexus.core.database import store, write
-from nexus.core.database.prepared import Select, Slot, Update
+from nexus.core.database.prepared import Select, Slot, Update, is_on_loop
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.toolsets import choose
@@ -82,6 +83,8 @@ def touch_in_passing(agent_id: str) -> None:
 
 
 def _touch_if_free(agent_id: str, moment: datetime) -> None:
+    if is_on_loop():
+        raise SynchronousOnlyOperation("a thread writes")
     with store().without_waiting():
         try:
             touch(agent_id, moment)

@@ -81,10 +81,10 @@ async def in_thread(function: Any, *arguments: Any) -> Any:
     return await waiting.in_thread(waiting.WRITERS, partial(function, *arguments))
 
 
-def test_quick_operations_only_read_and_do_not_wait() -> None:
+def test_quick_operations_only_read() -> None:
     quick = [operation for operation in operations() if operation.quick]
     assert quick
-    assert all(operation.read_only and operation.wait is None for operation in quick)
+    assert all(operation.read_only for operation in quick)
 
 
 @pytest.mark.parametrize("ahead", [timedelta(), timedelta(days=2)], ids=["now", "when the lease has lapsed"])
@@ -111,10 +111,12 @@ async def test_it_needs_no_thread_and_no_lock(
     try:
         async with asyncio.timeout(START_SECONDS / 2):
             assert (await arun(LOCAL, "inbox_count", COUNT))["data"]["unread"] == 1
+            here = {"project_root": project, "agent_id": "cem", "stream": "workspace"}
+            assert (await arun(LOCAL, "event_wait", here))["ok"]
     finally:
         done.set()
         await asyncio.gather(*work)
-    assert threads == [threading.current_thread()]
+    assert threads == [threading.current_thread()] * 2
 
 
 @pytest.mark.sqlite
@@ -139,6 +141,14 @@ async def test_a_long_read_is_left_to_a_thread(committed: None) -> None:
         store().look(COUNT_UP, [1_000_000])
     for _ in range(1000):
         assert store().look(COUNT_UP, [10]) == [(10,)], "each read has its own bound"
+
+
+@pytest.mark.sqlite
+async def test_a_read_of_many_rows_is_left_to_a_thread(committed: None) -> None:
+    rows = COUNT_UP.replace("max(i)", "i")
+    assert len(store().look(rows, [20])) == 20
+    with pytest.raises(SynchronousOnlyOperation):
+        store().look(rows, [21])
 
 
 @pytest.mark.sqlite

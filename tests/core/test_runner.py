@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -334,3 +336,34 @@ async def test_it_lets_nobody_wait_for_a_path_that_does_not_answer(
     finally:
         answers.set()
     assert len(asked) == 1 and asked[0].startswith("nexus-outside"), "it is asked once, while it does not answer"
+
+
+async def test_it_asks_the_disk_once_for_the_calls_that_only_ask_where_a_project_is(
+    committed: None, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never on the event loop. Who goes on to use the disk asks anew: it may be gone."""
+    really, asked = os.path.realpath, []
+
+    def realpath(path: str, **how: Any) -> str:
+        if path == project:
+            asked.append(threading.current_thread().name)
+        return really(path, **how)
+
+    monkeypatch.setattr(os.path, "realpath", realpath)
+    monkeypatch.setattr(outside, "RECENT_SECONDS", math.inf)
+    outside._recent.clear()
+    here = {"project_root": project, "agent_id": "ann", "stream": "workspace"}
+    for name in ("event_cursor", "event_get", "event_wait"):
+        assert (await arun(Caller("http", agent_id="ann"), name, here))["ok"]
+    assert (await arun(Caller("stdio", agent_id="ann"), "event_get", here))["ok"]
+    assert len(asked) == 1 and asked[0].startswith("nexus-outside")
+    letter = {"project_root": project, "artifact_type": "text", "content": "c"}
+    assert (await arun(Caller("http", agent_id="ann"), "artifact_put", letter))["ok"]
+    assert len(asked) == 2
+
+
+async def test_a_project_that_is_made_is_found_by_the_next_call(committed: None, tmp_path: Path) -> None:
+    here = {"project_root": str(tmp_path / "new"), "agent_id": "ann", "stream": "workspace"}
+    assert (await arun(Caller("http", agent_id="ann"), "event_get", here))["error"]["code"] == "WORKSPACE_UNRESOLVED"
+    (tmp_path / "new").mkdir()
+    assert (await arun(Caller("http", agent_id="ann"), "event_get", here))["ok"]

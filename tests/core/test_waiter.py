@@ -26,7 +26,6 @@ from nexus.core import waiting
 from nexus.core.database import store
 from nexus.core.database.sqlite import commits
 from nexus.core.domain import domain
-from nexus.core.operations.replies import Outcome
 from tests.conftest import LOCAL, Call
 from tests.core.waiting import LONG, at_rest, follow, names, page_of, parked, put
 
@@ -55,6 +54,10 @@ store = sqlite3.connect(sys.argv[1], timeout=10)
 store.execute({FROM_AFAR!r})
 store.commit()
 """
+
+
+async def newest() -> int:
+    return await asyncio.to_thread(domain().newest_event_id)
 
 
 async def test_it_wakes_everybody_for_a_commit_of_this_process(project: str) -> None:
@@ -141,16 +144,16 @@ async def test_it_tells_each_event_once_and_in_order_whoever_committed_what(
 async def test_it_misses_nothing_that_is_committed_between_a_look_and_the_park(
     project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_thread = waiting.in_thread
+    at_hand = waiting.at_hand
     late = ["late"]
 
     async def commit_behind_the_look(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await in_thread(pool, function)
+        seen = await at_hand(pool, function)
         if pool is waiting.READERS and waiting.waiter().parked and isinstance(seen, tuple) and late:
             await put(project, late.pop())  # the look is over, the wait not yet begun
         return seen
 
-    monkeypatch.setattr(waiting, "in_thread", commit_behind_the_look)
+    monkeypatch.setattr(waiting, "at_hand", commit_behind_the_look)
     assert names(await page_of(follow(project))) == ["late"]
     assert not late
 
@@ -160,39 +163,39 @@ async def test_it_misses_nothing_that_is_committed_between_the_call_and_the_park
     project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     monkeypatch.setattr(waiting, "KEPT", 2)
-    in_thread = waiting.in_thread
+    at_hand = waiting.at_hand
     late = ["late"]
 
     async def commit_behind_the_call(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await in_thread(pool, function)
-        if pool is waiting.READERS and isinstance(seen, Outcome) and late:
+        seen = await at_hand(pool, function)
+        if pool is waiting.READERS and isinstance(seen, dict) and late:
             await put(project, late.pop())
             for _ in range(others):
                 await put(str(tmp_path))
         return seen
 
     async with waiting.waiter().park(lambda event: False):  # somebody watches
-        monkeypatch.setattr(waiting, "in_thread", commit_behind_the_call)
+        monkeypatch.setattr(waiting, "at_hand", commit_behind_the_call)
         assert names(await page_of(follow(project))) == ["late"]
     assert not late
 
 
 async def test_it_does_not_look_again_before_something_has_come(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_thread = waiting.in_thread
+    at_hand = waiting.at_hand
     looks: list[Any] = []
 
     async def noted(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await in_thread(pool, function)
+        seen = await at_hand(pool, function)
         looks.extend([seen] if isinstance(seen, tuple) else [])
         return seen
 
     await put(project, "first")
     async with waiting.waiter().park(lambda event: False):
-        monkeypatch.setattr(waiting, "in_thread", noted)
-        wait = follow(project, cursor=await asyncio.to_thread(domain().newest_event_id))
+        monkeypatch.setattr(waiting, "at_hand", noted)
+        wait = follow(project, cursor=await newest())
         await parked(2)
         together = threading.Barrier(4)
-        await asyncio.gather(*(in_thread(waiting.READERS, partial(together.wait, LONG)) for _ in range(4)))
+        await asyncio.gather(*(waiting.in_thread(waiting.READERS, partial(together.wait, LONG)) for _ in range(4)))
         assert looks == [], "all that was begun has been done"
         await put(project, "second")
         assert names(await page_of(wait)) == ["second"]
@@ -201,21 +204,21 @@ async def test_it_does_not_look_again_before_something_has_come(project: str, mo
 async def test_a_direct_message_wakes_those_whom_it_concerns_alone(
     project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_thread = waiting.in_thread
+    at_hand = waiting.at_hand
     looks: list[Any] = []
 
     async def noted(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await in_thread(pool, function)
+        seen = await at_hand(pool, function)
         looks.extend([seen] if isinstance(seen, tuple) else [])
         return seen
 
     for number in range(20):
         assert (await arun(LOCAL, "agent_register", {"agent_id": f"agent-{number}"}))["ok"]
     await put(project)
-    newest = await asyncio.to_thread(domain().newest_event_id)
-    crowd = [follow(project, agent_id=f"agent-{number}", cursor=newest) for number in range(20)]
+    start = await newest()
+    crowd = [follow(project, agent_id=f"agent-{number}", cursor=start) for number in range(20)]
     await at_rest(20)
-    monkeypatch.setattr(waiting, "in_thread", noted)
+    monkeypatch.setattr(waiting, "at_hand", noted)
     letter = {"project_root": project, "subject": "s", "body": "b", "from_agent_id": "agent-0"}
     target = {"strategy": "direct", "agent_id": "agent-7"}
     assert (await arun(LOCAL, "message_create", {**letter, "target": target}))["ok"]
@@ -307,9 +310,9 @@ async def test_it_tells_what_was_committed_while_nobody_waited(project: str, mon
         pass
     monkeypatch.setattr(domain(), "events_after", lambda seen, limit: [])
     await put(project)
-    newest = await asyncio.to_thread(domain().newest_event_id)
+    committed = await newest()
     async with asyncio.timeout(LONG):
-        while waiting.waiter().place != newest:
+        while waiting.waiter().place != committed:
             await asyncio.sleep(0)
 
 

@@ -56,6 +56,9 @@ class Select(Generic[Row]):
     """A prepared read: `build` gives a queryset of instances or of `values_list` tuples, with slots.
 
     Called with the slots' values it returns the rows; `limit` cuts them, and each limit is its own statement.
+
+    It may be asked on an event loop, too, where the store is near and the read is short: raises
+    SynchronousOnlyOperation where only a thread may ask, as the ORM does.
     """
 
     def __init__(self, build: Callable[[], QuerySet[Any, Row]]) -> None:
@@ -64,6 +67,9 @@ class Select(Generic[Row]):
 
     def __call__(self, limit: int | None = None, /, **values: Any) -> list[Row]:
         sql, parameters, read = self._prepared(limit)
+        if is_on_loop():
+            rows = store().look(_with_question_marks(sql), _bound(parameters, values, _unopened()))
+            return read(rows) if rows else []
         on = connections[DEFAULT_DB_ALIAS]
         cursor = _cursor(on)
         cursor.execute(sql, _bound(parameters, values, on))
@@ -71,20 +77,9 @@ class Select(Generic[Row]):
         return read(rows) if rows else []
 
     def first(self, **values: Any) -> Row | None:
-        """The first row; None where there is none.
-
-        It may be asked on an event loop, too, where the store is near and the read is short: raises
-        SynchronousOnlyOperation where only a thread may ask, as the ORM does.
-        """
-        if is_on_loop():
-            return self._at_hand(**values)
+        """The first row; None where there is none."""
         rows = self(1, **values)
         return rows[0] if rows else None
-
-    def _at_hand(self, **values: Any) -> Row | None:
-        sql, parameters, read = self._prepared(1)
-        rows = store().look(_with_question_marks(sql), _bound(parameters, values, _unopened()))
-        return read(rows)[0] if rows else None
 
     def _prepare(self, limit: int | None) -> tuple[str, tuple[Any, ...], Callable[[list[Any]], list[Row]]]:
         queryset = self._build()[:limit]
@@ -109,7 +104,7 @@ class Select(Generic[Row]):
             found = []
             for row in converted(rows):
                 state = ModelState()
-                state.adding, state.db = False, connection.alias
+                state.adding, state.db = False, DEFAULT_DB_ALIAS
                 instance = _instance(made["model"], dict(zip(names, row[start:end], strict=True)), state)
                 for populator in related:
                     populator.populate(row, instance)

@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from nexus.core import waiting
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.parameters import Outside, Params
+from nexus.core.operations.parameters import Outside, Params, Reached
+
+P = TypeVar("P", bound=Params)
 
 TIME_LIMIT_SECONDS = 5.0
+RECENT_SECONDS = 1.0  # for so long a place that answered need not be touched again by who only asks where it is
+MOST_RECENT = 1000
 
 _silent: dict[str, Future[object]] = {}  # what did not answer in time, and still has not
+_recent: dict[tuple[Outside, Any], tuple[Future[object], float]] = {}  # the last touch of a place, and when it began
 
 
-async def reach(params: Params) -> None:
-    """Return once everything outside the store that a call names has answered, with an error or without.
+async def reach(params: P, *, recent: bool = False) -> P:
+    """The parameters, once everything outside the store that they name has answered, with an error or without.
 
-    Raises the error that a parameter declares when it does not, at once where it did not the last time either.
+    Those that are resolved are `Reached` then. With `recent`, an answer of the last second will do: for a call that
+    uses nothing else outside. Raises the error that a parameter declares when it does not answer, at once where it did
+    not the last time either.
     """
-    for touch in _touches(params):
-        if touch.is_new:
+    reached: dict[str, Reached] = {}
+    for touch in _touches(params, recent):
+        if touch.is_new and not touch.touched.done():
             await asyncio.wait([asyncio.wrap_future(touch.touched)], timeout=TIME_LIMIT_SECONDS)
-        touch.check()
+        reached |= touch.answer()
+    return params.model_copy(update=reached) if reached else params
 
 
-def reach_from_thread(params: Params) -> None:
+def reach_from_thread(params: P) -> P:
     """`reach`, from a thread that may wait so long."""
+    reached: dict[str, Reached] = {}
     for touch in _touches(params):
         if touch.is_new:
             futures.wait([touch.touched], timeout=TIME_LIMIT_SECONDS)
-        touch.check()
+        reached |= touch.answer()
+    return params.model_copy(update=reached) if reached else params
 
 
 @dataclass(frozen=True)
@@ -45,21 +58,24 @@ class _Touch:
 
     name: str
     mark: Outside
-    value: str
+    value: Any
     touched: Future[object]
     is_new: bool  # else it did not answer before
 
-    def check(self) -> None:
-        """Raises the error that the parameter declares where it has not answered."""
+    def answer(self) -> dict[str, Reached]:
+        """The parameter by its name, with what it led to, where it is resolved. Raises the error that it declares where
+        it has not answered."""
+        place = str(self.value)
         if not self.touched.done() and not self.touched.cancel():
-            _silent[self.value] = self.touched
-            self.touched.add_done_callback(lambda _: _silent.pop(self.value, None))
+            _silent[place] = self.touched
+            self.touched.add_done_callback(lambda _: _silent.pop(place, None))
         if not self.touched.done() or self.touched.cancelled():
             raise NexusError(
                 self.mark.silent,
                 f"What {self.name} leads to does not answer; is it on a mount whose server is gone?",
                 {"field": self.name},
             )
+        return {self.name: Reached(self.value, self.touched.result())} if self.mark.resolves else {}
 
 
 def placed(params: Params, directory: str) -> Params:
@@ -72,19 +88,35 @@ def placed(params: Params, directory: str) -> Params:
     return params.model_copy(update=relative) if relative else params
 
 
-def _touches(params: Params) -> Iterator[_Touch]:
+def _touches(params: Params, recent: bool = False) -> Iterator[_Touch]:
     for name, mark in _marks(type(params)):
         if (value := getattr(params, name)) is not None:
             silent = _silent.get(str(value))
-            touched = silent or waiting.OUTSIDE.submit(_touch, mark, value)
-            yield _Touch(name, mark, str(value), touched, silent is None)
+            yield _Touch(name, mark, value, silent or _touched(mark, value, recent), silent is None)
 
 
-def _touch(mark: Outside, value: Any) -> None:
+def _touched(mark: Outside, value: Any, recent: bool) -> Future[object]:
+    """The touch of a place: one that is under way, or a recent one where that will do, else a new one."""
+    moment, place = time.monotonic(), (mark, str(value))
+    touched, begun = _recent.get(place, (None, -math.inf))
+    if touched is not None and moment - begun < RECENT_SECONDS and _serves(touched, recent):
+        return touched
+    if len(_recent) >= MOST_RECENT:
+        _recent.clear()
+    touched = waiting.OUTSIDE.submit(_touch, mark, value)
+    _recent[place] = touched, moment
+    return touched
+
+
+def _serves(touched: Future[object], recent: bool) -> bool:
+    return not touched.done() or (recent and not touched.cancelled() and touched.result() is not None)
+
+
+def _touch(mark: Outside, value: Any) -> object:
     try:
-        mark.touch(value)
+        return mark.touch(value)
     except (NexusError, OSError):
-        return  # the call itself tells it
+        return None
 
 
 @cache

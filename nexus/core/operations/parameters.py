@@ -49,10 +49,26 @@ class Outside:
     """Marks a parameter that leads outside the store, as a path does: what is there may never answer.
 
     It is touched before the call, on a thread that holds up nobody; `silent` is the error where it does not answer.
+    Where the touch `resolves` a text, the call has what that led to with the parameter (see Reached).
     """
 
     touch: Callable[[Any], object]
     silent: ErrorCode
+    resolves: bool = False
+
+
+class Reached(str):
+    """A parameter that leads outside the store, with what it led to when it was touched before the call; None is an
+    error. Who uses that waits for nothing outside any more.
+    """
+
+    __slots__ = ("led_to",)
+    led_to: Any
+
+    def __new__(cls, text: str, led_to: Any) -> Reached:
+        made = super().__new__(cls, text)
+        made.led_to = led_to
+        return made
 
 
 def not_blank(text: str) -> str:

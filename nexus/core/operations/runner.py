@@ -66,7 +66,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
         if caller.cwd is not None:
             params = placed(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
-            reach_from_thread(params)
+            params = reach_from_thread(params)
         permit(caller, operation, params)
         data = _call(operation, params, caller)
         # asyncio's own way in: an interruption ends the wait, too, where asgiref's would leave it to its thread
@@ -105,7 +105,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
             return data
 
         if operation.quick:
-            return Outcome(await waiting.at_hand(pool_of(operation, params), call))
+            data = await waiting.at_hand(pool_of(operation, params), call)
+            return Outcome(data if wait is None else await _wait(caller, operation, params, data, place, *interests))
         # An answer that moves a cursor reaches who asked, or has moved nothing.
         answers = wait is not None and wait.finish is not None
         in_thread = waiting.unless_left if answers else waiting.in_thread
@@ -131,9 +132,10 @@ async def prepared(
     params = validated(operation, arguments)
     if caller.cwd is not None:
         params = placed(params, caller.cwd)
-    # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile.
-    if caller.transport != "stdio" or operation.own_transaction:
-        await reach(params)
+    # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or
+    # the event loop.
+    if caller.transport != "stdio" or operation.own_transaction or operation.quick:
+        params = await reach(params, recent=operation.quick)
     return operation, params
 
 
@@ -213,7 +215,7 @@ async def _wait(
             return retried(lambda: finish(params, caller, performed))
         return performed
 
-    # What is slow when it is called is as slow when it is looked at again.
+    # What is slow when it is called is as slow when it is looked at again, and what is quick as quick.
     looking = pool_of(operation, params) if operation.slow(params) else waiting.READERS
     position = wait.resume(params, data)
     if interested is None:  # it may look at a path
@@ -226,7 +228,8 @@ async def _wait(
             if not woken and wait.finish is None:
                 return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
         while True:
-            found, change = await waiting.in_thread(looking, partial(look, position, data))
+            read = waiting.at_hand if operation.quick else waiting.in_thread
+            found, change = await read(looking, partial(look, position, data))
             left = deadline - time.monotonic()
             if wait.done(found):
                 if wait.finish is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from sqlite3 import connect  # not our own: what that turns into an error of the driver costs as much as the read
 from typing import Any
 
@@ -16,6 +17,7 @@ from nexus.core.database.place import check
 # A read that takes more than 10,000 instructions of SQLite's machine is left to a thread: so many take tenths of a
 # millisecond, and count some thousand rows along an index.
 INSTRUCTIONS, ROUNDS = 1000, 10
+MOST_ROWS = 20  # as is one of more rows: each may hold long texts, which take time to be made into objects
 
 
 class _Kept(threading.local):
@@ -40,11 +42,14 @@ def look(sql: str, values: Sequence[Any]) -> list[Any]:
         if _kept.connection is None:
             _kept.connection = connect(connection.settings_dict["NAME"], timeout=0, uri=True)
             _kept.connection.set_progress_handler(_takes_long, INSTRUCTIONS)
-        rows: list[Any] = _kept.connection.execute(sql, values).fetchall()
+        with closing(_kept.connection.execute(sql, values)) as cursor:
+            rows: list[Any] = cursor.fetchmany(MOST_ROWS + 1)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a damaged file's text in a message
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             _kept.connection = None
         raise SynchronousOnlyOperation("the store cannot be read at once") from None
+    if len(rows) > MOST_ROWS:
+        raise SynchronousOnlyOperation("the rows are many")
     return rows
 
 
