@@ -128,6 +128,7 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
             **({"next_cursor": p.cursor or 0} if (p.timeout_seconds or 0) > 0 and not data["has_more"] else {}),
         },
         resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}),
+        past=lambda p, event_id: p.model_copy(update={"cursor": max(p.cursor or 0, event_id)}),
         deferrable=True,
     ),
 )

@@ -112,13 +112,16 @@ class Parked:
     Inside, it is woken by each of them. It holds a future and a timer alone, because there may be thousands.
     """
 
-    __slots__ = ("_over", "_waiter", "_woken", "admits", "keys")
+    __slots__ = ("_over", "_waiter", "_woken", "_woken_at", "admits", "keys", "told", "watch")
 
     def __init__(self, waiter: Waiter, interested: Callable[[Any], bool]) -> None:
         keyed = interested if isinstance(interested, Interest) else Interest(EVERY, interested)
         self.keys, self.admits = keyed.keys, keyed.admits
         self._waiter = waiter
+        self.told = 0  # no event up to this one concerned the wait, since it was parked or last woken
+        self.watch: asyncio.Task[None] | None = None  # that was there when it was parked, and tells it of every event
         self._woken = False
+        self._woken_at = 0  # the first event that woke it; 0 where something else did
         self._over: asyncio.Future[None] | None = None  # while it waits
 
     async def __aenter__(self) -> Parked:
@@ -132,8 +135,10 @@ class Parked:
     async def __aexit__(self, *error: object) -> None:
         self._waiter.leave(self)
 
-    def wake(self) -> None:
-        """Let `wait` return, or the next one at once."""
+    def wake(self, event_id: int = 0) -> None:
+        """Let `wait` return, or the next one at once; for an event, or for another reason."""
+        if not self._woken:
+            self._woken_at = event_id
         self._woken = True
         if self._over is not None:
             _end(self._over)
@@ -155,6 +160,7 @@ class Parked:
                     if timer is not None:
                         timer.cancel()
         woken, self._woken = self._woken, False
+        self.told = max(self._woken_at - 1, 0) if woken else 0
         return woken
 
 
@@ -195,6 +201,7 @@ class Waiter:
             self._watching = asyncio.create_task(self._watch(self._primed))
         assert self._primed is not None
         await asyncio.shield(self._primed)
+        wait.watch = self._watching
 
     def leave(self, wait: Parked) -> None:
         """A wait is over; `Parked` calls this."""
@@ -324,7 +331,8 @@ class Waiter:
         for key in (*domain().keys_of(event), *EVERY):
             for wait in self._by_key.get(key, ()):
                 if wait.admits(event):
-                    wait.wake()
+                    # Between an earlier watch and this one events may have come of which nobody was told.
+                    wait.wake(event.event_id if wait.watch is self._watching else 0)
 
     def _wake_all(self) -> None:
         for wait in self.parked:

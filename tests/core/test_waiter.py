@@ -21,6 +21,7 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection
 
+from coordination.log import selectors
 from coordination.toolset import arun
 from nexus.core import waiting
 from nexus.core.database import store
@@ -58,6 +59,11 @@ store.commit()
 
 async def newest() -> int:
     return await asyncio.to_thread(domain().newest_event_id)
+
+
+async def message(project: str) -> None:
+    letter = {"project_root": project, "from_agent_id": "bob", "subject": "s", "body": "b"}
+    assert (await arun(LOCAL, "message_create", letter))["ok"]
 
 
 async def test_it_wakes_everybody_for_a_commit_of_this_process(project: str) -> None:
@@ -370,3 +376,41 @@ async def test_it_answers_a_wait_on_a_store_that_cannot_be_watched(
         patch.setattr(sqlite3, "connect", refuse)  # the watch's way; queries have another
         answer = await asyncio.wait_for(follow(project), LONG)
     assert answer["error"]["code"] == "DB_ERROR"
+
+
+async def test_it_passes_over_the_events_before_the_one_that_woke_it(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a large team they are many, and each wait would read them all."""
+    really, cursors = selectors.event_page, []
+
+    def event_page(**asked: Any) -> selectors.EventPage:
+        cursors.append(asked["cursor"])
+        return really(**asked)
+
+    await put(project)
+    start = await newest()
+    wait = follow(project, cursor=start, filters={"type": "message.created"})
+    await at_rest(1)
+    for _ in range(3):
+        await put(project)
+    monkeypatch.setattr(selectors, "event_page", event_page)
+    await message(project)
+    page = await page_of(wait)
+    assert [event["type"] for event in page["events"]] == ["message.created"]
+    assert set(cursors) == {page["next_cursor"] - 1} and page["next_cursor"] == await newest() > start + 3
+
+
+async def test_it_passes_over_nothing_that_came_while_nobody_watched(project: str) -> None:
+    await put(project)
+    wait = follow(project, cursor=await newest(), filters={"type": "message.created"})
+    await at_rest(1)
+    watch = waiting.waiter()._watching
+    assert watch is not None
+    watch.cancel()
+    await asyncio.wait([watch])
+    await at_rest(1)
+    await message(project)
+    async with waiting.waiter().park(lambda event: False):  # a new watch begins behind that message
+        await message(project)
+        assert len((await page_of(wait))["events"]) == 2

@@ -53,6 +53,8 @@ class Wait(Generic[P]):
     # quicker, is not given, and the wait goes on.
     finish: Callable[[P, Caller, Any], Data] | None = None
     resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
+    # Where it starts once no event up to this id concerned the wait.
+    past: Callable[[P, int], P] = lambda params, event_id: params
     unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
     next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
     # Told that the caller went away before it was answered, and what the call itself had answered.

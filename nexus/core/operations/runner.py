@@ -227,6 +227,7 @@ async def _wait(
             woken = await parked.wait(deadline - time.monotonic())
             if not woken and wait.finish is None:
                 return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
+            position = wait.past(position, parked.told)
         while True:
             read = waiting.at_hand if operation.quick else waiting.in_thread
             found, change = await read(looking, partial(look, position, data))
@@ -244,6 +245,7 @@ async def _wait(
             position = wait.resume(params, data)
             if not wait.unfinished(data):
                 await parked.wait(min(left, _seconds_until(change)))
+                position = wait.past(position, parked.told)
 
 
 def _seconds_until(moment: datetime | None) -> float:
