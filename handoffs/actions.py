@@ -1,4 +1,4 @@
-"""What a person can do about a handoff, there and then."""
+"""The actions that an operator can take on a handoff from its page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ VERBS = {  # by step of the lifecycle, the action that takes it; the likeliest f
 
 
 def possible(status: str) -> list[Action]:
-    """What an operator can do about a handoff in a state."""
+    """Return the actions that an operator can take on a handoff in a state."""
     by_name = {action.operation: action for action in ACTIONS}
     steps = ((operation, STEPS.get((verb, status))) for verb, operation in VERBS.items())
     return [by_name[operation] for operation, step in steps if step is not None and Part.OPERATOR in step.who]

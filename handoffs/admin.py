@@ -1,4 +1,4 @@
-"""Handoffs as records; the board shows the live ones."""
+"""The admin's records of handoffs; the board shows the live ones."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_FOUND = 1_000  # handoffs, the newest, that other filters and the caller's 
 
 
 class HandoffFilters(MadeFilters):
-    """The state that counts: claimed with a lapsed lease is open again."""
+    """Filters of the list. The state is the current one: a claim whose lease expired counts as open."""
 
     prefix = "hnd"
     status = ChoiceFilter(choices=HandoffStatus.choices, method="in_state")
@@ -61,7 +61,7 @@ class Handoffs(Resource):
 
     @cached_property
     def viewer(self) -> Any:
-        """The caller's profile and the moment of the look."""
+        """The caller's profile, and the time of the request."""
         assert self.caller.agent_id is not None
         return agents_known.profile_of(self.caller.agent_id), now()
 

@@ -1,4 +1,4 @@
-"""What of the handoffs needs a person: work that is stuck, that nobody takes, or that waits for a person's word."""
+"""The handoffs that a person must look at: stuck, claimed by nobody, or waiting for an operator's verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMED = 3  # agents, or debts of one, that a line names
 
 
 class Verdict(NamedTuple):
-    """Why nobody takes an open handoff."""
+    """The reason why nobody claims an open handoff."""
 
     handoff: Handoff
     why: str
@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
 
 
 def _submitted(picture: Picture, each: int) -> Found:
-    """What an operator has to check: named so, or because nobody else may."""
+    """Find submitted handoffs that an operator must verify: named as the verifier, or because nobody else may."""
     rows = list(_rows(HandoffStatus.SUBMITTED)[:EXAMINED])
     team = [state.agent.profile for state in picture.agents]
     mine = [
@@ -55,7 +55,7 @@ def _blocked(picture: Picture, each: int) -> Found:
 
 
 def _lapsed(picture: Picture, each: int) -> Found:
-    """Whose lease ran out, and nobody has taken the work since."""
+    """Find handoffs whose lease expired and that nobody has claimed since."""
     unrecorded = [
         AttentionItem(row.title, f"the lease of {row.claimed_by} ran out", row.pk, since=row.lease_expires_at)
         for row in _light(Handoff.objects.lapsed(picture.moment)).order_by("lease_expires_at")[:EXAMINED]
@@ -76,7 +76,7 @@ def _lapsed(picture: Picture, each: int) -> Found:
 
 
 def _returned(picture: Picture, each: int) -> Found:
-    """What was checked, found wanting, and is not being worked on."""
+    """Find handoffs that a verifier returned and that nobody works on."""
     lies = _rows(HandoffStatus.CLAIMED).filter(lease_expires_at__gte=picture.moment)
     rows = list(lies[:EXAMINED])
     told = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
@@ -105,7 +105,7 @@ def _leases(picture: Picture, each: int) -> Found:
 
 
 def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
-    """Agents that are there, do nothing, and owe for long: by agent what they owe, oldest first. For `Picture.once`."""
+    """Return, by agent, the overdue debts of agents that are present and idle, oldest first. For `Picture.once`."""
     there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
     owed = groupby(debts.overdue(patience()), key=lambda debt: debt.agent_id)
     return {agent_id: list(its) for agent_id, its in owed if agent_id in there}
@@ -121,7 +121,7 @@ def _debts(picture: Picture, each: int) -> Found:
 
 
 def _owed(owed: Sequence[Debt]) -> str:
-    """The oldest debts, each with whom it is owed to, and how many more there are."""
+    """Describe the oldest debts, each with its creditor, and how many more there are."""
     told = [f"{debt.kind} {debt.what[:120]}{f' to {debt.to}' if debt.to else ''}" for debt in owed[:NAMED]]
     return "; ".join([*told, f"{len(owed) - NAMED} more"] if len(owed) > NAMED else told)
 
@@ -157,8 +157,8 @@ def _untakeable(picture: Picture, each: int, *, ever: bool) -> Found:
 
 
 def _verdicts(picture: Picture) -> list[Verdict]:
-    """The open handoffs that nobody takes, oldest first, and why. A target is held against the agents once, however
-    many handoffs have it."""
+    """Return the open handoffs that nobody claims, oldest first, each with the reason. Each distinct target is
+    compared with the agents once, however many handoffs have it."""
     profiles = [state.agent.profile for state in picture.agents]
     away = {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
     admitted: dict[str, list[str]] = {}
@@ -203,13 +203,13 @@ def _why_nobody(target: Target) -> str:
 
 
 def _comma_separated(names: Sequence[str]) -> str:
-    """Some names; of many, the first and how many there are."""
+    """Join names with commas; of many, name the first ones and count the rest."""
     shown = ", ".join(names[:NAMED])
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 
 
 def _open(picture: Picture) -> list[Handoff]:
-    """The open handoffs that are looked at, oldest first; those whose deadline has passed are open no more."""
+    """Return the open handoffs to look at, oldest first, without those whose deadline has passed."""
     rows = _here(Handoff.objects.open()).only("title", "target", "created_at", "updated_at")
     return list(rows.exclude(deadline_at__lt=picture.moment).order_by("created_event_id")[:EXAMINED])
 
@@ -219,7 +219,7 @@ def _rows(status: HandoffStatus) -> HandoffQuerySet:
 
 
 def _here(rows: HandoffQuerySet) -> HandoffQuerySet:
-    """In any workspace: by the indexes of these, and not through all that was ever settled."""
+    """Restrict to all workspaces by name, so that the indexes by workspace serve and settled handoffs are not read."""
     return rows.filter(workspace__in=Workspace.objects.values("pk"))
 
 

@@ -7,7 +7,7 @@ from nexus.core.config import Settings, section, setting
 
 @section
 class HandoffSettings(Settings):
-    """How long a claim lasts, how many handoffs wait, how long work may lie or be owed until a person is asked."""
+    """How long a claim lasts, how many handoffs may wait, and after how long idle or owed work needs a person."""
 
     limit_open_handoffs: int = setting(
         0, "Handoffs of one creator that wait to be taken; 0: no limit.", minimum=0, maximum=100_000

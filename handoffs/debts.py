@@ -1,4 +1,4 @@
-"""Handoffs that agents hold or are to check, and word of what is owed to those who wait for it."""
+"""Debts: handoffs that an agent holds or must verify, and the notices sent to the agents that wait for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 1_000
 
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """Held, while the lease runs."""
+    """Yield a debt for each handoff that an agent holds under a running lease."""
     rows = Handoff.objects.held().filter(lease_expires_at__gte=moment)
     if agents is not None:
         rows = rows.filter(claimed_by__in=agents)
@@ -37,7 +37,7 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
 
 
 def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """Whether a result counts, where one agent alone is to say so, to whoever brought it."""
+    """Yield a debt for each submitted handoff that one agent alone must verify; the creditor is who submitted it."""
     # By the workspaces' states, and not through all handoffs.
     rows = Handoff.objects.filter(workspace__in=Workspace.objects.values("pk"), status=HandoffStatus.SUBMITTED)
     if agents is not None:
@@ -53,10 +53,10 @@ def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]
 
 
 def tell_creditors() -> None:
-    """Tell those who wait of what agents that are idle owe for long, once for each debt: for a reaper.
+    """Notify the creditors of idle agents about debts that are overdue, once for each debt. A reaper calls it.
 
-    What was told stands in the store, so that nobody is told again after a restart; it goes when the debt does, so
-    that the same work owed anew is told anew.
+    A row records each notice, so that a restart repeats none. It goes when the debt ends: the same work owed anew is
+    notified anew.
     """
     due = [debt for debt in debts.overdue(patience()) if debt.promised and debt.to]
     told = set(DebtNotice.objects.values_list("agent_id", "debt"))
@@ -76,7 +76,7 @@ def tell_creditors() -> None:
 
 
 def _send_notice(debt: Debt) -> None:
-    """Inside a transaction: one notice, unless another process sent it meanwhile."""
+    """Send one notice, unless another process has sent it meanwhile. Call it inside a transaction."""
     moment = now()
     _, is_new = DebtNotice.objects.get_or_create(agent_id=debt.agent_id, debt=debt.key, defaults={"told_at": moment})
     if not is_new or debt.to is None:
@@ -94,5 +94,5 @@ def _send_notice(debt: Debt) -> None:
 
 
 def patience() -> timedelta:
-    """For how long an agent may owe and do nothing."""
+    """Return how long an idle agent may owe something before its creditor is notified."""
     return timedelta(seconds=HandoffSettings.current().debt_notice_seconds)

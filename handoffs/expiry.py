@@ -1,4 +1,4 @@
-"""What time alone does to handoffs: a lease lapses, a deadline passes. It counts at once and is recorded in passing."""
+"""Expiry of leases and deadlines. It takes effect at once; the next write or the reaper records it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _time_out = Update(
 
 
 def expire(workspace_id: str) -> None:
-    """Record what time did in a workspace, with an event each: handoffs whose lease has lapsed open again, and open
-    ones whose deadline has passed expire. Of many, AT_ONCE are a transaction: others write in between.
-    """
+    """Record the expiries of a workspace, one event each: handoffs whose lease expired open again, and open ones whose
+    deadline has passed expire. A transaction holds AT_ONCE of them at most, so that other writers come in between."""
     while _record_some(workspace_id):
         pass
 
 
 def _record_some(workspace_id: str) -> bool:
-    """Whether there was anything to record. A plain read decides: what only looks must not take the writer's lock."""
+    """Record up to AT_ONCE expiries; return whether there were any. A plain read decides first, so that a call without
+    expiries does not take the writer's lock."""
     if _due.first(workspace_id=workspace_id, moment=now()) is None:
         return False
     with write():
@@ -58,7 +58,7 @@ def _record_some(workspace_id: str) -> bool:
 
 
 def _reopen(handoff: Handoff, moment: datetime) -> None:
-    """Inside a transaction: a handoff whose lease lapsed is open again, unless it was renewed meanwhile."""
+    """Reopen a handoff whose lease expired, unless it was renewed meanwhile. Call it inside a transaction."""
     former, lapsed_at = handoff.claimed_by, handoff.lease_expires_at
     lapsed = Handoff.objects.lapsed(moment).filter(pk=handoff.pk)
     if not lapsed.update(status=HandoffStatus.OPEN, updated_at=moment, **UNCLAIMED):
@@ -69,8 +69,8 @@ def _reopen(handoff: Handoff, moment: datetime) -> None:
 
 
 def record_expiries(workspace_id: str) -> None:
-    """`expire` beside a read: not while a writer holds the store, and of many some. What time did is shown meanwhile
-    all the same."""
+    """Run `expire` from a read: not while a writer holds the store, and only some of many. The read shows the current
+    states in any case."""
     with store().without_waiting():
         try:
             _record_some(workspace_id)
@@ -79,7 +79,7 @@ def record_expiries(workspace_id: str) -> None:
 
 
 def expire_everywhere() -> None:
-    """`expire` in every workspace: for a reaper in the background."""
+    """Run `expire` in every workspace. A reaper calls it in the background."""
     moment = now()
     overdue = Handoff.objects.open().filter(deadline_at__lt=moment)
     due = (Handoff.objects.lapsed(moment), overdue)

@@ -1,4 +1,4 @@
-"""What is measured of handoffs: how long they wait for an agent, and how long they take in all."""
+"""Metrics of handoffs: the time until the first claim, and until completion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nexus.core.database.functions import Lasted
 
 
 def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    """How long after its creation a handoff was first claimed, where that was within the window."""
+    """Sample the time from creation to the first claim, for first claims within the window."""
     first, beyond = ids_within(since, until)
     claims = Event.objects.filter(type="handoff.claimed")
     earlier = claims.filter(handoff_id=OuterRef("handoff_id"), event_id__lt=OuterRef("event_id"))
@@ -39,7 +39,7 @@ def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None)
 
 
 def _done(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    """How long after its creation a handoff was completed, or what was submitted accepted, by who had done it."""
+    """Sample the time from creation to completion or acceptance within the window, by the agent that did the work."""
     done = Handoff.objects.filter(
         workspace__in=Workspace.objects.values("pk"),
         status=HandoffStatus.COMPLETED,

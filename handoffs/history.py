@@ -1,4 +1,4 @@
-"""What of this app belongs to a workspace's history, and what no operation leaves behind."""
+"""What this app adds to the export of a workspace, and the states that no operation leaves behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IMPOSSIBLE = (
 
 
 def _unborn(examination: Any) -> Iterator[Finding]:
-    """Every handoff names an event that was written."""
+    """Check that every handoff names an event that exists."""
     if not {"handoffs", "events"} <= examination.tables():
         return
     unborn = "SELECT count(*) FROM handoffs WHERE created_event_id > ?"
@@ -52,7 +52,7 @@ def _unborn(examination: Any) -> Iterator[Finding]:
 
 
 def _search(examination: Any) -> Iterator[Finding]:
-    """Every handoff is in the search index, and nothing else."""
+    """Check that the search index holds every handoff and nothing else."""
     if not {"handoffs", "handoff_search_docsize"} <= examination.tables():
         return
     lost = examination.value(

@@ -1,4 +1,4 @@
-"""Claims that last as long as their holder is heard of."""
+"""Renewal of leases whenever their holder acts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _renew = Update(  # not where it ended, lapsed or was extended since it was read
 
 
 def seconds(*asked: int | None) -> int:
-    """How long a claim lasts: the first length that was asked for, or else what the setting says."""
+    """Return how long a claim lasts: as requested, else as the setting says."""
     return next(filter(None, asked), HandoffSettings.current().handoff_lease_ttl_seconds)
 
 
 def renew(agent_id: str, moment: datetime) -> None:
-    """Inside the transaction of an act: the agent's claims that still run, and have less than half of their lease left,
-    run a whole lease from now.
+    """Renew an agent's running claims that have less than half of their lease left, from now. Call it inside the
+    transaction of an act.
 
-    No event tells of it: one for each heartbeat of each agent would bury the log, and whoever looks sees the lease.
+    No event records it: one for each heartbeat would flood the log, and the lease itself can be read.
     """
     if not HandoffSettings.current().handoff_renew_leases:
         return

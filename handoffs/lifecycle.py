@@ -29,7 +29,7 @@ from nexus.core.operations.errors import Code, NexusError
 
 
 class Part(StrEnum):
-    """What one is to a handoff, in words."""
+    """What an agent is to a handoff."""
 
     CLAIMANT = "its claimant"
     TARGET = "the agent of its direct target"
@@ -39,7 +39,7 @@ class Part(StrEnum):
 
 
 class Step(NamedTuple):
-    """Where a verb leads, and who may take it; claiming asks the target and nobody's part."""
+    """Where a verb leads and who may take it. A claim depends on the target instead."""
 
     to: str
     who: frozenset[Part]
@@ -78,12 +78,12 @@ HINTS = {
 
 
 def lapsed(*, lease_expires_at: datetime | None, now: datetime) -> bool:
-    """Whether a claim has run out, strictly before `now`, so that the handoff counts as open again."""
+    """Return whether a lease ended strictly before `now`, so that the handoff counts as open again."""
     return lease_expires_at is not None and lease_expires_at < now
 
 
 def state_at(*, status: str, lease_expires_at: datetime | None, deadline_at: datetime | None, now: datetime) -> str:
-    """The state that counts at `now`, whether or not it was recorded: held with a lapsed lease is open again, and open
+    """Return the state at `now`, whether or not it was recorded: held with an expired lease is open again, and open
     with its deadline strictly before `now` is expired."""
     if status in HELD and lapsed(lease_expires_at=lease_expires_at, now=now):
         status = "OPEN"
@@ -93,9 +93,10 @@ def state_at(*, status: str, lease_expires_at: datetime | None, deadline_at: dat
 
 
 def step(verb: str, status: str, parts: Set[Part]) -> str:
-    """The state that a verb of whoever has these parts leads to.
+    """Return the state that a verb leads to for an agent with these parts.
 
-    Raises INVALID_TRANSITION where the state has no such step, then NOT_OWNER; `cancel` asks the other way round.
+    Raises INVALID_TRANSITION where the state has no such step, then NOT_OWNER; `cancel` checks the two the other
+    way round.
     """
     if verb in OWNED and not parts & OWNED[verb]:
         raise _not_owner(verb, OWNED[verb])

@@ -1,4 +1,4 @@
-"""What /metrics tells of handoffs."""
+"""What /metrics shows of handoffs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:
-    """The handoffs that are not finished, by status."""
+    """Count the handoffs that are not settled, by status."""
     counted = dict(Handoff.objects.live().values_list("status").annotate(Count("pk")).order_by())
     yield gauge("nexus_handoffs", "Handoffs that are not finished.", "status", counted, LIVE)

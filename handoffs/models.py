@@ -20,19 +20,19 @@ class HandoffQuerySet(models.QuerySet["Handoff"]):
         return self.filter(status=HandoffStatus.OPEN)
 
     def held(self) -> HandoffQuerySet:
-        """Some agent's, for as long as its lease runs: these alone have one."""
+        """Those that an agent holds. Only these have a lease."""
         return self.filter(lease_expires_at__isnull=False)
 
     def live(self) -> HandoffQuerySet:
-        """Not settled: somebody has yet to do something."""
+        """Those that are not settled: somebody has yet to act."""
         return self.filter(status__in=LIVE)
 
     def lapsed(self, now: datetime) -> HandoffQuerySet:
-        """Held with a lease that has run out, strictly before `now`."""
+        """Held ones whose lease ended strictly before `now`."""
         return self.filter(lease_expires_at__lt=now)
 
     def in_state(self, status: str, now: datetime) -> HandoffQuerySet:
-        """In the state that counts, as `lifecycle.state_at` has it."""
+        """Those whose current state, as `lifecycle.state_at` defines it, is `status`."""
         in_pool, overdue = Q(status=HandoffStatus.OPEN) | Q(lease_expires_at__lt=now), Q(deadline_at__lt=now)
         if status == HandoffStatus.OPEN:
             return self.filter(in_pool & (Q(deadline_at=None) | ~overdue))
@@ -140,7 +140,7 @@ class Handoff(models.Model):
 
 
 class RemarkKind(models.TextChoices):
-    """What a remark is."""
+    """The kinds of remarks."""
 
     LATE_RESULT = "late_result"  # what a former holder brought after its lease had lapsed
     RESULT = "result"  # what was submitted, and returned
@@ -148,7 +148,7 @@ class RemarkKind(models.TextChoices):
 
 
 class Remark(models.Model):
-    """What was said of a handoff beside its outcome."""
+    """A remark on a handoff beside its outcome, such as a result that came too late."""
 
     handoff = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="remarks")
     agent_id = models.CharField(max_length=ID_LENGTH)  # who said it
@@ -165,7 +165,7 @@ class Remark(models.Model):
 
 
 class DebtNotice(models.Model):
-    """That those who wait for something an agent owes were told; there while the debt is."""
+    """A record that the creditors of a debt were notified. It exists as long as the debt."""
 
     agent_id = models.CharField(max_length=ID_LENGTH)
     debt = models.CharField(max_length=ID_LENGTH + 16)  # its key

@@ -1,4 +1,4 @@
-"""The notices of handoffs: what happened to one, in the inbox of those whom it concerns."""
+"""Notices of handoffs: messages to the inboxes of the agents that an event of a handoff concerns."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handof
 def notify(
     handoff: Handoff, recipient: str, what: str, body: str, moment: datetime, *, by: str | None = None
 ) -> list[str]:
-    """Inside a transaction: tell an agent of a handoff, "*title* `what`"; whom the notice reached.
+    """Send an agent a notice of a handoff, "*title* `what`"; return whom it reached. Call it inside a transaction.
 
-    Nobody is told of its own act, which is what `by` did. Without one the notice is the creator's, also to itself.
+    An agent gets no notice of its own act (`by`). Without `by` the creator sends the notice, also to itself.
     """
     if recipient == by:
         return []
@@ -37,7 +37,7 @@ def notify(
 
 
 def offered(handoff: Handoff, moment: datetime) -> list[str]:
-    """Tell the agent that a directed target names."""
+    """Notify the agent that a direct target names."""
     if handoff.target["strategy"] not in (Strategy.DIRECT, Strategy.DIRECT_WITH_FALLBACK):
         return []
     body = (
@@ -48,13 +48,13 @@ def offered(handoff: Handoff, moment: datetime) -> list[str]:
 
 
 def ended(handoff: Handoff, agent_id: str, outcome: str, text: str | None, moment: datetime) -> list[str]:
-    """Tell the creator what an agent made of it: "completed" with the result, "rejected" with the reason."""
+    """Notify the creator of an outcome: "completed" with the result, "rejected" with the reason."""
     body = f"{agent_id} {outcome} {handoff.handoff_id}; handoff_get has the whole outcome.{_quoted(text)}"
     return notify(handoff, handoff.from_agent_id, f"was {outcome}", body, moment, by=agent_id)
 
 
 def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datetime) -> list[str]:
-    """Ask those who may verify it, of a role only the first few, whether what an agent did counts."""
+    """Ask the verifiers (of a role, only the first few) for their verdict on a submitted result."""
     body = (
         f"{agent_id} did it; whether it counts is yours to say: "
         f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
@@ -67,7 +67,7 @@ def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datet
 
 
 def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
-    """Tell the creator that nobody had it in time."""
+    """Notify the creator that nobody claimed the handoff before its deadline."""
     body = (
         "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
     )
@@ -75,7 +75,7 @@ def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
 
 
 def _verifiers(handoff: Handoff, moment: datetime) -> list[str]:
-    """The agents that may verify a handoff now; operators have one inbox."""
+    """Return the agents that may verify a handoff now. All operators share one inbox."""
     assert handoff.verifier is not None
     if handoff.verifier == OPERATOR:
         return [OPERATOR_AGENT]

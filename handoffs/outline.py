@@ -1,5 +1,5 @@
-"""The timeline of a window with more steps than one picture takes: each handoff as it waited and as it was held last,
-from its row. What is short is counted by the cell that it begins in."""
+"""The timeline of a window with more steps than one picture can show: each handoff's last wait and last claim, from its
+row. Short spans are counted in the cell in which they begin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG = 600  # spans told one by one, the longest
 
 
 class Counted(NamedTuple):
-    """So many short spans of an agent begin in a cell, which are numbered since 1970."""
+    """How many short spans of an agent begin in a cell. Cells are numbered since 1970."""
 
     agent_id: str
     cell: int
@@ -30,7 +30,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """The long spans of agents, the others as counts, and how many handoffs waited, on average, in each part."""
+    """The long spans of agents, counts of the short ones, and the average number of waiting handoffs in each part."""
 
     spans: list[Span]
     counted: list[Counted]
@@ -61,7 +61,7 @@ _of_workspace = Select(lambda: _touching().filter(workspace_id=Slot("workspace_i
 
 
 def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell: timedelta, parts: int) -> Outline:
-    """What went on in a window: who held what, and how many waited in each of so many equal parts of it."""
+    """Summarize a window: who held what, and how many handoffs waited in each of `parts` equal parts."""
     still = min(until, now())
     if workspace_id:
         rows = _of_workspace(workspace_id=workspace_id, since=since, still=still)
@@ -75,7 +75,7 @@ def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell:
 
 
 def _claims_within(rows: Sequence[Row], window: Window) -> list[Timed[str]]:
-    """The claims that touch a window."""
+    """Return the claims that overlap a window."""
     since, still, _ = window
     return [
         (holder, key, claimed, end)
@@ -85,7 +85,7 @@ def _claims_within(rows: Sequence[Row], window: Window) -> list[Timed[str]]:
 
 
 def _waits(rows: Sequence[Row], window: Window, part: float) -> Iterator[tuple[float, float]]:
-    """From when to when each handoff waited within a window, in parts of so many seconds."""
+    """Yield when each handoff waited within a window, as start and end in units of `part` seconds."""
     since, still, _ = window
     for _, _, created, claimed, end in rows:
         until = end if claimed is None else claimed

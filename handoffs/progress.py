@@ -1,4 +1,4 @@
-"""What happens to a handoff between claiming and completing: start, block, extend, and what its verifier says."""
+"""Steps between claim and completion: start, block, extend, and the verifier's verdict."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ _give_back = Update(
 
 
 class By(NamedTuple):
-    """Who gives a verdict or more time: an agent, or a person, who may whatever the handoff says."""
+    """Who gives a verdict or extends a lease: an agent, or an operator, who may do so for any handoff."""
 
     agent_id: str = OPERATOR_AGENT
     operator: str | None = None
 
     @property
     def actor(self) -> str | None:
-        """As the log names it."""
+        """The actor's name in the event log."""
         return None if self.operator else self.agent_id
 
     @property
     def event_fields(self) -> dict[str, str]:
-        """What its event says of a person."""
+        """The operator's name, as a field of the event; empty for an agent."""
         return {"operator": self.operator} if self.operator else {}
 
 
 def start(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
-    """Say that one works on a handoff one holds, also after it was blocked; saying it again changes nothing.
+    """Mark a handoff that the agent holds as in progress, also after a block. Repeating it changes nothing.
 
     Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
@@ -79,10 +79,11 @@ def start(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
 
 
 def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> tuple[Handoff, list[str]]:
-    """Say that one cannot go on with a handoff one holds, and why: its creator is told; whom the notice reached.
+    """Mark a handoff that the agent holds as blocked, with the reason; notify its creator and return whom the notice
+    reached.
 
-    The lease is held; `start` goes on. Saying the same again changes nothing. Raises as `start` does, CONTENT_TOO_LARGE
-    and VALIDATION_ERROR for a blank reason.
+    The lease is kept; `start` continues. Repeating it with the same reason changes nothing. Raises as `start` does,
+    CONTENT_TOO_LARGE, and VALIDATION_ERROR for a blank reason.
     """
     place = workspaces.locate(project_root)
     _require_text(reason, "reason")
@@ -101,7 +102,7 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
 
 
 def _moved(handoff: Handoff, verb: str, agent_id: str, reason: str | None, moment: datetime) -> bool:
-    """Whether the handoff came to another state, or is blocked for another reason, while its lease runs."""
+    """Apply a verb while the lease runs; return whether the state, or the reason of the block, changed."""
     former = handoff.status
     handoff = selectors.with_current_status(handoff, moment)
     status = remarks.step(verb, handoff, agent_id, moment)
@@ -115,7 +116,7 @@ def _moved(handoff: Handoff, verb: str, agent_id: str, reason: str | None, momen
 
 
 def extend(*, project_root: str, handoff_id: str, agent_id: str, seconds: int | None) -> Handoff:
-    """Hold a handoff for so long from now, for a whole lease by default; never for less than one has.
+    """Extend a lease to `seconds` from now, by default to a whole lease; it never becomes shorter.
 
     Raises as `start` does.
     """
@@ -129,7 +130,7 @@ def extend(*, project_root: str, handoff_id: str, agent_id: str, seconds: int | 
 
 
 def prolong(*, handoff_id: str, seconds: int | None, operator: str) -> Handoff:
-    """`extend` for whoever holds it, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
+    """Extend any holder's lease, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
     expire(selectors.get_handoff(handoff_id).workspace_id)
     with write():
         handoff = selectors.get_handoff(handoff_id)
@@ -151,7 +152,7 @@ def _extend(handoff: Handoff, by: By, seconds: int | None) -> None:
 
 
 def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
-    """Say that a submitted handoff counts; it is completed. Whom a notice reached.
+    """Accept a submitted handoff, which completes it; return whom a notice reached.
 
     Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
@@ -164,7 +165,7 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
 
 
 def approve(*, handoff_id: str, operator: str) -> list[str]:
-    """`accept`, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
+    """Accept a submitted handoff as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
     refresh_plan(workspaces.place_of(selectors.get_handoff(handoff_id).workspace), handoff_id)
     with write():
         return _accept(selectors.get_handoff(handoff_id), By(operator=operator))
@@ -184,8 +185,8 @@ def _accept(handoff: Handoff, by: By) -> list[str]:
 
 
 def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str) -> list[str]:
-    """Say that a submitted handoff does not count yet, and why: who did it has it again, with a fresh lease. Whom the
-    notice reached.
+    """Return a submitted handoff to the agent that did it, with the reasons and a new lease; return whom the notice
+    reached.
 
     Raises as `accept` does, CONTENT_TOO_LARGE, and VALIDATION_ERROR for blank reasons.
     """
@@ -198,7 +199,8 @@ def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str
 
 
 def send_back_as_operator(*, handoff_id: str, reasons: str, operator: str) -> list[str]:
-    """`send_back`, as an operator. Raises NOT_FOUND, INVALID_TRANSITION, CONTENT_TOO_LARGE, VALIDATION_ERROR."""
+    """Return a submitted handoff as an operator. Raises NOT_FOUND, INVALID_TRANSITION, CONTENT_TOO_LARGE,
+    VALIDATION_ERROR."""
     _require_text(reasons, "reasons")
     with write():
         return _return(selectors.get_handoff(handoff_id), By(operator=operator), reasons)
@@ -227,7 +229,7 @@ def _step(verb: str, handoff: Handoff, by: By, moment: datetime) -> str:
 
 
 def _lease(handoff: Handoff, seconds: int | None) -> timedelta:
-    """For how long a handoff is held: as asked for now, or when it was claimed."""
+    """Return the length of the lease: as requested now, else as requested at the claim."""
     return timedelta(seconds=leases.seconds(seconds, handoff.lease_seconds))
 
 

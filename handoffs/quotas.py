@@ -1,4 +1,4 @@
-"""How many open handoffs an agent may have offered."""
+"""The limit on open handoffs for each creator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LATER = 60.0  # seconds: when to look again whether somebody took one
 
 
 def check_open(creator: str, moment: datetime) -> None:
-    """Inside the writing transaction. Raises QUOTA_EXCEEDED where so many that an agent offered wait to be taken."""
+    """Check the limit on a creator's open handoffs, inside the writing transaction. Raises QUOTA_EXCEEDED."""
     most = limit("open_handoffs", creator)
     if not most:
         return  # before the query, which costs a call a fifth even where it is only put together

@@ -1,4 +1,4 @@
-"""What is said of a handoff beside its outcome; above all, what comes too late is told why, and kept."""
+"""Remarks on a handoff beside its outcome. A result that comes too late is refused with the reason, and kept as one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ADVICE = "handoff_extend keeps a claim for longer than the signs of life that re
 
 
 class Lost(NamedTuple):
-    """A claim that an agent no longer has."""
+    """A claim that an agent has lost."""
 
     lapsed_at: str | None  # None where its lease did not lapse
 
 
 class Kept(Enum):
-    """What became of a remark."""
+    """Whether a remark was kept, as the end of a sentence."""
 
     NEW = "is kept with the handoff as a remark"
     AGAIN = "was kept with the handoff as a remark before"
@@ -31,7 +31,8 @@ class Kept(Enum):
 
 
 def lost_claim(handoff: Handoff, agent_id: str) -> Lost | None:
-    """The claim that an agent once had on a handoff, and lost; None where it has it, or settled it, or never had it."""
+    """Return the claim that an agent had on a handoff and lost; None where it still has it, settled it, or never had
+    one."""
     if handoff.claimed_by == agent_id:
         return None
     told = Event.objects.filter(handoff_id=handoff.handoff_id, type__in=("handoff.claimed", "handoff.expired"))
@@ -45,7 +46,7 @@ def lost_claim(handoff: Handoff, agent_id: str) -> Lost | None:
 
 
 def keep(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, moment: datetime) -> Kept:
-    """Inside a transaction: one more remark; the same one again is the one there is."""
+    """Add a remark, unless the handoff has the same one already. Call it inside a transaction."""
     there = Remark.objects.filter(handoff=handoff, kind=kind)
     if there.filter(agent_id=agent_id, text=text).exists():
         return Kept.AGAIN
@@ -58,7 +59,7 @@ def keep(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, mo
 def explained(
     refusal: NexusError, handoff: Handoff, lost: Lost, moment: datetime, kept: Kept | None = None
 ) -> NexusError:
-    """The refusal of somebody who had the handoff: what happened, who has it now, and what to do."""
+    """Explain a refusal to a former holder: what happened, who holds the handoff now, and what to do."""
     status = selectors.state_at(handoff, moment)
     what = f"Your lease lapsed at {lost.lapsed_at}" if lost.lapsed_at else "You do not have this handoff any more"
     if status == HandoffStatus.OPEN:
@@ -75,7 +76,7 @@ def explained(
 
 
 def step(verb: str, handoff: Handoff, agent_id: str, moment: datetime) -> str:
-    """`lifecycle.step` for an agent; the refusal of one that had the handoff tells what happened.
+    """Apply `lifecycle.step` for an agent; the refusal of a former holder explains what happened.
 
     Raises INVALID_TRANSITION, NOT_OWNER.
     """
@@ -89,5 +90,5 @@ def step(verb: str, handoff: Handoff, agent_id: str, moment: datetime) -> str:
 
 
 def of(handoff: Handoff) -> list[Remark]:
-    """The remarks on a handoff, oldest first."""
+    """Return the remarks on a handoff, oldest first."""
     return list(Remark.objects.filter(handoff=handoff).order_by("pk"))

@@ -40,7 +40,7 @@ class HandoffRow(TypedDict):
 
 
 def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
-    """As it counts at `moment`: a claim that has lapsed is no claim, whether or not that was recorded yet."""
+    """Return the row of a handoff with its state at `moment`: a claim whose lease expired counts as open."""
     handoff = selectors.with_current_status(handoff, moment)
     return {
         "handoff_id": handoff.handoff_id,
@@ -66,7 +66,7 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
 
 
 class RemarkRow(TypedDict):
-    """What was said of a handoff beside its outcome."""
+    """A remark on a handoff beside its outcome."""
 
     agent_id: str
     kind: Annotated[str, one_of(RemarkKind)]

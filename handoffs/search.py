@@ -1,6 +1,6 @@
-"""Full-text search over handoffs: their titles, payloads and results. Triggers keep the index.
+"""Full-text search over the titles, payloads and results of handoffs. Triggers keep the index current.
 
-The index reads the handoffs themselves and keeps no text. Words are as the search of messages has them.
+The index reads the rows themselves and stores no text. Words are split as in the search of messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ REBUILD = "INSERT INTO handoff_search(handoff_search) VALUES ('rebuild')"  # on 
 
 
 def holding(text: str, limit: int) -> list[int]:
-    """The `created_event_id`s of the newest handoffs that hold every word of `text`, each from its beginning."""
+    """Return the `created_event_id`s of the newest handoffs with every word of `text`; a word matches from its
+    beginning."""
     words = words_of(text)
     if not words:
         return []

@@ -33,11 +33,11 @@ class Page:
 
 
 def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready_only: bool = False) -> Page:
-    """The open handoffs that an agent may see and may claim, oldest first; `ready_only` leaves out those that carry a
-    task whose dependencies are not met.
+    """Return the open handoffs that an agent may see and claim, oldest first; `ready_only` leaves out those whose task
+    has unfinished dependencies.
 
-    A look that ended before the list did has a next_cursor, too, even where it found nothing, and so has a page that is
-    full of text before it has `limit` of them.
+    A page has a next_cursor whenever the search stopped before the end: also when it found nothing so far, or when its
+    texts filled the page before `limit` was reached.
     """
     agent, moment = agents_known.profile_of(agent_id), now()
     found: list[Handoff] = []
@@ -67,7 +67,7 @@ def _page(found: list[Handoff], next_cursor: str | None) -> Page:
 
 
 def visible(handoff: Handoff, agent: Profile, moment: datetime) -> bool:
-    """Whether an agent of the handoff's workspace may see it; its creator always does."""
+    """Return whether an agent of the handoff's workspace may see it; its creator always may."""
     return can_see(
         visibility=handoff.visibility,
         target=handoff.target,
@@ -81,12 +81,12 @@ def visible(handoff: Handoff, agent: Profile, moment: datetime) -> bool:
 
 
 def eligible(handoff: Handoff, agent: Profile, moment: datetime) -> bool:
-    """Whether the target admits an agent now."""
+    """Return whether the target admits an agent now."""
     return is_eligible(handoff.target, agent, created_at=handoff.created_at, now=moment)
 
 
 def next_change(workspace_id: str) -> datetime | None:
-    """When time alone next makes a handoff of the workspace available: a lease lapses or a fallback opens."""
+    """Return when time alone next makes a handoff of the workspace available: a lease expires or a fallback opens."""
     moment = now()
     here = Handoff.objects.filter(workspace_id=workspace_id)
     lapses = here.held().filter(lease_expires_at__gte=moment).aggregate(first=Min("lease_expires_at"))["first"]
@@ -100,7 +100,7 @@ def next_change(workspace_id: str) -> datetime | None:
 
 
 def held_by(agent_id: str, moment: datetime, *, workspace_id: str | None = None) -> list[Handoff]:
-    """What an agent holds, the lease that ends first at the head."""
+    """Return the handoffs that an agent holds, earliest end of lease first."""
     rows = Handoff.objects.held().filter(claimed_by=agent_id, lease_expires_at__gte=moment)
     if workspace_id is not None:
         rows = rows.filter(workspace_id=workspace_id)
@@ -108,7 +108,7 @@ def held_by(agent_id: str, moment: datetime, *, workspace_id: str | None = None)
 
 
 def state_at(handoff: Handoff, moment: datetime) -> str:
-    """The state that counts, whether or not it was recorded yet."""
+    """Return the current state, whether or not it was recorded yet."""
     return lifecycle.state_at(
         status=handoff.status,
         lease_expires_at=handoff.lease_expires_at,
@@ -118,7 +118,7 @@ def state_at(handoff: Handoff, moment: datetime) -> str:
 
 
 def with_current_status(handoff: Handoff, moment: datetime) -> Handoff:
-    """The handoff as it counts: a claim that has lapsed is no claim, whether or not that was recorded yet."""
+    """Return the handoff with its state at `moment`: a claim whose lease expired counts as open, recorded or not."""
     if lifecycle.lapsed(lease_expires_at=handoff.lease_expires_at, now=moment):
         handoff.claimed_by, handoff.claimed_at, handoff.blocked_reason = None, None, None
     handoff.status = state_at(handoff, moment)
@@ -128,7 +128,7 @@ def with_current_status(handoff: Handoff, moment: datetime) -> Handoff:
 
 
 def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
-    """What an agent is to a handoff."""
+    """Return what an agent is to a handoff."""
     direct = handoff.target["strategy"] == Strategy.DIRECT and handoff.target["agent_id"] == agent_id
     verifier = handoff.verifier is not None and verifies(handoff, agents_known.profile_of(agent_id))
     of = {
@@ -141,12 +141,12 @@ def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
 
 
 def verifies(handoff: Handoff, agent: Profile) -> bool:
-    """Whether an agent may say that what was done counts."""
+    """Return whether an agent may verify a handoff."""
     return verification.verifies(handoff.verifier, agent, created_by=handoff.from_agent_id, done_by=handoff.claimed_by)
 
 
 def list_handoffs(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:
-    """Handoffs for an operator: those in a state, newest first, or those that are not settled, oldest first."""
+    """Return handoffs for an operator: those in a state, newest first, or those that are not settled, oldest first."""
     if status is None:
         rows = Handoff.objects.live().order_by("created_event_id")
     else:
@@ -157,7 +157,7 @@ def list_handoffs(*, workspace_id: str | None, status: str | None, limit: int) -
 
 
 def get_handoff(handoff_id: str) -> Handoff:
-    """The handoff of any workspace. Raises NOT_FOUND."""
+    """Return a handoff of any workspace. Raises NOT_FOUND."""
     handoff = Handoff.objects.filter(pk=handoff_id).select_related("workspace").first()
     if handoff is None:
         raise not_found("handoff", handoff_id)
@@ -174,9 +174,9 @@ class Outcome(TypedDict):
 
 
 def outcome(handoff: Handoff) -> Outcome | None:
-    """How a settled handoff ended: `by` whom, `at`, and its `result` or the `reason`; None for one that did not yet.
+    """Return how a handoff ended: `by` whom, `at`, and its `result` or the `reason`; None while it is live.
 
-    Who it was stands in the log alone, and why it was cancelled, too: null once retention took that event.
+    Only the log has the actor, and the reason of a cancellation: both are null once retention has removed that event.
     """
     if handoff.status in LIVE:
         return None

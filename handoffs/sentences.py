@@ -1,4 +1,4 @@
-"""How the events of handoffs read to people."""
+"""How pages describe the events of handoffs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nexus.core.contributions import EntityRef, Sentence
 
 
 def titles(ids: Collection[str]) -> Mapping[str, str]:
-    """What handoffs are called, by id."""
+    """Return the titles of handoffs, by id."""
     return dict(Handoff.objects.filter(pk__in=ids).values_list("pk", "title"))
 
 

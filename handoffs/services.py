@@ -1,6 +1,6 @@
-"""The verbs of handoffs: create, claim, complete, reject, cancel. One transaction each, exactly one winner.
+"""Create, claim, complete, reject and cancel handoffs. Each is one transaction with exactly one winner.
 
-What happens between claiming and completing stands in `progress`, what operators do in `steering`.
+The steps between claim and completion are in `progress`, those of operators in `steering`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _take = Update(
 
 
 class Ended(NamedTuple):
-    """The state that a handoff came to, and whom a notice of it reached."""
+    """The new state of a handoff, and whom a notice of it reached."""
 
     status: str
     notified: list[str]
 
 
 class Created(NamedTuple):
-    """A new handoff, whom a notice reached, and how many agents a pool target admits (None for a direct one)."""
+    """A new handoff, whom a notice reached, and how many agents its target admits (None for a direct target)."""
 
     handoff: Handoff
     notified: list[str]
@@ -78,12 +78,12 @@ def create(
     verifier: Any = None,
     client_id: str | None = None,
 ) -> Created:
-    """Create an OPEN handoff, which expires when nobody has it `deadline_seconds` from now; one that its creator made
-    with the same client_id before is answered as it is now.
+    """Create an OPEN handoff, which expires when nobody claims it within `deadline_seconds`. If its creator already
+    made one with the same client_id, return that one as it is now.
 
     Raises VALIDATION_ERROR (missing or malformed target, malformed verifier), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE,
-    QUOTA_EXCEEDED, and NOT_FOUND for a direct target or a verifier that is no registered agent, and for a task that the
-    open cycle has not.
+    QUOTA_EXCEEDED, and NOT_FOUND for a direct target or a verifier that is not registered and for a task that the open
+    cycle does not have.
     """
     parsed = parse_target(target)
     if parsed is None:
@@ -127,18 +127,18 @@ def create(
 
 
 def _as_made(handoff: Handoff) -> dict[str, Any]:
-    """What a handoff was created for: an operator may have reassigned it since."""
+    """Return the fields that a handoff was created with: an operator may have reassigned it since."""
     told = Event.objects.filter(pk=handoff.created_event_id).values_list("payload", flat=True).first()
     return {"target": told["target"]} if told else {}
 
 
 def _count_eligible(handoff: Handoff) -> int:
-    """The registered agents that the target admits now; whom a fallback admits later does not count."""
+    """Count the registered agents that the target admits now, without those that a fallback admits later."""
     return agents_known.count_admitted(handoff.target, handoff.created_at)
 
 
 def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: int | None = None) -> Handoff:
-    """Take an OPEN handoff, for `lease_seconds` at a time; of many that try, one conditional update lets one win.
+    """Claim an OPEN handoff with leases of `lease_seconds`. One conditional update lets exactly one claimant win.
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_ELIGIBLE_TO_CLAIM, INVALID_TRANSITION (its deadline passed),
     HANDOFF_ALREADY_CLAIMED.
@@ -171,7 +171,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
 
 
 def _not_open_error(handoff: Handoff, agent_id: str) -> NexusError:
-    """The error for a handoff that is not open; whoever it admits may see who has it."""
+    """Return the error for a handoff that is not open. Agents that its target admits are told who holds it."""
     until = iso(handoff.lease_expires_at)
     if until is None:
         what = "Look for others with handoff_list_available."
@@ -195,9 +195,9 @@ def _not_open_error(handoff: Handoff, agent_id: str) -> NexusError:
 
 
 def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> Ended:
-    """Finish a handoff one holds with its result, or submit it to the verifier that it names.
+    """Complete a handoff that the agent holds, or submit its result to the verifier that it names.
 
-    A former holder whose lease lapsed is refused, and what it brings is kept as a remark.
+    A former holder whose lease expired is refused, and its result is kept as a remark.
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
     place, moment = workspaces.locate(project_root), now()
@@ -226,7 +226,7 @@ def _finish(
     result: str | None,
     moment: datetime,
 ) -> list[str]:
-    """Inside the transaction: the result stands, and who waits for it is told; whom the notice reached."""
+    """Store the result and notify whoever waits for it, inside the transaction; return whom the notice reached."""
     settle(handoff, status, moment, result=result)
     if status == HandoffStatus.SUBMITTED:
         record(handoff, "submitted", agent_id, moment)
@@ -238,7 +238,7 @@ def _finish(
 
 
 def _refused(handoff: Handoff, agent_id: str, refusal: NexusError, result: str | None, moment: datetime) -> NexusError:
-    """Inside the transaction: the refusal of a result, which is kept where its bringer did have the handoff."""
+    """Return the refusal of a result, inside the transaction. The result of a former holder is kept as a remark."""
     lost = remarks.lost_claim(handoff, agent_id)
     if lost is None:
         return refusal
@@ -249,7 +249,7 @@ def _refused(handoff: Handoff, agent_id: str, refusal: NexusError, result: str |
 
 
 def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> list[str]:
-    """Refuse a handoff one holds or is the direct target of; whom the notice reached.
+    """Reject a handoff that the agent holds or is the direct target of; return whom the notice reached.
 
     Raises as `complete` does.
     """
@@ -268,7 +268,7 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
 
 
 def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> None:
-    """Retract an open handoff one created.
+    """Cancel an open handoff that the agent created.
 
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, INVALID_TRANSITION.
     """
@@ -284,7 +284,7 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
 
 
 def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
-    """One handoff, for its creator, its claimant and whoever its visibility admits.
+    """Return one handoff to its creator, its claimant, or an agent that its visibility admits.
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """

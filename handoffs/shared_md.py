@@ -1,4 +1,4 @@
-"""The section of shared.md that handoffs own."""
+"""The section of handoffs in shared.md."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _handoffs(workspace_id: str, limit_events: int) -> list[str]:
 
 
 def _title(row: Handoff) -> str:
-    """shared.md is public: what a handoff is about that is not public stays out of it."""
+    """Return the title of a public handoff, and nothing of any other: shared.md is public."""
     return f"{one_line(row.title)}: " if row.visibility == Visibility.PUBLIC else ""
 
 
 def _target(row: Handoff) -> str:
-    """shared.md is public: whom a handoff that is not public is for stays out of it."""
+    """Return the target of a public handoff, and a placeholder for any other: shared.md is public."""
     if row.visibility != Visibility.PUBLIC:
         return "[private]"
     return one_line(json.dumps(row.target, ensure_ascii=False, sort_keys=True))

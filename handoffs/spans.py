@@ -1,4 +1,4 @@
-"""What a handoff was when: its steps in the log as spans of time. Total functions over plain values."""
+"""The life of handoffs as spans of time, from their events. Total functions over plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Doing(StrEnum):
-    """What a span is."""
+    """The kinds of spans."""
 
     WAITING = "waiting"  # open: nobody has it
     CLAIMED = "claimed"  # an agent has it
@@ -57,9 +57,9 @@ class Step(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A handoff was this, with this agent, from `start` (None: from before what is known) to `end` (None: still).
+    """A handoff was in one state, with one agent, from `start` (None: before what is known) to `end` (None: still).
 
-    `event_id` began it, 0 when that is not known; `ended_by` is the type of the event that ended it.
+    `event_id` is the event that began it, or 0 when unknown; `ended_by` is the type of the event that ended it.
     """
 
     handoff_id: str
@@ -72,14 +72,14 @@ class Span(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What it is of."""
+        """The id of the handoff."""
         return self.handoff_id
 
 
 def spans(steps: Iterable[Step], lapsed: Mapping[str, datetime] | None = None) -> list[Span]:
-    """The spans that steps make, which come in the order of the log; those of several handoffs may be mixed.
+    """Return the spans of a series of events in the order of the log, which may mix several handoffs.
 
-    `lapsed` has, by handoff, leases that ran out without that being recorded yet: the claim ends there, and it waits.
+    `lapsed` maps handoffs to leases that expired without a record yet: the claim ends there, and the handoff waits.
     """
     running: dict[str, Span] = {}
     holders: dict[str, str | None] = {}  # who had each last
@@ -113,7 +113,7 @@ def _ended(span: Span, at: datetime, by: str) -> Span:
 
 
 def _unknown(step: Step) -> Span | None:
-    """What a handoff must have been before a step that is the first one known; None for its creation."""
+    """Return the span that must have come before a first known event; None where that event is the creation."""
     doing = BEFORE.get(step.type, Doing.WAITING)
     if step.type == "handoff.created" or doing is None:
         return None

@@ -1,5 +1,5 @@
-"""The operators' verbs over handoffs. Each is a conditional update from the state that it was decided in: of two who
-act at once, one is told that the handoff changed meanwhile."""
+"""Operators' steps on handoffs. Each is a conditional update from the state that the operator saw: of two that act at
+once, the second gets an error that the handoff changed meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATOR = frozenset({lifecycle.Part.OPERATOR})
 
 
 def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
-    """Take a handoff from its holder, who is told: it is open again, for whomever its target admits.
+    """Take a handoff from its holder and notify it; the handoff is open again for its target.
 
     Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
     """
@@ -54,10 +54,10 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
 
 
 def undo_release(*, handoff_id: str, operator: str) -> Handoff:
-    """Give a handoff back to whom it was taken from, in the state it had, while nobody acted on it.
+    """Give a released handoff back to its holder in its former state, as long as nobody has acted on it.
 
-    Raises NOT_FOUND (handoff, holder); INVALID_TRANSITION where it is not what was released last, or that is longer
-    ago than UNDONE_WITHIN.
+    Raises NOT_FOUND (handoff, holder); INVALID_TRANSITION where the release is not its last event, or is older than
+    UNDONE_WITHIN.
     """
     moment = now()
     with write():
@@ -90,9 +90,9 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
 
 
 def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: str) -> Handoff:
-    """Make a handoff that is open or held one for an agent alone: it is open, that agent is told, and who held it.
+    """Open a handoff for one agent alone, and notify that agent and the former holder.
 
-    It is not claimed for the agent, whose lease would run before it has looked.
+    It is not claimed for the agent, because the lease would run before the agent has looked.
     Raises CONTENT_TOO_LARGE, NOT_FOUND (handoff, agent), INVALID_TRANSITION.
     """
     within_limit(reason, "reason")
@@ -109,7 +109,7 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
 
 
 def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
-    """Retract an open handoff; one that is claimed is its claimant's until the lease lapses.
+    """Cancel an open handoff. A claimed one stays with its holder until the lease expires.
 
     Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
     """
@@ -123,7 +123,8 @@ def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
 
 
 def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
-    """Offer the work of a handoff that came to nothing once more, to whom it was for or to an agent: a new handoff.
+    """Offer the work of a rejected, cancelled or expired handoff again, to the same target or to an agent: a new
+    handoff.
 
     Raises NOT_FOUND (handoff, agent); INVALID_TRANSITION where it is live, completed, or was offered again already.
     """
@@ -163,7 +164,8 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
 
 
 def _as_it_is(handoff_id: str, moment: datetime) -> str:
-    """To whom a handoff is offered and what became of it, as a sentence goes on; nothing of one that was pruned."""
+    """Describe to whom a handoff is offered and what became of it, as the end of a sentence; empty for one that was
+    pruned."""
     handoff = Handoff.objects.filter(pk=handoff_id).first()
     if handoff is None:
         return ""
@@ -173,13 +175,13 @@ def _as_it_is(handoff_id: str, moment: datetime) -> str:
 
 
 def _recorded(handoff_id: str) -> datetime:
-    """Now, what time alone changed about a handoff's workspace being recorded. Raises NOT_FOUND."""
+    """Record the expiries of a handoff's workspace; return the time. Raises NOT_FOUND."""
     expire(selectors.get_handoff(handoff_id).workspace_id)
     return now()
 
 
 def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) -> tuple[Handoff, Handoff]:
-    """Open a handoff, whoever holds it; as it is then, and as it was. Inside a transaction."""
+    """Open a handoff, whoever holds it; return it as it is then and as it was. Call it inside a transaction."""
     handoff, former = selectors.get_handoff(handoff_id), selectors.get_handoff(handoff_id)
     status = lifecycle.step(verb, handoff.status, OPERATOR)
     if handoff.deadline_at is not None and handoff.deadline_at < moment:
@@ -192,7 +194,7 @@ def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) ->
 
 
 def _update(handoff: Handoff, **columns: Any) -> None:
-    """Change a handoff, unless another was quicker."""
+    """Save a handoff, unless another process changed it first."""
     same = Handoff.objects.filter(pk=handoff.pk, status=handoff.status, updated_at=handoff.updated_at)
     if not same.update(**columns):
         raise changed_meanwhile()

@@ -1,4 +1,4 @@
-"""What the steps of a handoff are made of: it is found, it changes unless another was quicker, and the log tells."""
+"""What all steps of a handoff share: find it, change it unless another process was first, and record an event."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ UNCLAIMED = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_e
 
 
 def refresh_plan(place: workspaces.ProjectDirectory, handoff_id: str) -> None:
-    """Before the transaction of a step that moves the task of a handoff, where it carries one. Raises NOT_FOUND."""
+    """Read the plan anew before the transaction of a step on a handoff that carries a task. Raises NOT_FOUND."""
     if _carries_task(handoff_id):
         work().refresh(place)
 
 
 @lru_cache(maxsize=1024)
 def _carries_task(handoff_id: str) -> bool:
-    """Whether a handoff carries a task, which it does from its creation or never: who claimed it need not ask again to
-    complete it. Raises NOT_FOUND."""
+    """Return whether a handoff carries a task. That never changes after its creation, so the answer is kept. Raises
+    NOT_FOUND."""
     row = _task_of.first(handoff_id=handoff_id)
     if row is None:
         raise not_found("handoff", handoff_id)
@@ -66,8 +66,8 @@ def settle(
     result: str | None = None,
     rejected_reason: str | None = None,
 ) -> None:
-    """Inside a transaction: from the state that was checked to one without a lease; who is open has no claimant, by
-    constraint. Raises INVALID_TRANSITION where it is not in that state any more."""
+    """Move a handoff from the state that was checked to one without a lease, inside a transaction. A constraint
+    demands that an open one has no claimant. Raises INVALID_TRANSITION where it is not in that state any more."""
     ended = _end(
         handoff_id=handoff.handoff_id,
         former=handoff.status,
@@ -82,12 +82,12 @@ def settle(
 
 
 def changed_meanwhile() -> NexusError:
-    """The error for a step from a state that is no longer."""
+    """Return the error for a step from a state that the handoff has left."""
     return NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
 
 
 def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | int | None) -> Event:
-    """Inside a transaction: an event of a handoff, `handoff.<what>`."""
+    """Append the event `handoff.<what>`. Call it inside a transaction."""
     told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(
         workspace_id=handoff.workspace_id,

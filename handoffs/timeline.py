@@ -1,4 +1,4 @@
-"""The reads behind the timeline: what was done with handoffs within a window, from the log."""
+"""The reads behind the timeline: the spans of handoffs within a window, from the log."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _STEP = ("handoff_id", "type", "actor_agent_id", "created_at", "event_id")
 
 @dataclass(frozen=True)
 class Course:
-    """What was done within a window: every span, or the outline where there were more steps than are read."""
+    """The spans within a window, or their outline where there were more steps than are read."""
 
     spans: list[Span]
     outline: Outline | None = None
 
 
 def course(since: datetime, until: datetime, *, cell: timedelta, parts: int, workspace_id: str | None = None) -> Course:
-    """The spans of the handoffs that touch a window, whole where the log still has their beginning.
+    """Return the spans of the handoffs that touch a window, whole where the log still has their beginning.
 
-    An outline counts what is shorter than half a `cell`, and those who waited in each of so many equal `parts`.
+    An outline counts spans shorter than half a `cell`, and the waiting handoffs in each of `parts` equal parts.
     """
     first, beyond = ids_within(since, until)
     places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
@@ -52,12 +52,12 @@ def course(since: datetime, until: datetime, *, cell: timedelta, parts: int, wor
 
 
 def spans_of(handoff_id: str) -> list[Span]:
-    """The whole life of a handoff, as far as the log has it."""
+    """Return all spans of a handoff, as far back as the log has them."""
     return spans(_steps_of([handoff_id], before=newest_event_id() + 1), _lapsed())
 
 
 def spans_with(agent_id: str, since: datetime) -> list[Span]:
-    """What an agent held since a moment, of the newest handoffs that it did something with or has."""
+    """Return what an agent held since a moment, for the newest handoffs that it acted on or holds."""
     first, held = first_event_at(since), Handoff.objects.filter(claimed_by=agent_id, lease_expires_at__isnull=False)
     ids = list(held.values_list("pk", flat=True)[:AT_ONCE])
     if first is not None:
@@ -73,12 +73,12 @@ def _touches(span: Span, since: datetime, until: datetime) -> bool:
 
 
 def _lapsed() -> dict[str, datetime]:
-    """The leases that ran out and nobody recorded it yet."""
+    """Return the leases that expired without a record yet, by handoff."""
     return {pk: until for pk, until in Handoff.objects.lapsed(now()).values_list("pk", "lease_expires_at") if until}
 
 
 def _going_on(first: int, until: datetime, known: Iterable[str], workspace_id: str | None) -> list[str]:
-    """The handoffs from before an event that were not settled when the window ended."""
+    """Return the handoffs from before an event that were not settled when the window ended."""
     rows = Handoff.objects.filter(Q(status__in=LIVE) | Q(updated_at__gte=until), created_event_id__lt=first)
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
@@ -94,7 +94,7 @@ def _steps_of(handoff_ids: list[str], *, before: int) -> Iterator[Step]:
 
 
 def _as_they_lapsed(steps: list[Step]) -> list[Step]:
-    """The steps with leases ending when they ran out, and not when that was recorded, which may be much later."""
+    """Date each expiry to the end of the lease, not to its record, which may come much later."""
     recorded = [step.event_id for step in steps if step.type == "handoff.expired"]
     if not recorded:
         return steps

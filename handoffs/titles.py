@@ -1,4 +1,4 @@
-"""What a handoff is called where its creator gave no title: total functions over plain values."""
+"""Titles of handoffs whose creator gave none. Total functions over plain values."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ ACTING = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  
 
 
 def title_of(payload: str | None, target: Target) -> str:
-    """The first line of a payload's text, or of what its JSON names; else whom the work is for."""
+    """Return the first line of a payload's text, or the name within its JSON; else whom the work is for."""
     text = payload or ""
     named = _named(text)
     return single_line(text if named is None else named) or single_line(f"Work for {describe(target)}")
 
 
 def in_quotes(title: str) -> str:
-    """A title within a sentence: agents wrote it, and where it ends is seen."""
+    """Quote a title within a sentence, so that a reader sees where text by an agent ends."""
     return f"“{title}”"
 
 
 def _named(text: str) -> str | None:
-    """What a JSON object calls itself: empty where it does not, and for a JSON list; None for other texts."""
+    """Return the name within a JSON object, empty where it has none and for a JSON list; None for other texts."""
     if text.lstrip()[:1] not in ("{", "[") or len(text) > READ:
         return None
     try:
@@ -41,8 +41,8 @@ def _named(text: str) -> str | None:
 
 
 def single_line(text: str) -> str:
-    """The first line that shows something, cut at a width that fits a list; without the characters that would act on
-    what stands around it."""
+    """Return the first line with visible text, cut to the width of a list, without control characters that would
+    affect the text around it."""
     lines = (" ".join(ACTING.sub("", line).split()) for line in text[:READ].splitlines())
     line = next((line for line in lines if any(map(_shows, line))), "")
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"

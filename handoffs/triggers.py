@@ -1,4 +1,4 @@
-"""What keeps the search index in step with handoffs: title, payload and result of each."""
+"""Triggers that keep the search index current: title, payload and result of each handoff."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who looks at a result before it counts: total functions over plain values.
+"""Verifiers: who checks a result before it counts. Total functions over plain values.
 
-Kept as text: `creator`, `operator`, `agent:NAME` or `role:NAME`. Whoever did the work never verifies it: where that
-leaves nobody, an operator does.
+Stored as text: `creator`, `operator`, `agent:NAME` or `role:NAME`. The agent that did the work never verifies it; where
+that leaves nobody, an operator does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ KINDS = {"agent_id": "agent", "role": "role"}
 
 
 def parse_verifier(value: Any) -> str | None:
-    """The text of a verifier as it is given: "creator", "operator", {"agent_id": …} or {"role": …}; None for none.
+    """Return the stored text of a verifier given as "creator", "operator", {"agent_id": …} or {"role": …}; None for
+    none.
 
     Raises VALIDATION_ERROR.
     """
@@ -31,13 +32,13 @@ def parse_verifier(value: Any) -> str | None:
 
 
 def named_agent(verifier: str | None) -> str | None:
-    """The agent that a verifier's text names."""
+    """Return the agent that a verifier's text names."""
     kind, _, name = (verifier or "").partition(":")
     return name if kind == "agent" else None
 
 
 def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: str | None) -> bool:
-    """Whether an agent may say that a result counts."""
+    """Return whether an agent may verify a result."""
     if verifier is None or agent.agent_id == done_by:
         return False
     kind, _, name = verifier.partition(":")
@@ -49,7 +50,7 @@ def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: 
 
 
 def target_of(verifier: str, *, created_by: str) -> Target:
-    """The agents among whom those are that may say so, but for operators."""
+    """Return a target that admits the agents that may verify, without operators."""
     kind, _, name = verifier.partition(":")
     if kind == "role":
         return {"strategy": Strategy.ROLE, "role": name}
@@ -57,13 +58,13 @@ def target_of(verifier: str, *, created_by: str) -> Target:
 
 
 def serialize(verifier: str | None) -> Any:
-    """A verifier as it is given."""
+    """Return a verifier in the form in which callers give it."""
     kind, colon, name = (verifier or "").partition(":")
     return {given: name for given, kept in KINDS.items() if kept == kind} if colon else verifier
 
 
 def describe(verifier: str) -> str:
-    """A verifier, to be read."""
+    """Describe a verifier for people."""
     kind, _, name = verifier.partition(":")
     return {"agent": name, "role": f"an agent in the role {name}", OPERATOR: "an operator"}.get(kind, "its creator")
 

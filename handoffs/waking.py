@@ -1,4 +1,4 @@
-"""Handoffs that wake the agents that Nexus runs: those offered in their project that they may claim."""
+"""Wake agents of the pool for handoffs of their project that they may claim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 200  # of a workspace are looked at: it may have left many as they are
 
 
 def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
-    """What the agent may claim, oldest first."""
+    """Yield the handoffs that the agent may claim as reasons to wake it, oldest first."""
     for workspace_id in sorted(workspaces):
         for handoff in islice(_claimable(workspace_id, agent_id), MOST):
             yield WakeReason(
@@ -28,7 +28,7 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
 
 
 def _claimable(workspace_id: str, agent_id: str) -> Iterator[Handoff]:
-    """Page by page, as far as one look finds enough."""
+    """Yield claimable handoffs page by page, as far as one search goes."""
     after: str | None = "0"
     while after is not None:
         page = selectors.available(

@@ -1,4 +1,4 @@
-"""The planned work that handoffs carry: the app whose tasks they are registers itself here."""
+"""The planned tasks that handoffs carry. The app that owns the tasks registers itself here."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from nexus.core.operations.errors import not_found
 
 
 class Work(Protocol):
-    """Tasks, known to agents by their number in the cycle that is open, and for good by their key."""
+    """Tasks, which agents know by their number in the open cycle, and rows by their key."""
 
     STREAM: str  # of the log: its events tell of tasks that can begin
 
     def refresh(self, place: ProjectDirectory) -> None:
-        """Before the transaction in which a handoff's task changes: what others wrote of the tasks is taken in."""
+        """Read what others wrote of the tasks, before the transaction in which a handoff's task changes."""
 
     def find(self, workspace_id: str, task_id: int) -> str:
-        """The key of a task of the open cycle. Raises NOT_FOUND."""
+        """Return the key of a task of the open cycle. Raises NOT_FOUND."""
 
     def ready(self, workspace_id: str) -> set[str]:
-        """The keys of the tasks that could begin."""
+        """Return the keys of the tasks that could begin."""
 
     def started(self, task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
-        """Inside a transaction: an agent claimed the handoff that carries it."""
+        """Start the task of a handoff that an agent claimed. Called inside a transaction."""
 
     def completed(self, task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
-        """Inside a transaction: the handoff was completed."""
+        """Complete the task of a completed handoff. Called inside a transaction."""
 
     def returned(
         self, task_key: str, place: ProjectDirectory, holder: str | None, actor: str | None, moment: datetime
     ) -> None:
-        """Inside a transaction: the claim of `holder` ended without a result."""
+        """Give back the task of a handoff whose claim ended without a result. Called inside a transaction."""
 
 
 _registered: list[Callable[[], Any]] = []
 
 
 def register(work: Callable[[], Any]) -> None:
-    """Name what has the tasks; it is loaded with the first handoff that carries one."""
+    """Register the app that owns the tasks; it is loaded with the first handoff that carries one."""
     _registered[:] = [work]
 
 
 def work() -> Work:
-    """What has the tasks. Raises NOT_FOUND where nothing does."""
+    """Return the registered tasks. Raises NOT_FOUND where no app registered any."""
     if not _registered:
         raise not_found("system of tasks", "planning")
     found: Work = _registered[0]()
@@ -53,5 +53,5 @@ def work() -> Work:
 
 
 def streams() -> set[str]:
-    """The streams whose events tell of tasks that can begin."""
+    """Return the streams whose events say which tasks can begin."""
     return {work().STREAM} if _registered else set()

@@ -1,4 +1,4 @@
-"""What operators do: any handoff of any workspace, and what is stuck."""
+"""Operators' operations on any handoff of any workspace."""
 
 from __future__ import annotations
 

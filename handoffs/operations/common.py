@@ -1,4 +1,4 @@
-"""What the operations of handoffs share."""
+"""Parameters, rows and error lists that the operations of handoffs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a handoff ends beside its completion: what its verifier says, and that it comes to nothing."""
+"""Operations that end a handoff other than by completing it: verdicts, rejection, cancellation."""
 
 from __future__ import annotations
 

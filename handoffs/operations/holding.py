@@ -1,4 +1,4 @@
-"""Having work: it is claimed, gone on with, and completed."""
+"""Operations of a holder: claim, start, block, extend, complete."""
 
 from __future__ import annotations
 

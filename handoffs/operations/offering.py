@@ -1,4 +1,4 @@
-"""Offering work, and finding what one may take."""
+"""Operations to offer work, and to find work to claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one holds, and one handoff whole."""
+"""Operations that read: what an agent holds and owes, and one handoff in full."""
 
 from __future__ import annotations
 
