@@ -91,7 +91,7 @@ class CoordinationConfig(NexusAppConfig):
             "workspace_resolve": "nexus workspaces show",
             "artifact_list": "nexus artifacts",
             "artifact_get": "nexus artifacts show",
-            "figures": "nexus figures",
+            "figures": "nexus metrics",
             "settings_list": "nexus settings",
             "settings_update": "nexus settings set",
             "operator_create": "nexus operators create",

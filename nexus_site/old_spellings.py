@@ -16,6 +16,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begin
     ("tasks", "add"): ("tasks", "create"),
     ("webhooks", "add"): ("webhooks", "create"),
     ("webhooks", "remove"): ("webhooks", "delete"),
+    ("figures",): ("metrics",),
     ("files",): ("reservations",),
     ("issue-keys",): ("agents", "issue-keys"),
 }

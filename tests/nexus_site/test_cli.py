@@ -426,7 +426,7 @@ def test_it_says_that_an_inbox_or_a_message_is_unknown(call: Call, mail: str) ->
     assert nexus("inbox").code == 3  # the operator's own, before its first message
 
 
-@pytest.mark.parametrize("command", ["dead_letters", "questions", "figures"])
+@pytest.mark.parametrize("command", ["dead_letters", "questions", "metrics"])
 def test_it_says_that_an_agent_is_unknown_where_there_is_nothing_of_it(mail: str, command: str) -> None:
     unknown = nexus(command, "--agent", "typo")
     assert unknown == (1, "", "[nexus] NOT_FOUND: No such agent: 'typo'.\n")
@@ -612,7 +612,7 @@ def test_it_shortens_a_long_text() -> None:
     assert one_line("abcd", widest=3) == "ab…"
 
 
-# figures
+# metrics
 
 
 def test_it_tells_figures_as_tables_and_as_the_operation_does(
@@ -621,9 +621,9 @@ def test_it_tells_figures_as_tables_and_as_the_operation_does(
     acts = {"project_root": project, "handoff_id": offered(capability="python")}
     call("handoff_claim", agent_id="bob", **acts)
     call("handoff_complete", agent_id="bob", result="", **acts)
-    shown = nexus("figures")
+    shown = nexus("metrics")
     assert shown.code == 0 and "Handoffs until they are done, in seconds" in shown.out and "agent bob" in shown.out
-    data = nexus("figures", "--hours", "1", "--agent", "bob", "--json").json
+    data = nexus("metrics", "--hours", "1", "--agent", "bob", "--json").json
     done = {figure["name"]: figure for figure in data["figures"]}["handoff_done_seconds"]
     assert done["all"]["count"] == 1 and list(done["by_kind"]) == ["capability"]
-    assert all(figure["all"] is None for figure in nexus("figures", "--agent", "cleo", "--json").json["figures"])
+    assert all(figure["all"] is None for figure in nexus("metrics", "--agent", "cleo", "--json").json["figures"])

@@ -17,6 +17,7 @@ OLD = {
     "export --project-root=. --output h.ndjson": "export --project=. --output h.ndjson",
     "tail --agent-id ana --inbox": "tail --agent ana --inbox",
     "files reserve docs/ --as me --wait 30": "reservations reserve docs/ --agent me --wait 30",
+    "figures --hours 168 --agent builder": "metrics --hours 168 --agent builder",
     "files": "reservations",
     "issue-keys builder --json": "agents issue-keys builder --json",
     "plan status": "plan show",

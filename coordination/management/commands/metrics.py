@@ -1,4 +1,4 @@
-"""`nexus figures`: how well it goes, in numbers."""
+"""`nexus metrics`: how well it goes, in numbers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ COLUMNS = ("count", "median", "p90", "p99", "max")
 
 
 class Command(OperatorCommand):
-    help = "Tell how long handoffs wait and take, and how long mail takes to be acknowledged."
+    help = "Show how long handoffs wait and take, and how long mail takes to be acknowledged."
     examples = f"""examples:
-  nexus figures
-  nexus figures --hours 168 --agent builder-1
-  nexus figures --json | jq '.figures[] | {{name, p90: .all.p90}}'
+  nexus metrics
+  nexus metrics --hours 168 --agent builder-1
+  nexus metrics --json | jq '.figures[] | {{name, p90: .all.p90}}'
 
 {EXIT_CODES}"""
 
