@@ -79,9 +79,9 @@ class InboxConfig(NexusAppConfig):
         return {
             "message_create": "nexus send",
             "inbox_peek": "nexus inbox",
-            "inbox_pull": "nexus inbox --pull",
-            "inbox_ack": "nexus inbox --ack",
-            "inbox_history": "nexus inbox --history",
+            "inbox_pull": "nexus inbox pull",
+            "inbox_ack": "nexus inbox ack",
+            "inbox_history": "nexus inbox history",
             "dead_letter_list": "nexus dead-letters",
             "dead_letter_acknowledge": "nexus dead-letters ack",
             "dead_letter_requeue": "nexus dead-letters requeue",

@@ -13,6 +13,7 @@ from mcp_bridge.remote_command import COMMANDS
 from nexus.core.cli import OperatorCommand, Parser, login
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.runner import documented
+from nexus.core.verbs import VerbsCommand
 
 
 class NotHere(Exception):
@@ -20,7 +21,7 @@ class NotHere(Exception):
 
 
 class Quiet(Parser):
-    """Leaves what a parser says to the process that asks."""
+    """Leaves what a parser says to the process that asks; mixed into the command's own parsers."""
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise NotHere
@@ -43,10 +44,16 @@ def understood(words: Sequence[str], *, operator: str | None, connection: str, c
         raise NotHere
     command = load_command_class(get_commands()[name], name)
     assert isinstance(command, OperatorCommand)
-    command.parser_class = Quiet
+    command.parser_class = _quiet(command.parser_class)
+    if isinstance(command, VerbsCommand):
+        command.verb_parser_class = _quiet(command.verb_parser_class)
     options = vars(command.create_parser("nexus", name).parse_args(arguments))
     command.caller = Caller("cli", operator=operator or login(), connection=connection, cwd=cwd)
     return Ready(command, options)
+
+
+def _quiet(parser: type[Any]) -> type[Any]:
+    return type("QuietParser", (Quiet, parser) if parser is not Parser else (Quiet,), {})
 
 
 def run(ready: Ready) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Command lines as they were spelled before: they work until `GOES`, with a line on stderr.
+"""Command lines as they were spelled before: they work until 0.3, with a line on stderr.
 
 The one place that knows them. What clients' configurations hold (`nexus hook`, `nexus runmcp`) stays as it is.
 Standard library alone: every start reads this.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-GOES = "0.3"  # the version in which they are gone
+GOES = "the old spelling goes in 0.3."
+INBOX = ("list", "pull", "ack", "history")  # the verbs of nexus inbox
 LASTING = ("hook", "runmcp")
 
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begins, the longest first
@@ -33,6 +34,8 @@ def current(words: Sequence[str]) -> tuple[list[str], str]:
     """A command line, from its command on, as it is spelled now, and what to say of it: nothing where it is new."""
     if words[0] in LASTING:
         return list(words), ""
+    if words[0] == "inbox" and (new_inbox := _inbox(words[1:])):
+        return ["inbox", *new_inbox], f"The agent and the verb of `nexus inbox` changed: see its --help; {GOES}"
     old = next((each for each in COMMANDS if tuple(words[: len(each)]) == each), tuple(words[:1]))
     new = COMMANDS.get(old, old)
     flags = FLAGS[""] | FLAGS.get(new[0], {})
@@ -49,4 +52,14 @@ def current(words: Sequence[str]) -> tuple[list[str], str]:
     if new == old and not met:
         return [*new, *arguments], ""
     before, after = " ".join([*old, *met]), " ".join([*new, *(flags[name] for name in met)])
-    return [*new, *arguments], f"`nexus {before}` is now `nexus {after}`; the old spelling goes in {GOES}."
+    return [*new, *arguments], f"`nexus {before}` is now `nexus {after}`; {GOES}"
+
+
+def _inbox(arguments: Sequence[str]) -> list[str] | None:
+    """The verb and arguments of `nexus inbox` that was spelled as before: its agent first, its verb as a flag."""
+    verb = next((flag[2:] for flag in ("--pull", "--ack", "--history") if flag in arguments), "")
+    named = bool(arguments) and not arguments[0].startswith("-") and arguments[0] not in INBOX
+    if not verb and not named:
+        return None
+    rest = [word for word in arguments[named:] if word != f"--{verb}"]
+    return [verb or "list", *rest, *(["--agent", arguments[0]] if named else [])]

@@ -49,7 +49,7 @@ def add_word(parser: argparse.ArgumentParser, operation: Operation[Any], option:
     kind, is_list = _kind(field)
     optional = not (field.is_required() or option.required)
     how: dict[str, Any] = {}
-    if several or is_list:
+    if several or is_list or option.repeated:
         how["nargs"] = "*" if optional else "+"
     elif optional:
         how["nargs"] = "?"

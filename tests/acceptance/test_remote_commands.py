@@ -29,10 +29,10 @@ def team(hub: Hub) -> Hub:
     [
         ["status"],
         ["status", "--json"],
-        ["inbox", "ann"],
-        ["inbox", "nobody"],
-        ["inbox", "--ack", "msg-of-nobody"],
-        ["inbox", "ann", "--pull", "--history"],
+        ["inbox", "--agent", "ann"],
+        ["inbox", "--agent", "nobody"],
+        ["inbox", "ack", "msg-of-nobody"],
+        ["inbox", "history", "--parked"],
         ["send", "--to", "ann"],
         ["send", "--to", "ann", *LETTER, "--project", "/nowhere"],
         ["send", "--to", "ann", *LETTER, "--sender", "nobody"],
@@ -82,4 +82,4 @@ def test_a_text_from_standard_input_is_read_by_the_process_itself(team: Hub) -> 
     )
     assert ran.returncode == 0, ran.stderr
     assert calls_of(team, "message_create") == before
-    assert "typed" in nexus(team.home, "inbox", "ann", "--full").stdout
+    assert "typed" in nexus(team.home, "inbox", "--agent", "ann", "--full").stdout

@@ -63,7 +63,7 @@ def test_it_drops_a_message_that_was_being_typed(home: Path, tmp_path: Path) -> 
             screen.answer(keys)
             assert screen.end() == code
             assert said in last(screen)[-1]
-    assert nexus(home, "inbox", "bob").returncode != 0
+    assert nexus(home, "inbox", "--agent", "bob").returncode != 0
 
 
 def test_it_sends_what_was_typed(home: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_it_sends_what_was_typed(home: Path, tmp_path: Path) -> None:
         screen.wait_for("Ctrl-C drops it.\n")
         screen.type("whole\n" + CTRL_D)
         assert screen.end() == 0
-    assert "whole" in nexus(home, "inbox", "bob", "--full").stdout
+    assert "whole" in nexus(home, "inbox", "--agent", "bob", "--full").stdout
 
 
 def test_a_demo_ends_in_the_midst_of_its_play(tmp_path: Path) -> None:

@@ -386,39 +386,39 @@ def test_it_refuses_to_send_what_is_not_whole(arguments: list[str], capsys: pyte
 
 
 def test_it_shows_mail_without_taking_it(call: Call, mail: str) -> None:
-    ran = nexus("inbox", "bob")
+    ran = nexus("inbox", "--agent", "bob")
     assert ran.code == 0
     assert ran.rows[0][:2] == [mail, "ana"]
     assert "\x1b" not in ran.out
-    assert nexus("inbox", "bob", "--json").json == call("inbox_peek", agent_id="bob")
+    assert nexus("inbox", "--agent", "bob", "--json").json == call("inbox_peek", agent_id="bob")
     assert call("inbox_count", agent_id="bob") == {"unread": 1, "in_flight": 0, "read": 0}
 
 
 def test_it_shows_bodies_line_by_line(mail: str) -> None:
-    shown = nexus("inbox", "bob", "--full").out
+    shown = nexus("inbox", "--agent", "bob", "--full").out
     assert "  first line\n  \n  last\n  line\n" in shown
 
 
 def test_it_takes_and_settles_mail_for_a_script(call: Call, mail: str) -> None:
-    pulled = nexus("inbox", "bob", "--pull", "--json").json["messages"]
+    pulled = nexus("inbox", "pull", "--agent", "bob", "--json").json["messages"]
     assert [message["status"] for message in pulled] == ["delivered"]
-    assert nexus("inbox", "bob", "--ack", mail) == (0, "1 acknowledged.\n", "")
-    assert nexus("inbox", "bob", "--ack", mail).code == 3
-    assert nexus("inbox", "bob", "--history").rows[0][0] == mail
+    assert nexus("inbox", "ack", mail, "--agent", "bob") == (0, "1 acknowledged.\n", "")
+    assert nexus("inbox", "ack", mail, "--agent", "bob").code == 3
+    assert nexus("inbox", "history", "--agent", "bob").rows[0][0] == mail
 
 
 def test_it_has_an_exit_code_for_an_empty_inbox(mail: str) -> None:
-    assert nexus("inbox", "cleo") == (3, "none\n", "")
-    assert nexus("inbox", "cleo", "--json").json == {"messages": [], "count": 0}
-    assert nexus("inbox", "bob", "--limit", "0").code == 1
+    assert nexus("inbox", "--agent", "cleo") == (3, "none\n", "")
+    assert nexus("inbox", "--agent", "cleo", "--json").json == {"messages": [], "count": 0}
+    assert nexus("inbox", "--agent", "bob", "--limit", "0").code == 1
 
 
 def test_it_says_that_an_inbox_or_a_message_is_unknown(call: Call, mail: str) -> None:
     for arguments in (
-        ["typo"],
-        ["typo", "--history"],
-        ["bob", "--ack", "nonsense"],
-        ["bob", "--ack", mail, "nonsense"],
+        ["--agent", "typo"],
+        ["history", "--agent", "typo"],
+        ["ack", "nonsense", "--agent", "bob"],
+        ["ack", mail, "nonsense", "--agent", "bob"],
     ):
         ran = nexus("inbox", *arguments)
         assert (ran.code, ran.out) == (1, "") and ran.err.startswith("[nexus] NOT_FOUND: No such ")

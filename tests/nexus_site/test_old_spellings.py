@@ -19,6 +19,11 @@ OLD = {
     "files reserve docs/ --as me --wait 30": "reservations reserve docs/ --agent me --wait 30",
     "figures --hours 168 --agent builder": "metrics --hours 168 --agent builder",
     "files": "reservations",
+    "inbox builder": "inbox list --agent builder",
+    "inbox builder --full --parked": "inbox list --full --parked --agent builder",
+    "inbox --pull --json": "inbox pull --json",
+    "inbox builder --history": "inbox history --agent builder",
+    "inbox builder --ack msg_1 msg_2": "inbox ack msg_1 msg_2 --agent builder",
     "issue-keys builder --json": "agents issue-keys builder --json",
     "plan status": "plan show",
     "tasks add Write --context Why --project-root ../api": "tasks create Write --context Why --project ../api",
@@ -37,7 +42,7 @@ LASTING = [
 @pytest.mark.parametrize("old", OLD)
 def test_it_takes_a_command_line_as_it_was_spelled(old: str) -> None:
     words, remark = old_spellings.current(shlex.split(old))
-    assert words == shlex.split(OLD[old]) and "is now" in remark
+    assert words == shlex.split(OLD[old]) and "goes in 0.3" in remark
     _, arguments = take_flags(words[1:])
     make_reference.parsers()[words[0]].parse_args(arguments)
     assert old_spellings.current(words) == (words, "")

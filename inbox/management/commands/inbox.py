@@ -2,71 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago, one_line
+from coordination import selectors
+from nexus.core.cli import NOTHING, ago, one_line
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.replies import Data
+from nexus.core.options import Option
+from nexus.core.verbs import Column, Verb, VerbsCommand, time
 
 
-class Command(OperatorCommand):
-    help = "Show an agent's pending mail. Only --pull and --ack change anything, as the agent itself would."
-    examples = f"""examples:
-  nexus inbox builder
-  nexus inbox builder --full --parked
-  nexus inbox --pull --json | jq -r '.messages[].message_id' | xargs -r nexus inbox --ack
-  nexus inbox builder > /dev/null && echo "builder has mail"
+def _check_agent(agent_id: str) -> None:
+    """Raises NOT_FOUND for no agent; the operator is one from its first message on."""
+    if agent_id != OPERATOR_AGENT:
+        selectors.get_agent(agent_id)
 
-{EXIT_CODES}
-  {NOTHING}  no mail there"""
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("agent", nargs="?", default=OPERATOR_AGENT, help=f"Whose inbox. [{OPERATOR_AGENT}]")
-        what = parser.add_mutually_exclusive_group()
-        what.add_argument("--pull", action="store_true", help="Take the mail, leased: --ack it before the lease ends.")
-        what.add_argument("--ack", nargs="+", metavar="MESSAGE", help="Settle these messages: they are handled.")
-        what.add_argument("--history", action="store_true", help="Show acknowledged mail, newest first.")
-        what.add_argument("--parked", action="store_true", help="Show dead letters too.")
-        parser.add_argument("--limit", type=int, help="Messages at most, up to 200. [50]")
-        parser.add_argument("--full", action="store_true", help="Show the bodies.")
+AGENT = Option("agent_id", help="Whose inbox.", default=OPERATOR_AGENT, exists=_check_agent)
+LIMIT = Option("limit", help="Messages at most, up to 200.", default=50)
+COLUMNS: Mapping[str, Column] = {
+    "message": "message_id",
+    "from": "from_agent_id",
+    "subject": "subject",
+    "state": "status",
+    "sent": time("created_at"),
+}
 
-    def act(self, options: Mapping[str, Any]) -> int:
-        data = self._operate(options)
-        found = data.get("acknowledged", len(data.get("messages", ())))
-        if not found and options["agent"] != OPERATOR_AGENT:  # which is there from its first message on
-            self.call("agent_get", agent_id=options["agent"])  # a name that was mistyped is no empty inbox
+
+class Command(VerbsCommand):
+    help = "Show an agent's mail, take and settle it. Only pull and ack change anything, as the agent itself would."
+
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            self._verb(
+                "list",
+                "Show pending mail.",
+                "inbox_peek",
+                Option("include_parked", "--parked", "Show dead letters too."),
+                examples=[
+                    "nexus inbox list --agent builder --full --parked",
+                    'nexus inbox --agent builder > /dev/null && echo "builder has mail"',
+                ],
+            ),
+            self._verb(
+                "pull",
+                "Take the mail, leased: settle it before the lease ends.",
+                "inbox_pull",
+                examples=["nexus inbox pull --json | jq -r '.messages[].message_id' | xargs -r nexus inbox ack"],
+            ),
+            Verb(
+                "ack",
+                "Settle messages: they are handled.",
+                self.ack,
+                operation="inbox_ack",
+                words=[Option("message_ids", "MESSAGE", "A message_id.", repeated=True)],
+                options=[AGENT],
+                examples=["nexus inbox ack msg_… --agent builder"],
+                nothing="they were settled before",
+            ),
+            self._verb(
+                "history",
+                "Show acknowledged mail, newest first.",
+                "inbox_history",
+                examples=["nexus inbox history --agent builder"],
+            ),
+        )
+
+    def _verb(self, name: str, help: str, operation: str, *options: Option, examples: Sequence[str]) -> Verb:
+        """A verb that answers messages."""
+        return Verb(
+            name,
+            help,
+            self.messages,
+            _add_full,
+            examples,
+            "no mail there",
+            operation=operation,
+            options=[AGENT, *options, LIMIT],
+            rows="messages",
+            columns=COLUMNS,
+        )
+
+    def messages(self, options: Mapping[str, Any]) -> int:
+        """Messages, one a row, or whole."""
+        data = self.answer(options)
+        if not options["full"] or options["json"] or not data["messages"]:
+            return self.present(options, data)
+        for message in data["messages"]:
+            self._print_whole(message)
+        return 0
+
+    def ack(self, options: Mapping[str, Any]) -> int:
+        """Settled, all or none."""
+        for message_id in options["message_ids"]:
+            self.call("message_status", message_id=message_id)  # all are known, or none is settled
+        data = self.answer(options)
+        count = data["acknowledged"]
+        if not count:
+            _check_agent(options["agent_id"])
         if options["json"]:
             self.print_json(data)
-        elif options["ack"]:
-            self.stdout.write(f"{found} acknowledged.")
-        elif options["full"]:
-            for message in data["messages"]:
-                self._print_whole(message)
         else:
-            self.print_table(
-                ["message", "from", "subject", "state", "sent"],
-                [
-                    (row["message_id"], row["from_agent_id"], row["subject"], row["status"], ago(row["created_at"]))
-                    for row in data["messages"]
-                ],
-            )
-        return 0 if found else NOTHING
-
-    def _operate(self, options: Mapping[str, Any]) -> Data:
-        agent_id, limit = options["agent"], options["limit"]
-        if options["ack"]:
-            for message_id in options["ack"]:
-                self.call("message_status", message_id=message_id)  # all are known, or none is settled
-            return self.call("inbox_ack", agent_id=agent_id, message_ids=options["ack"])
-        if options["pull"]:
-            return self.call("inbox_pull", agent_id=agent_id, limit=limit)
-        if options["history"]:
-            return self.call("inbox_history", agent_id=agent_id, limit=limit)
-        return self.call("inbox_peek", agent_id=agent_id, limit=limit, include_parked=options["parked"])
+            self.stdout.write(f"{count} acknowledged.")
+        return 0 if count else NOTHING
 
     def _print_whole(self, message: Data) -> None:
         self.stdout.write(one_line(message["subject"], widest=500))
@@ -77,3 +118,7 @@ class Command(OperatorCommand):
         for line in message["body"].splitlines():
             self.stdout.write(f"  {one_line(line, widest=10_000) if line else ''}")
         self.stdout.write("")
+
+
+def _add_full(parser: CommandParser) -> None:
+    parser.add_argument("--full", action="store_true", help="Show the bodies.")
