@@ -10,7 +10,7 @@ from benchmarks.soak import soak
 from tests.postgres import store_of
 
 
-@pytest.mark.parametrize("seconds", [15, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.long)])
 def test_a_team_loses_nothing_while_servers_die_the_disk_fills_and_the_clock_moves(
     tmp_path: Path, seconds: int
 ) -> None:
