@@ -51,7 +51,14 @@ def test_it_holds_our_import_names_and_every_file_of_theirs(wheel: Path) -> None
     assert known - inside == set()
 
 
-def test_the_demo_plays_from_another_directory(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("agents create ann", "nxs_"),  # over a store that it makes first
+        pytest.param("demo --rounds 1 --pause 0.02", "✓", marks=pytest.mark.long),
+    ],
+)
+def test_it_works_from_another_directory(wheel: Path, tmp_path: Path, command: str, told: str) -> None:
     environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"
     elsewhere.mkdir()
     venv.create(environment, symlinks=True)
@@ -61,8 +68,8 @@ def test_the_demo_plays_from_another_directory(wheel: Path, tmp_path: Path) -> N
     (site / "others.pth").write_text(borrowed(tmp_path / "others"))
     where = run(str(python), "-P", "-c", "import nexus_site; print(nexus_site.__file__)", cwd=elsewhere)
     assert Path(where.strip()).is_relative_to(site)
-    played = run(str(environment / "bin" / "nexus"), *"demo --rounds 1 --pause 0.02".split(), cwd=elsewhere)
-    assert "✓" in played and "✗" not in played
+    said = run(str(environment / "bin" / "nexus"), *command.split(), cwd=elsewhere)
+    assert told in said and "✗" not in said
 
 
 def borrowed(folder: Path) -> str:
