@@ -26,8 +26,10 @@ import sys
 from pathlib import Path
 import django
 django.setup()
+from nexus_site import ending
 from nexus_site.demo import pool
 from nexus_site.demo.timeline import Lines
+ending.end_at_signals(SystemExit(130), SystemExit(143))
 pool.play(*map(Path, sys.argv[1:]), 1, Lines(print, colour=False))
 """
 
@@ -88,14 +90,16 @@ def test_a_turn_that_came_to_nothing_ends_it(db: None) -> None:
     assert [line.split(" s  ")[1] for line in told] == ["demo-planner began a turn"]
 
 
-def test_its_pool_leaves_no_process_when_it_is_killed_in_its_midst(tmp_path: Path) -> None:
-    ended_in_its_midst(signal.SIGKILL, tmp_path, "-c", POOL, str(tmp_path / "home"), str(tmp_path))
+ENDS = pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 
 
-KILLED = pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.long)
+@ENDS
+def test_its_pool_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
+    assert ended_in_its_midst(number, tmp_path, "-c", POOL, str(tmp_path / "home"), str(tmp_path)) == code
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), KILLED])
+@pytest.mark.long
+@ENDS
 def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
     demo = (str(ROOT / "manage.py"), "demo", "--rounds", "1", "--pause", "1")
     assert ended_in_its_midst(number, tmp_path, *demo) == code
@@ -121,8 +125,9 @@ def ended_in_its_midst(number: int, tmp_path: Path, *program: str) -> int:
     return code
 
 
-def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub) -> None:
-    for _ in range(2):
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub, times: int) -> None:
+    for _ in range(times):
         played = nexus(hub.home, "demo", "--rounds", "1", "--pause", "0.02")
         assert played.returncode == 0, played.stdout + played.stderr
         assert f"on the hub at {hub.url}" in played.stdout and "✗" not in played.stdout
