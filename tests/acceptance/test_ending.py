@@ -46,15 +46,29 @@ def signalled(home: Path, at: str, number: int, finalizer: str, *words: str) -> 
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("at", "finalizer"), [("django", "no"), ("nexus_site.serving.daphne", "yes")])
+@pytest.mark.parametrize(
+    ("at", "finalizer", "number"),
+    [
+        ("django", "no", signal.SIGINT),
+        ("nexus_site.serving.daphne", "yes", signal.SIGTERM),
+        pytest.param("django", "no", signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param("nexus_site.serving.daphne", "yes", signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
 def test_a_hub_ends_at_a_signal_in_its_first_moments(home: Path, at: str, finalizer: str, number: int) -> None:
     done = signalled(home, at, number, finalizer, "serve", "--port", "0")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize(("at", "finalizer"), [("django", "no"), ("nexus_site.demo.team", "yes")])
+@pytest.mark.parametrize(
+    ("at", "finalizer", "number", "code"),
+    [
+        ("django", "no", signal.SIGTERM, 143),
+        ("nexus_site.demo.team", "yes", signal.SIGINT, 130),
+        pytest.param("django", "no", signal.SIGINT, 130, marks=pytest.mark.long),
+        pytest.param("nexus_site.demo.team", "yes", signal.SIGTERM, 143, marks=pytest.mark.long),
+    ],
+)
 def test_a_demo_ends_at_a_signal_in_its_first_moments(
     tmp_path: Path, at: str, finalizer: str, number: int, code: int
 ) -> None:

@@ -18,6 +18,7 @@ from tests.conftest import Furnish
 from tests.reservations.git import Repo
 
 PACKAGES = ("nexus", "coordination", "inbox", "handoffs", "django", "mcp")
+MODULE, PROGRAM = ["-m", "nexus_site"], [str(ROOT / "manage.py")]
 MODULES = ("sitecustomize.py", "usercustomize.py", "json.py", "asyncio.py", "site.py")
 
 
@@ -54,8 +55,17 @@ def test_what_a_sandboxed_agent_writes_runs_nowhere_else(tmp_path: Path, furnish
     assert not marker.exists(), marker.read_text()
 
 
-@pytest.mark.parametrize("path", [str(ROOT), f":{ROOT}", f"{ROOT}:."])
-@pytest.mark.parametrize("program", [["-m", "nexus_site"], [str(ROOT / "manage.py")]])
+@pytest.mark.parametrize(
+    ("program", "path"),
+    [
+        (MODULE, f":{ROOT}"),
+        (MODULE, f"{ROOT}:."),
+        (PROGRAM, f"{ROOT}:."),
+        pytest.param(MODULE, str(ROOT), marks=pytest.mark.long),
+        pytest.param(PROGRAM, str(ROOT), marks=pytest.mark.long),
+        pytest.param(PROGRAM, f":{ROOT}", marks=pytest.mark.long),
+    ],
+)
 def test_a_command_does_not_import_from_a_project(tmp_path: Path, program: list[str], path: str) -> None:
     marker, project = tmp_path / "ran", tmp_path / "project"
     for package in ("nexus", "coordination", "inbox"):

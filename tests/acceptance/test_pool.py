@@ -148,7 +148,7 @@ def test_the_server_ends_when_all_agents_may_go(pool: Start) -> None:
     assert not hub.left()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGHUP])
 def test_a_turn_under_way_may_finish_while_the_server_ends(pool: Start, home: Path, number: signal.Signals) -> None:
     hub = pool("--pool-stop-seconds", "60")
     (home / "runners.toml").write_text(
