@@ -22,7 +22,7 @@ FLOOD = 400
 STRANGERS = 16
 CALLS = 10  # of the other key, beside something large
 FOREIGN_TASKS = 5_000  # some 4 MB
-OLD_EVENTS = 50_000
+OLD_EVENTS = 25_000
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

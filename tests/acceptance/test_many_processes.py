@@ -18,7 +18,7 @@ from tests.conftest import Furnish
 from tests.postgres import SERVER
 
 AGENTS, KILLS = 10, 6
-MESSAGES = [40, pytest.param(200, marks=pytest.mark.long)]  # of each agent
+MESSAGES = [20, pytest.param(200, marks=pytest.mark.long)]  # of each agent
 
 
 @dataclass
