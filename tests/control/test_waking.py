@@ -296,19 +296,23 @@ def test_a_chain_goes_on_through_turns_that_were_sent_in_it(
         assert PoolAgent.objects.get(agent_id="lead").held_why == HeldChoices.DEPTH
 
 
-def test_an_agent_that_sends_to_itself_again_and_again_is_in_a_loop(call: Call, create: Call, project: str) -> None:
+@pytest.mark.parametrize("longest", [20, pytest.param(bounds.LONGEST_LINE, marks=pytest.mark.long)])
+def test_an_agent_that_sends_to_itself_again_and_again_is_in_a_loop(
+    longest: int, call: Call, create: Call, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "LONGEST_LINE", longest)
     with time_machine.travel(NOON, tick=False) as clock:
         create("lead", preset="trusted")
         create("peer", "mail")
         sent = {"agent_id": "lead", "content": "Go on.", "timeout_seconds": 0}
         does("pool_send", **sent)
-        for number in range(1, bounds.LONGEST_LINE + 2):
+        for number in range(1, longest + 2):
             clock.shift(1)
             turn = taken()
             assert turn is not None
             clock.shift(1)
             answer = runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)
-            assert answer["ok"] == (number <= bounds.LONGEST_LINE)
+            assert answer["ok"] == (number <= longest)
             if answer["ok"]:
                 turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
         assert turn is not None and answer["error"]["details"] == {"rule": "loop"}
