@@ -70,20 +70,23 @@ def test_it_draws_sixty_tasks_of_which_none_covers_another(plan: Page) -> None:
     expect(plan.get_by_role("heading", name=re.compile(r"^2\. "))).to_be_visible()
 
 
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long  # tests/browser/test_pages.py looks at both pages, of a smaller plan
 def test_it_gives_a_screen_reader_nothing_serious_to_stumble_over(
-    plan: Page, findings: Callable[..., list[str]], whole: bool
+    plan: Page, findings: Callable[..., list[str]]
 ) -> None:
-    """The plan in the light theme, its closed cycle in the dark one; both in both where it is `whole`."""
+    """The plan and its closed cycle, each in both themes."""
     plan.get_by_role("link", name=re.compile(r"^History \(")).click()
     plan.get_by_role("group", name="Closed cycles").get_by_role("link").first.click()
     cycle = plan.url
     plan.go_back()
     plan.go_back()
     here = plan.url
-    visits: list[tuple[Literal["light", "dark"], str, list[str]]] = [("light", here, []), ("dark", cycle, [])]
-    if whole:  # the other theme changes nothing but colours
-        visits += [("light", cycle, ["color-contrast"]), ("dark", here, ["color-contrast"])]
+    visits: list[tuple[Literal["light", "dark"], str, list[str]]] = [
+        ("light", here, []),
+        ("dark", cycle, []),
+        ("light", cycle, ["color-contrast"]),  # the other theme changes nothing but colours
+        ("dark", here, ["color-contrast"]),
+    ]
     for theme, address, rules in visits:
         plan.emulate_media(color_scheme=theme)
         plan.goto(address)
