@@ -5,9 +5,10 @@ RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 # The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
-ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/topics \
+ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
+	$(filter-out %/test_trust.py,$(wildcard tests/handoffs/test_*.py)) \
 	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
-	$(patsubst %,tests/control/test_%.py,authority calls direct ends questions stream supervision waking worker worktrees) \
+	$(patsubst %,tests/control/test_%.py,calls direct ends questions stream supervision waking worker) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events keys limits retries schema streams tail upsert_races) \
 	$(patsubst %,tests/reservations/test_%.py,holding reserving waiting) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
