@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from coordination.errors import CoordinationCode
 from coordination.paths import resolve_root
+from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import FieldErrors, Id, Outside, not_blank
 
@@ -15,6 +16,7 @@ MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLV
 ProjectRoot = Annotated[
     str,
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+    OfConnection(),
     MOUNTED,
     Field(max_length=4096, description="The project's absolute path."),
     AfterValidator(not_blank),
@@ -33,5 +35,5 @@ ClientId = Annotated[
     Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None,
     Field(description="Yours, for safe retries: the same one answers the first result."),
 ]
-SessionId = Annotated[Id | None, Field(description="From session_open.")]
-SessionSecret = Id | None  # of `session_id`; the instructions say where it comes from
+SessionId = Id | None  # the instructions say where a session and its secret come from, and which calls take them
+SessionSecret = Id | None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nexus.core.apps import NexusAppConfig
@@ -29,13 +30,14 @@ class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
 
     def ready(self) -> None:
-        from coordination import debts, overlong, renewal
+        from coordination import arrivals, debts, overlong, renewal
         from handoffs.debts import owed, verdicts
         from handoffs.leases import LONGEST, renew, seconds
         from handoffs.models import Handoff
 
         overlong.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
         renewal.register("handoffs", renew)
+        arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         debts.register("handoff", owed)
         debts.register("verdict", verdicts)
         super().ready()

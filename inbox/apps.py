@@ -22,11 +22,12 @@ class InboxConfig(NexusAppConfig):
     name = "inbox"
 
     def ready(self) -> None:
-        from coordination import debts, overlong
+        from coordination import arrivals, debts, overlong
         from inbox.config import InboxSettings
         from inbox.debts import owed
         from inbox.lanes import MAX_LEASE_SECONDS
         from inbox.models import Delivery, DeliveryStatus
+        from inbox.selectors import lane_sizes
 
         overlong.register(
             "deliveries",
@@ -35,6 +36,7 @@ class InboxConfig(NexusAppConfig):
             lambda: max(MAX_LEASE_SECONDS, InboxSettings.current().inbox_lease_ttl_seconds),
         )
         debts.register("message", owed)
+        arrivals.register("mail", lambda agent_id, workspace_id, moment: lane_sizes(agent_id, moment))
         super().ready()
 
     def retention_lanes(self) -> Sequence[RetentionLane]:

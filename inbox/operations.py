@@ -19,6 +19,7 @@ from inbox.models import Delivery
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
 from nexus.core.operations.replies import hinted
@@ -67,6 +68,7 @@ class MessageCreate(Params):
     project_root: Annotated[
         str | None,
         FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+        OfConnection(unless="parent_message_id"),
         MOUNTED,
         Field(
             max_length=4096,

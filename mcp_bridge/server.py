@@ -49,7 +49,7 @@ def build_server(
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         chosen = choices.of(ctx)
         more = [tool(enabling(chosen, lambda toolset: None))] if offered(chosen) else []
-        return ListToolsResult(tools=[*tools(chosen), *more])
+        return ListToolsResult(tools=[*tools(chosen, bound=caller_of(ctx).agent_id is not None), *more])
 
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         return ListResourcesResult(resources=reading.resources(choices.of(ctx)))

@@ -14,9 +14,12 @@ from nexus.core.operations.toolsets import Choice
 
 
 @cache
-def tools(choice: Choice) -> list[Tool]:
-    """Every operation of the chosen toolsets that agents get, in the order of the registry."""
-    return [tool(operation) for toolset in choice for operation in toolset.tools]
+def tools(choice: Choice, *, bound: bool = False) -> list[Tool]:
+    """Every operation of the chosen toolsets that agents get, in the order of the registry.
+
+    A connection that is `bound` to an agent need not say which.
+    """
+    return [tool(operation, bound=bound) for toolset in choice for operation in toolset.tools]
 
 
 def result(reply: Reply, outcome: Outcome) -> CallToolResult:
@@ -31,7 +34,7 @@ def wire(reply: Reply, outcome: Outcome) -> dict[str, Any]:
     return {"content": content, "structuredContent": body, "isError": outcome.error is not None}
 
 
-def tool(operation: Operation[Any]) -> Tool:
+def tool(operation: Operation[Any], *, bound: bool = False) -> Tool:
     """An operation as clients are told of it."""
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     if not operation.read_only:  # what the protocol takes for granted is left out: every agent's context pays for it
@@ -39,6 +42,10 @@ def tool(operation: Operation[Any]) -> Tool:
             destructive_hint=operation.destructive, idempotent_hint=operation.idempotent or None, open_world_hint=False
         )
     schema = parameters_schema(operation.params, accepts_anything=operation.accepts_anything)
+    if bound and operation.acts_as in schema.get("required", ()):
+        schema["required"].remove(operation.acts_as)
+        if not schema["required"]:
+            del schema["required"]
     return Tool(
         name=operation.name,
         title=operation.name.replace("_", " ").capitalize(),

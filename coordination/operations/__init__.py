@@ -5,6 +5,7 @@ The order is the one in which agents are shown the tools.
 
 from coordination.operations import (  # noqa: F401, I001  # each registers its operations
     info,
+    joining,
     workspaces,
     agents,
     sessions,

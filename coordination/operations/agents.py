@@ -67,7 +67,7 @@ def agent_get(p: AgentGet, caller: Caller) -> AgentRow:
 
 @operation(Nothing, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)
 def agent_whoami(p: Nothing, caller: Caller) -> AgentRow:
-    """The profile of the agent this connection is bound to by its key; an error when it is bound to none."""
+    """Your profile, where a key binds this connection to an agent; else an error."""
     if caller.agent_id is None:
         raise invalid("This connection is bound to no agent. Start it with an API key, or pass agent_id yourself.")
     return agent_get(AgentGet(agent_id=caller.agent_id), caller)

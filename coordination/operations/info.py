@@ -21,7 +21,7 @@ class HubInfo(TypedDict):
 
 @operation(Nothing, read_only=True)
 def nexus_info(p: Nothing, caller: Caller) -> HubInfo:
-    """Versions of package, schema and tool surface. Call it when tools behave unlike your cached schemas."""
+    """Versions of package, schema and tools: call it when tools do not behave as described."""
     return {
         "package_version": package_version(),
         "schema_version": schema_version(),

@@ -26,13 +26,14 @@ class FilesConfig(NexusAppConfig):
     label = "files"  # of the tables' rows in django_migrations and django_content_type
 
     def ready(self) -> None:
-        from coordination import debts, overlong, renewal
+        from coordination import arrivals, debts, overlong, renewal
         from coordination.log.emit import committed
         from nexus.reservations.config import MOST_SECONDS
         from nexus.reservations.models import Reservation
 
         overlong.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
         import_module("nexus.reservations.toolset")  # which names what declares its operations
+        arrivals.register("reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked))
         renewal.register(
             "files",
             lambda agent_id, moment: import_module("nexus.reservations.services.holding").renew(agent_id, moment),

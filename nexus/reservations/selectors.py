@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from django.db.models import Exists, F, Min, OuterRef, Q, Value
 from django.db.models.functions import StrIndex
 from django.db.models.lookups import GreaterThan
 
+from coordination.arrivals import MOST
 from handoffs.models import Handoff
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
@@ -275,6 +276,29 @@ def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]
     """What an agent holds in a workspace, oldest first."""
     rows = _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
     return sorted(rows, key=lambda row: row.pk)
+
+
+class Reserved(TypedDict):
+    """A reservation, as an agent that joins is told of it."""
+
+    agent_id: str
+    pattern: str
+    exclusive: bool
+    reason: str | None
+
+
+def reserved_in(agent_id: str, workspace_id: str, moment: datetime) -> list[Reserved]:
+    """What is reserved in a workspace, by whomever, the newest first."""
+    rows = held(moment).filter(workspace_id=workspace_id).order_by("-reservation_id")[:MOST]
+    return [
+        {
+            "agent_id": each.agent_id,
+            "pattern": each.pattern,
+            "exclusive": each.exclusive,
+            "reason": each.reason and each.reason[:100],
+        }
+        for each in rows
+    ]
 
 
 def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:

@@ -88,7 +88,7 @@ def test_every_operation_asks_for_what_the_page_says() -> None:
     acting = {each.name: each for each in operations() if each.acts_as and not each.operator_only}
     guarded = {name for name, each in acting.items() if any(one.who.startswith("in strict") for one in each.guards)}
     assert guarded == {*re.findall("`([a-z]+_[a-z_]+)`", asking)}
-    assert acting.keys() - guarded == {*re.findall("`([a-z]+_[a-z_]+)`", silent.partition("The resource")[0])}
+    assert acting.keys() - guarded == {*re.findall("`(join|[a-z]+_[a-z_]+)`", silent.partition("The resource")[0])}
     parameters = {name for each in operations() if "session_secret" in each.params.model_fields for name in [each.name]}
     assert parameters == guarded
 

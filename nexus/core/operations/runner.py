@@ -1,7 +1,8 @@
 """The one way in: every transport hands an operation its arguments here, and gets an outcome.
 
-In this order: strict validation, the caller's identity against the acting agent, the operation's guards, the call with
-a bounded retry on a busy database. No exception and no library's text leaves here.
+In this order: what the connection says of itself is filled in, strict validation, the caller's identity against the
+acting agent, the operation's guards, the call with a bounded retry on a busy database. No exception and no library's
+text leaves here.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from nexus.core.database import commits, store, unless_busy, write
 from nexus.core.database.place import moved
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.connections import completed
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.outside import placed, reach, reach_from_thread
 from nexus.core.operations.parameters import Params
@@ -62,7 +64,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
 
     def call() -> Data:
         operation = toolset.find(name)
-        params = validated(operation, arguments)
+        params = validated(operation, completed(operation, caller, arguments))
         if caller.cwd is not None:
             params = placed(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
@@ -129,7 +131,7 @@ async def prepared(
     Raises NOT_FOUND, and what validation and the parameters declare.
     """
     operation = toolset.find(name)
-    params = validated(operation, arguments)
+    params = validated(operation, completed(operation, caller, arguments))
     if caller.cwd is not None:
         params = placed(params, caller.cwd)
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or

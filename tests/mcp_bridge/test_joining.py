@@ -1,0 +1,103 @@
+"""An agent joins with one call, and from then on need not say who it is and where."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordination.toolset import COORDINATION
+from coordination.toolset import run as operate
+from mcp_bridge.tools import tools
+from nexus.core.operations import runner, toolsets
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import TOOLSETS
+from tests.conftest import Call
+
+pytestmark = pytest.mark.django_db
+
+
+def called(caller: Caller, name: str, **arguments: Any) -> dict[str, Any]:
+    toolset = next(each for each in TOOLSETS.values() if name in each.operations)
+    return runner.run(toolset, caller, name, arguments)
+
+
+def data(caller: Caller, name: str, **arguments: Any) -> Any:
+    body = called(caller, name, **arguments)
+    assert body["ok"], body
+    return body["data"]
+
+
+@pytest.fixture
+def ana() -> Caller:
+    return Caller("stdio", connection="stdio:1-test-of-joining", cwd="/")
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nexus.core.operations.connections._joined", OrderedDict())
+
+
+def test_one_call_answers_who_is_here_what_waits_and_what_is_reserved(call: Call, ana: Caller, project: str) -> None:
+    bob = Caller("stdio", connection="stdio:2-test-of-joining")
+    assert data(bob, "join", agent_id="bob", project_root=project, role="reviewer")["here"] == []
+    data(bob, "files_reserve", paths=["src/"], reason="the parser")
+    data(bob, "handoff_create", target={"strategy": "broadcast"}, visibility="public", title="Scan")
+    call("agent_register", agent_id="ana")
+    data(bob, "message_create", subject="Hello", body="b", target={"strategy": "direct", "agent_id": "ana"})
+    joined = data(ana, "join", agent_id="ana", project_root=project)
+    assert joined["here"] == [{"agent_id": "bob", "role": "reviewer"}]
+    assert joined["waiting"]["mail"]["unread"] == 1
+    assert [offer["title"] for offer in joined["waiting"]["handoffs"]] == ["Scan"]
+    assert [(held["agent_id"], held["pattern"]) for held in joined["waiting"]["reserved"]] == [("bob", "/src/")]
+    assert joined["next"][0] == "inbox_pull" and len(joined["next"]) == 5
+    assert data(ana, "inbox_pull")["messages"][0]["subject"] == "Hello"
+
+
+def test_a_connection_that_joined_need_not_say_who_it_is_and_may(call: Call, ana: Caller, project: str) -> None:
+    assert called(ana, "inbox_count")["error"]["code"] == "VALIDATION_ERROR"
+    data(ana, "join", agent_id="ana", project_root=project)
+    sent = data(ana, "message_create", subject="s", body="b")
+    assert sent["from_agent_id"] == "ana"
+    answer = data(ana, "message_create", subject="s", body="b", parent_message_id=sent["message_id"])
+    assert answer["workspace_id"] == sent["workspace_id"]
+    call("agent_register", agent_id="bob")
+    assert data(ana, "message_create", subject="s", body="b", from_agent_id="bob")["from_agent_id"] == "bob"
+    other = Caller("stdio", connection="stdio:3-test-of-joining")
+    assert called(other, "message_create", subject="s", body="b", from_agent_id="bob")["error"]["code"] == (
+        "WORKSPACE_REQUIRED"
+    )
+
+
+def test_a_key_says_who_a_connection_is(call: Call, project: str) -> None:
+    call("agent_register", agent_id="ana")
+    bound = Caller("rest", agent_id="ana", connection="key:1")
+    assert data(bound, "inbox_count") == {"unread": 0, "in_flight": 0, "read": 0}
+    assert called(bound, "inbox_count", agent_id="bob")["error"]["code"] == "NOT_OWNER"
+    assert data(bound, "join", project_root=project)["agent_id"] == "ana"
+    assert called(bound, "message_create", subject="s", body="b")["error"]["code"] == "WORKSPACE_REQUIRED"
+
+
+def test_a_project_is_where_the_client_was_started(call: Call, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    relayed = Caller("relay", connection="stdio:4-test-of-joining", cwd=project)
+    assert data(relayed, "join", agent_id="ana")["project_root"] == str(Path(project).resolve())
+    monkeypatch.setenv("HOME", project)
+    for nowhere in (relayed, Caller("relay", connection="stdio:5-t", cwd="/"), Caller("rest", connection="key:2")):
+        monkeypatch.setattr("nexus.core.operations.connections._joined", OrderedDict())
+        assert called(nowhere, "join", agent_id="ana")["error"]["code"] == "WORKSPACE_REQUIRED"
+
+
+def test_an_operator_says_in_whose_name_it_acts(call: Call) -> None:
+    operator = Caller("rest", operator="olga", connection="operator:olga")
+    assert operate(operator, "inbox_count", {})["error"]["code"] == "VALIDATION_ERROR"
+
+
+def test_a_bound_connection_is_told_of_no_agent_id_that_it_must_give() -> None:
+    choice = toolsets.default()
+    free, bound = ({one.name: one for one in tools(choice, bound=bound)} for bound in (False, True))
+    assert free["inbox_count"].input_schema["required"] == ["agent_id"]
+    assert "required" not in bound["inbox_count"].input_schema
+    assert "agent_id" in bound["agent_get"].input_schema["required"]  # whom to look at
+    assert free.keys() == bound.keys() == {each.name for each in COORDINATION.tools}
