@@ -17,7 +17,7 @@ from coordination.services import agents, workspaces
 from coordination.toolset import operation
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Cursor, FieldErrors, Id, Label, Limit, Params
+from nexus.core.operations.parameters import Cursor, FieldErrors, Id, Label, Limit, Params, Terse
 from nexus.core.operations.registry import Wait
 
 DEFAULT_EVENT_LIMIT = 100
@@ -30,13 +30,15 @@ def _declared(stream: str) -> str:
 
 
 def _name_the_streams(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(streams())  # nexus://reference/monitoring says what they hold
+    schema["enum"] = list(streams())
+    schema["description"] = "; ".join(f"{name}: {holds}" for name, holds in streams().items()) + "."
 
 
 StreamName = Annotated[
     str,
     FieldErrors(absent=CoordinationCode.INVALID_STREAM, malformed=CoordinationCode.INVALID_STREAM, rank=1),
     AfterValidator(_declared),
+    Terse(),  # nexus://reference/monitoring says what they hold
     Field(json_schema_extra=_name_the_streams),
 ]
 

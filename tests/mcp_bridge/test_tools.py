@@ -17,6 +17,7 @@ from mcp_bridge.tools import tools
 from nexus.core.operations import toolsets
 from tests.conftest import examples
 from tests.mcp_bridge.conftest import Connect
+from tests.mcp_bridge.context import characters
 from tests.mcp_bridge.toy import toys
 
 CHOICE = toolsets.default()
@@ -88,12 +89,7 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
     with toys():
         more = described.tool(enabling(CHOICE, lambda toolset: None))  # offered where there is more to choose
-    # Clients show their models neither titles nor the schemas of answers.
-    shown = {"name", "description", "input_schema", "annotations"}
-    listed = [
-        one.model_dump(by_alias=True, mode="json", exclude_none=True, include=shown) for one in (*tools(CHOICE), more)
-    ]
-    size = len(instructions(CHOICE)) + len(json.dumps({"tools": listed}, ensure_ascii=False))
+    size = characters(instructions(CHOICE), [*tools(CHOICE), more])
     with capsys.disabled():
         print(f"\ninstructions and tools/list: {size} of {BUDGET} characters")
     assert size < BUDGET

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from nexus.planning import edits, reuse, state
 from nexus.planning.edits import Edit
 from nexus.planning.resume import decide
 from nexus.planning.toolset import PLANNING
+from tests.mcp_bridge.context import characters
 from tests.planning.conftest import Project
 
 NAMES = ["e1", "e2", "t1"]
@@ -220,6 +220,5 @@ def test_it_knows_the_tiers_of_the_nine_roles() -> None:
 
 
 def test_it_takes_little_of_an_agents_context_with_the_other_tools_of_planning() -> None:
-    shown = [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in tools((PLANNING,))]
-    assert len(shown) == 12
-    assert len(PLANNING.instructions()) + sum(len(json.dumps(one, ensure_ascii=False)) for one in shown) <= 7_000
+    assert len(tools((PLANNING,))) == 12
+    assert characters(PLANNING.instructions(), tools((PLANNING,))) <= 7_000

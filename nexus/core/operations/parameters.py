@@ -45,6 +45,11 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class Terse:
+    """Marks a parameter that agents understand by its name and its values: what describes it is for the reference."""
+
+
+@dataclass(frozen=True)
 class Outside:
     """Marks a parameter that leads outside the store, as a path does: what is there may never answer.
 

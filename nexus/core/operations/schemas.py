@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nexus.core.operations.parameters import Params, Shown
+from nexus.core.operations.parameters import Params, Shown, Terse
 
 Schema = dict[str, Any]
 SILENT: tuple[Any, ...] = (None, False, "", [])  # defaults that go without saying
@@ -24,6 +24,8 @@ def parameters_schema(params: type[Params], *, accepts_anything: bool = False) -
     for name, declared in params.model_fields.items():
         for shown in (each for each in declared.metadata if isinstance(each, Shown)):
             properties[name] = {**shown.schema, **_told(properties[name])}
+        if any(isinstance(each, Terse) for each in declared.metadata):
+            properties[name].pop("description", None)
     schema: Schema = {"type": "object", "properties": properties}
     if required := full.get("required"):
         schema["required"] = required
