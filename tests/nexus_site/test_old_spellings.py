@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs import make_reference
+from nexus.hooks import entry, harness
 from nexus_site import old_spellings
 from nexus_site.launch import take_flags
 from tests.acceptance.processes import nexus
@@ -46,6 +47,17 @@ def test_it_takes_a_command_line_as_it_was_spelled(old: str) -> None:
     _, arguments = take_flags(words[1:])
     make_reference.parsers()[words[0]].parse_args(arguments)
     assert old_spellings.current(words) == (words, "")
+
+
+def test_it_takes_every_command_line_that_the_docs_of_the_last_release_show() -> None:
+    parsers = make_reference.parsers()
+    for line in Path(__file__).with_name("old_command_lines.txt").read_text().splitlines():
+        (name, *arguments), _ = old_spellings.current(shlex.split(line))
+        _, rest = take_flags(arguments)
+        if name == "hook" and entry.is_call(rest):
+            harness.read(rest, {}, "")
+        elif rest:  # a command's bare name is a word about it
+            parsers[name].parse_args(rest)
 
 
 @pytest.mark.parametrize("line", LASTING)

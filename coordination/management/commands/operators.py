@@ -27,12 +27,7 @@ class Command(VerbsCommand):
                 examples=["nexus operators list --json"],
                 nothing="there is none; on this machine the dashboard asks for no login",
             ),
-            Verb(
-                "create",
-                operation="operator_create",
-                words=["operator"],
-                examples=["nexus operators create maria"],
-            ),
+            Verb("create", operation="operator_create", words=["operator"], examples=["nexus operators create maria"]),
             Verb(
                 "reset-password",
                 operation="operator_password_reset",
