@@ -18,7 +18,7 @@ from handoffs.config import HandoffSettings
 from handoffs.debts import patience
 from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus
 from handoffs.verification import OPERATOR
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.clock import iso
 from nexus.core.contributions import AttentionItem, AttentionKind, Found
 

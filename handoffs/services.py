@@ -16,7 +16,8 @@ from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Strategy, parse_target
 from coordination.services import agents, retries, workspaces
-from handoffs import leases, lifecycle, notices, quotas, remarks, selectors
+from coordination.services.limits import exceeded, limit
+from handoffs import leases, lifecycle, notices, remarks, selectors
 from handoffs.errors import HandoffCode
 from handoffs.expiry import expire, record_expiries
 from handoffs.models import Handoff, HandoffStatus, RemarkKind
@@ -62,6 +63,7 @@ class Created(NamedTuple):
 
 
 # What a call says; the title may be the payload's, and the deadline is counted from the first call.
+QUOTA_RETRY_SECONDS = 60.0  # when to look again whether somebody took one
 CONTENT = ("workspace_id", "title", "target", "visibility", "payload", "task_id", "verifier")
 
 
@@ -110,7 +112,7 @@ def create(
         if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT, as_made=_as_made):
             agents.touch(from_agent_id, moment)
             return Created(selectors.with_current_status(first, moment), [], None, duplicate=True)
-        quotas.check_open(from_agent_id, moment)
+        _check_open(from_agent_id, moment)
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT:
             require_agent(parsed["agent_id"])
@@ -294,3 +296,20 @@ def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
         raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
     return handoff
+
+
+def _check_open(creator: str, moment: datetime) -> None:
+    """Check the limit on a creator's open handoffs, inside the writing transaction. Raises QUOTA_EXCEEDED."""
+    most = limit("open_handoffs", creator)
+    if not most:
+        return  # before the query, which costs a call a fifth even where it is only put together
+    open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(from_agent_id=creator)
+    if (used := open_ones.count()) >= most:
+        raise exceeded(
+            "open_handoffs",
+            f"{used} handoffs of yours wait to be taken; an operator allows {most}. This one was not created: wait, or "
+            "retract one with handoff_cancel.",
+            limit=most,
+            used=used,
+            retry_after=QUOTA_RETRY_SECONDS,
+        )

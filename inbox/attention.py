@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from coordination.presence import Presence
 from inbox import dead_letters
 from inbox.models import Delivery, DeliveryStatus
-from inbox.monitoring import Inbox
-from inbox.picture import Picture
+from inbox.monitoring import Inbox, Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.core.operations.caller import OPERATOR_AGENT
 

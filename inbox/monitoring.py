@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Length, Substr
 
 from coordination.ids import id_floor, time_of_id
 from coordination.models import Agent
+from coordination.presence import AgentState, agent_states
 from inbox.models import IN_IT, Delivery, DeliveryQuerySet, DeliveryStatus, Message
 from nexus.core.database.functions import Seconds, Whole
 
@@ -20,6 +22,8 @@ NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its co
 SENDS = 2_000  # and a timeline, which tells of each when it was
 
 SNIPPET = 200  # characters of a body in a list
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -237,3 +241,28 @@ def sent_between(sender: str, recipient: str, since: datetime, until: datetime, 
         message_id__gte=id_floor("msg", since), message_id__lt=id_floor("msg", until), message__from_agent_id=sender
     )
     return list(rows.select_related("message").defer("message__body").order_by("message_id")[:limit])
+
+
+class Picture:
+    """The team at a moment, read once and shared by everything that asks what needs a person."""
+
+    def __init__(self, moment: datetime) -> None:
+        self.moment = moment
+        self._read: dict[Callable[[Picture], Any], Any] = {}
+
+    @cached_property
+    def agents(self) -> list[AgentState]:
+        """Every agent with its presence."""
+        return agent_states(self.moment)
+
+    @cached_property
+    def inboxes(self) -> dict[str, Inbox]:
+        """Every inbox that holds mail which is not done with, by agent."""
+        return inboxes(self.moment)
+
+    def once(self, read: Callable[[Picture], T]) -> T:
+        """What `read` makes of it; read once, however many ask."""
+        if read not in self._read:
+            self._read[read] = read(self)
+        found: T = self._read[read]
+        return found

@@ -1,4 +1,4 @@
-"""Operations of a holder: claim, start, block, extend, complete."""
+"""Operations of a holder: claim, start, block, extend, complete; and verdicts, rejection and cancellation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from coordination.toolset import operation
 from handoffs import progress, services
 from handoffs.errors import HandoffCode
 from handoffs.leases import LONGEST, SHORTEST
+from handoffs.models import HandoffStatus
 from handoffs.operations.common import (
     OF_ONE,
     SETTLING,
@@ -125,3 +126,55 @@ def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
     return held_handoff(
         progress.extend(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, seconds=p.seconds)
     )
+
+
+@operation(HandoffTrusted, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
+def handoff_accept(p: HandoffTrusted, caller: Caller) -> SettledHandoff:
+    """As its verifier: a submitted result counts."""
+    notified = progress.accept(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
+    return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
+
+
+class HandoffReturn(HandoffTrusted):
+    reasons: str
+
+
+@operation(HandoffReturn, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),))
+def handoff_return(p: HandoffReturn, caller: Caller) -> SettledHandoff:
+    """As its verifier: it does not count yet; who did it has it again."""
+    notified = progress.send_back(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reasons=p.reasons
+    )
+    return outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
+
+
+class HandoffWithReason(HandoffTrusted):
+    reason: Annotated[str | None, Field(description="Why, for the record and the creator.")] = None
+
+
+@operation(
+    HandoffWithReason,
+    *SETTLING,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    destructive=True,
+)
+def handoff_reject(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
+    """Refuse, for good, a handoff you claimed, or an open one whose direct target you are."""
+    notified = services.reject(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
+    )
+    return outcome(p.handoff_id, HandoffStatus.REJECTED, notified)
+
+
+@operation(
+    HandoffWithReason,
+    *SETTLING,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    destructive=True,
+)
+def handoff_cancel(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
+    """Retract an open handoff you created."""
+    services.cancel(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason)
+    return outcome(p.handoff_id, HandoffStatus.CANCELLED, [])

@@ -91,11 +91,9 @@ class ControlConfig(NexusAppConfig):
         return LANES
 
     def attention_kinds(self) -> Sequence[AttentionKind]:
-        from nexus.control import attention
-        from nexus.control.waking import attention as waking
-        from nexus.control.worktrees import attention as worktrees
+        from nexus.control.attention import KINDS
 
-        return (*attention.KINDS, *waking.KINDS, *worktrees.KINDS)
+        return KINDS
 
     def browser_notifications(self) -> Sequence[BrowserNotification]:
         from nexus.control.attention import BELL
@@ -103,10 +101,9 @@ class ControlConfig(NexusAppConfig):
         return (BELL,)
 
     def actions(self) -> Sequence[Action]:
-        from nexus.control import attention
-        from nexus.control.waking import attention as waking
+        from nexus.control.attention import ACTIONS
 
-        return (*attention.ACTIONS, *waking.ACTIONS)
+        return ACTIONS
 
     def commands(self) -> Mapping[str, str]:
         return {
@@ -120,11 +117,9 @@ class ControlConfig(NexusAppConfig):
         }
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.control import history, orphan_cleanup
-        from nexus.control.runners import checks as runners
-        from nexus.control.worktrees import checks as worktrees
+        from nexus.control import checks, history, housekeeping
 
-        return (*history.CHECKS, *runners.CHECKS, *worktrees.CHECKS, *orphan_cleanup.CHECKS)
+        return (*history.CHECKS, *checks.CHECKS, *housekeeping.CHECKS)
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
         from nexus.control.history import IMPOSSIBLE

@@ -1,4 +1,4 @@
-"""What agents ask the people, and what a person can say there and then."""
+"""What of the pool needs a person: questions, agents that are not woken, worktrees; and what a person can do."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from datetime import datetime
 
 from django.db.models.functions import Length
 
-from inbox.picture import Picture
-from nexus.control.models import Question, QuestionKind, QuestionStatus
+from inbox.monitoring import Picture
+from nexus.control.models import PoolAgent, PoolWorktree, Question, QuestionKind, QuestionStatus, WorktreeState
+from nexus.control.waking import bounds
 from nexus.core.clock import now
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, BrowserNotification, Found
 
@@ -53,6 +54,35 @@ def quick_actions(question: Question) -> Sequence[Action]:
     return [named[operation] for operation in actions_for(question, now())]
 
 
+def _held_agents(picture: Picture, each: int) -> Found:
+    """Agents that a bound keeps from being woken."""
+    rows = PoolAgent.objects.living().exclude(held_why=None).order_by("held_at")
+    needs = [
+        AttentionItem(
+            f"{row.agent_id} is not woken any more",
+            bounds.why_held(row),
+            row.agent_id,
+            page_of=row.pk,
+            since=row.held_at,
+        )
+        for row in rows[:each]
+    ]
+    return Found(rows.count(), needs)
+
+
+def _left_worktrees(picture: Picture, each: int) -> Found:
+    """Worktrees of agents that ended, which nobody decided about."""
+    left = PoolWorktree.objects.filter(state=WorktreeState.OPEN, merged_at=None, agent__ended_at__isnull=False)
+    rows = left.select_related("agent").order_by("agent__ended_at")[:each]
+    needs = [
+        AttentionItem(
+            f"{row.agent.agent_id} left {row.branch}", row.origin, page_of=row.agent.pk, since=row.agent.ended_at
+        )
+        for row in rows
+    ]
+    return Found(left.count(), needs)
+
+
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
 KINDS = (
@@ -91,12 +121,37 @@ KINDS = (
         actions=WORDS,
         command="nexus questions",
     ),
+    AttentionKind(
+        "held",
+        "Not woken any more",
+        "pause_circle",
+        47,
+        _held_agents,
+        page="pool_agent",
+        actions=("pool_resume",),
+    ),
+    AttentionKind(
+        "worktrees",
+        "Worktrees to merge, keep or discard",
+        "account_tree",
+        65,
+        _left_worktrees,
+        page="pool_worktree",
+        look="What it changed",
+    ),
 )
 
 BELL = BrowserNotification(
     lambda moment: Question.objects.waiting(moment).count(),
     ("question.asked", "question.answered", "question.expired", "question.withdrawn"),
 )
+
+
+def _living(agent_ids: Sequence[str]) -> Mapping[str, str]:
+    return {
+        name: name
+        for name in PoolAgent.objects.living().filter(agent_id__in=agent_ids).values_list("agent_id", flat=True)
+    }
 
 
 def _titles(question_ids: Sequence[str]) -> dict[str, str]:
@@ -126,4 +181,13 @@ ACTIONS = (
     _verdict("pool_refuse", "Refuse", "refused"),
     _verdict("pool_answer", "Answer…", "answered", {"words": "Your answer (a permission is not given with it)"}),
     _verdict("pool_ask_again", "Ask again from now on", "taken back: the agent has to ask again"),
+    Action(
+        "pool_resume",
+        "Wake again",
+        "resumed",
+        ("agent", "agents"),
+        lambda agent_id: {"agent_id": agent_id},
+        _living,
+        toolset="control",
+    ),
 )

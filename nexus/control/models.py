@@ -8,8 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from coordination.models import ID_LENGTH, not_empty, one_of
-from nexus.control.naming import LONGEST
-from nexus.control.rules import Permissions, Preset
+from nexus.control.rules import LONGEST_ID, Permissions, Preset
 
 STREAM = "pool"  # of the log
 PATH_LENGTH = 4096
@@ -40,7 +39,7 @@ class PoolAgent(models.Model):
     """An agent that Nexus runs; one that ended is history, and its name is free again."""
 
     pool_agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    agent_id = models.CharField(max_length=LONGEST + 1)  # of its identity on the bus, too
+    agent_id = models.CharField(max_length=LONGEST_ID + 1)  # of its identity on the bus, too
     parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="children")
     depth = models.PositiveSmallIntegerField()
     preset = models.CharField(max_length=16, choices=PresetChoices)

@@ -5,12 +5,15 @@ Total functions over plain values. Paths are absolute and resolved already: noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
 
 DEEPEST = 5  # of a line of parents and children; an agent without a parent is at 0
+LONGEST_ID = 62  # characters of an id, without the leading dot of a temporary agent
+AGENT_ID = re.compile(rf"\.?[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{LONGEST_ID - 1}}}")
 
 
 class Preset(StrEnum):
@@ -176,3 +179,13 @@ def _write_paths(
         if parent is not None and not within(path, parent.write_paths):
             raise Broken("write_paths", f"The parent itself may not write at {path}.")
     return tuple(dict.fromkeys(wanted))
+
+
+def is_agent_id(agent_id: str) -> bool:
+    """Whether this may be an agent's id: letters, digits, `_`, `-` and `.`, and no part of a path."""
+    return AGENT_ID.fullmatch(agent_id) is not None and ".." not in agent_id
+
+
+def is_temporary(agent_id: str) -> bool:
+    """Whether an agent of this name ends with the server."""
+    return agent_id.startswith(".")

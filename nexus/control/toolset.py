@@ -9,7 +9,12 @@ CONTROL = Toolset(
     "control",
     "A pool of agents that Nexus runs: create one with a permission preset, send it work, watch it, cancel, end it.",
     instructions=packaged("nexus.control", "instructions"),
-    modules=("nexus.control.operations",),  # most agents do without
+    modules=(  # in the order in which agents see them; most agents do without
+        "nexus.control.operations.agents",
+        "nexus.control.operations.pool",
+        "nexus.control.operations.questions",
+        "nexus.control.operations.worktrees",
+    ),
 )
 operation = CONTROL.operation
 PREFIX = "pool_"  # of the operations' names, which JSON-RPC leaves out

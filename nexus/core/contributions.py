@@ -169,7 +169,7 @@ class AttentionKind:
     title: str
     icon: str
     rank: int  # among all kinds: the lower, the worse
-    find: Callable[[Any, int], Found]  # of the open picture (`inbox.picture.Picture`); so many are shown
+    find: Callable[[Any, int], Found]  # of the open picture (`inbox.monitoring.Picture`); so many are shown
     bad: bool = False  # else a warning
     page: str = ""  # that shows one of them, by its name among the dashboard's
     look: str = "Look"  # what one does there

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db.models import Count, Max
 
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.hooks.models import Webhook, WebhookDelivery
 

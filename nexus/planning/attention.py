@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordination.models import Agent
 from coordination.presence import Presence
 from handoffs.debts import patience
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.contributions import AttentionItem, AttentionKind, Found
 from nexus.planning.debts import owed
 

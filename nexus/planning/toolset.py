@@ -9,6 +9,12 @@ PLANNING = Toolset(
     "planning",
     "Plans whose issues are decided with their reasons, tasks with dependencies, and a searchable history of both.",
     instructions=packaged("nexus.planning", "instructions"),
-    modules=("nexus.planning.operations",),  # most agents do without
+    modules=(  # in the order in which agents see them; most agents do without
+        "nexus.planning.operations.plans",
+        "nexus.planning.operations.tasks",
+        "nexus.planning.operations.history",
+        "nexus.planning.operations.resume",
+        "nexus.planning.operations.administration",
+    ),
 )
 operation = PLANNING.operation

@@ -9,7 +9,7 @@ from itertools import groupby
 from coordination.debts import Debt
 from handoffs.attention import debtors
 from handoffs.debts import patience
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.reservations import questions
 from nexus.reservations.models import Reservation

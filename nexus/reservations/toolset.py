@@ -9,6 +9,10 @@ FILES = Toolset(
     "files",
     "Reservations of files: paths and globs of a project that one agent edits, or several read, until a lease ends.",
     instructions=packaged("nexus.reservations", "instructions"),
-    modules=("nexus.reservations.operations",),  # most agents do without
+    modules=(  # in the order in which agents see them; most agents do without
+        "nexus.reservations.operations.reserving",
+        "nexus.reservations.operations.holding",
+        "nexus.reservations.operations.administration",
+    ),
 )
 operation = FILES.operation

@@ -1,4 +1,4 @@
-"""The codes of this app."""
+"""The error codes of this app, and why there is no search by meaning."""
 
 from __future__ import annotations
 
@@ -27,3 +27,11 @@ def no_topic(topic: str) -> NexusError:
     return NexusError(
         TopicCode.TOPIC_NOT_FOUND, f"There is no topic {topic[:255]!r}; topic_list shows those there are."
     )
+
+
+class Unavailable(Exception):
+    """Why not, and what to do, in sentences for whoever searched."""
+
+
+class Refused(Unavailable):
+    """The model takes this text at no length, and others it takes."""

@@ -11,6 +11,11 @@ TOPICS = Toolset(
     "Rooms that peers join by a name of their own: one ordered stream each, cursors that survive restarts, search.",
     reply=REPLY,
     instructions=packaged("nexus.topics", "instructions"),
-    modules=("nexus.topics.operations", "nexus.topics.resources"),  # most agents do without
+    modules=(  # in the order in which agents see them; most agents do without
+        "nexus.topics.operations.rooms",
+        "nexus.topics.operations.reading",
+        "nexus.topics.operations.administration",
+        "nexus.topics.resources",
+    ),
 )
 operation = TOPICS.operation

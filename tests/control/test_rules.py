@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nexus.control import naming, rules
+from nexus.control import rules
 from nexus.control.rules import Broken, Permissions, Preset, Wish, grant
 
 TREE = ["/", "/w", "/w/a", "/w/a/b", "/w/ab", "/w/c", "/x"]  # /w/ab begins as /w/a does, and lies beside it
@@ -185,9 +185,9 @@ ALPHABET = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-
 def test_a_name_is_letters_digits_and_three_signs_and_no_part_of_a_path(name: str) -> None:
     rest = name.removeprefix(".")
     expected = set(name) <= ALPHABET and 1 <= len(rest) <= 62 and not rest.startswith(".") and ".." not in name
-    assert naming.is_valid(name) == expected
+    assert rules.is_agent_id(name) == expected
 
 
 @pytest.mark.parametrize("length", [62, 63])
 def test_a_name_has_62_characters_and_a_dot_in_front_is_one_more(length: int) -> None:
-    assert naming.is_valid("x" * length) == naming.is_valid("." + "x" * length) == (length == 62)
+    assert rules.is_agent_id("x" * length) == rules.is_agent_id("." + "x" * length) == (length == 62)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from nexus.control.runners.checks import CHECKS
+from nexus.control.checks import CHECKS
 from nexus.control.runners.configuration import read, runners
 from nexus.control.worker.supervision import admit
 from nexus.control.worker.work import Worker

@@ -371,7 +371,7 @@ def test_it_gives_a_child_no_larger_budget_than_its_parent_has(create: Call, pro
 
 
 def test_it_shows_who_is_not_woken_any_more_on_home(call: Call, create: Call, project: str, configure: Call) -> None:
-    from inbox.picture import Picture
+    from inbox.monitoring import Picture
     from nexus.core.apps import needs
 
     configure(pool_wake_tokens=1)

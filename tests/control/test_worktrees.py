@@ -18,12 +18,12 @@ import psutil
 import pytest
 
 from coordination.models import Event
+from nexus.control.checks import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
 from nexus.control.runners import sandbox
 from nexus.control.services import turns
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import trees
-from nexus.control.worktrees.checks import CHECKS
 from nexus.control.worktrees.git import Git, GitFailed
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.core.config import CoreSettings
@@ -589,7 +589,7 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
     home = CoreSettings.current().home
 
     def found() -> list[str]:
-        return [finding.problem for finding in CHECKS[0].check(Looked(home))]
+        return [finding.problem for finding in CHECKS[1].check(Looked(home))]
 
     assert found() == []
     (home / FOLDER / "half-made").mkdir()
@@ -598,7 +598,7 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
     does("pool_destroy_agent", agent_id="smith")
     assert "nobody decided" in found()[0]
     made.rename(made.parent / "moved").rename(made.parent.parent / "moved")
-    (gone,) = CHECKS[0].check(Looked(home))
+    (gone,) = CHECKS[1].check(Looked(home))
     assert "is gone" in gone.problem
     assert gone.mend is not None
     gone.mend()

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import Found

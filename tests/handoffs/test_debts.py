@@ -12,7 +12,7 @@ from coordination import debts
 from handoffs.debts import tell_creditors
 from handoffs.expiry import expire_everywhere
 from handoffs.models import DebtNotice
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core import apps
 from nexus.core.clock import now
 from nexus.core.operations import runner

@@ -7,7 +7,7 @@ from datetime import timedelta
 import time_machine
 from django.test import Client
 
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core.operations.errors import NexusError
-from nexus.planning.catalog import bundled, layout, manifest
+from nexus.planning.catalog import bundled, loader, manifest
 from nexus.planning.catalog.bundled import DIRECTORY
 from nexus.planning.catalog.loader import hash_of, load
 from tests.acceptance.hub import START_SECONDS
@@ -132,7 +132,7 @@ def test_it_refuses_what_is_no_proper_file(catalog: Path, name: str, kind: str) 
     elif kind == "circle":
         file.symlink_to(file)
     elif kind == "too large":
-        file.write_bytes(kept + b" " * layout.LARGEST_MANIFEST)
+        file.write_bytes(kept + b" " * loader.LARGEST_MANIFEST)
     elif kind == "not UTF-8":
         file.write_bytes(b"\xff\xfe")
     assert name in fault(catalog)
@@ -201,7 +201,7 @@ def test_it_refuses_a_manifest_that_is_none(catalog: Path, text: str) -> None:
 def test_it_refuses_yaml_that_says_more_than_values(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "meta.yml").write_text(text)
     with pytest.raises(NexusError, match=said):
-        layout.read_yaml(tmp_path.resolve(), "meta.yml")
+        loader.read_yaml(tmp_path.resolve(), "meta.yml")
 
 
 VALUES = st.recursive(
@@ -214,7 +214,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_it_reads_back_whatever_values_yaml_writes(value: Any) -> None:
     text = yaml.dump(value, Dumper=_Plain)
-    assert yaml.load(text, Loader=layout._Loader) == value
+    assert yaml.load(text, Loader=loader._Loader) == value
 
 
 class _Plain(yaml.SafeDumper):

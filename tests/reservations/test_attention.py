@@ -10,7 +10,7 @@ import time_machine
 from django.test import Client
 
 from handoffs.debts import tell_creditors
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem

@@ -9,7 +9,7 @@ import pytest
 import time_machine
 
 from coordination.models import Event
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.reservations.models import Reservation

@@ -37,8 +37,8 @@ from nexus.core.work import work_forever, work_once
 from nexus.maintenance.findings import FileExamination
 from nexus.topics import archive, history, metrics, search
 from nexus.topics.embedding import encoder, index, remote, source, vectors, worker
-from nexus.topics.embedding.unavailable import Unavailable
 from nexus.topics.embedding.worker import EMBEDDING
+from nexus.topics.errors import Unavailable
 from nexus.topics.models import Embedding, Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
 from tests.acceptance.hub import START_SECONDS

@@ -1,3 +1,0 @@
-"""What is public of the pool."""
-
-from nexus.control.operations import agents, pool, questions, waking, worktrees  # noqa: F401

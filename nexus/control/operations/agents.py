@@ -16,10 +16,11 @@ from nexus.control.operations.common import IN_POOL, AgentId, RequestId
 from nexus.control.rows import ContextRow, PoolMessageRow, TokensRow, message_row
 from nexus.control.services import pool, transcript, turns
 from nexus.control.toolset import operation
+from nexus.control.waking import services
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, Label, Params
-from nexus.core.operations.registry import Wait
+from nexus.core.operations.registry import OPERATORS_ONLY, Wait
 from nexus.core.operations.replies import Data
 from nexus.core.waiting import Interest
 
@@ -232,3 +233,23 @@ def pool_shutdown(p: OfAgent, caller: Caller) -> ShutDown:
     """Mark an agent as done: it still answers, and when all are done, the server ends."""
     pool.shut_down(actor_of(caller), p.agent_id)
     return {"success": True}
+
+
+class Resumed(TypedDict):
+    agent_id: str
+    resumed: bool
+
+
+@operation(
+    OfAgent,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    ControlCode.POOL_OFF,
+    guards=(OPERATORS_ONLY, IN_POOL),
+    tool=False,
+    idempotent=True,
+)
+def pool_resume(p: OfAgent, caller: Caller) -> Resumed:
+    """Let an agent be woken again that a bound keeps from it: chains of turns, and their tokens, count from here."""
+    services.resume(p.agent_id, actor_of(caller).name)
+    return {"agent_id": p.agent_id, "resumed": True}

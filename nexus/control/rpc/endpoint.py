@@ -28,9 +28,9 @@ from nexus.client.jsonrpc import (
 )
 from nexus.client.tokens import API_KEY_PREFIX, validate_api_key
 from nexus.control.members import find
-from nexus.control.naming import is_valid
 from nexus.control.rpc import stream
 from nexus.control.rpc.methods import error_response, operation_of
+from nexus.control.rules import is_agent_id
 from nexus.control.toolset import CONTROL
 from nexus.core.access import ConnectionInfo, Refused, check_place, identify
 from nexus.core.cancellation import while_there
@@ -163,7 +163,7 @@ async def _routed(path: str) -> str | None:
     if not path.startswith(AGENT_PATH):
         raise Failed(404, INVALID_PARAMS, "JSON-RPC is at /rpc, and at /agent/ID for one agent.")
     agent_id = path.removeprefix(AGENT_PATH)
-    if not is_valid(agent_id) or await in_thread(AUTHENTICATION, lambda: find(agent_id)) is None:
+    if not is_agent_id(agent_id) or await in_thread(AUTHENTICATION, lambda: find(agent_id)) is None:
         raise Failed(404, INVALID_PARAMS, f"There is no agent {agent_id[:100]!r} in the pool.")
     return agent_id
 
@@ -213,7 +213,7 @@ def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:
     named = info.values(NARROWED)
     if not named:
         return caller
-    if len(named) != 1 or not is_valid(named[0]) or (agent := find(named[0])) is None:
+    if len(named) != 1 or not is_agent_id(named[0]) or (agent := find(named[0])) is None:
         raise invalid("X-Nexus-Agent must name an agent of the pool.", field="X-Nexus-Agent")
     if caller.agent_id is not None and caller.agent_id != agent.agent_id:
         raise invalid(f"This key is of {caller.agent_id!r}; X-Nexus-Agent names another.", field="X-Nexus-Agent")

@@ -22,7 +22,7 @@ from nexus.control.errors import ControlCode
 from nexus.control.events import BY, emit_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn
-from nexus.control.naming import LONGEST, is_temporary, is_valid
+from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
 from nexus.control.services import questions, server, turns
 from nexus.control.waking import bounds
 from nexus.control.worktrees.trees import Tree
@@ -114,10 +114,10 @@ def create(
 
 def check_name(agent_id: str | None) -> None:
     """Raises VALIDATION_ERROR for a name that is none."""
-    if agent_id is not None and not is_valid(agent_id):
+    if agent_id is not None and not is_agent_id(agent_id):
         raise invalid(
-            f"agent_id takes letters, digits, `_`, `-` and `.`, at most {LONGEST} of them, and one dot more in front "
-            "for a temporary agent; no part of a path.",
+            f"agent_id takes letters, digits, `_`, `-` and `.`, at most {LONGEST_ID} of them, and one dot more in "
+            "front for a temporary agent; no part of a path.",
             field="agent_id",
         )
 

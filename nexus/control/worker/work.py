@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, transaction
 
 from coordination.models import Event
-from nexus.control import auto_compaction, orphan_cleanup
+from nexus.control import housekeeping
 from nexus.control.config import ControlSettings
 from nexus.control.models import Turn
 from nexus.control.runners.new_repositories import look_after_crash
@@ -81,8 +81,8 @@ class Worker:
             self._loop = asyncio.get_running_loop()
             turns.queued.connect(self._queued_here)
             tidying = (
-                partial(in_thread, SLOW, orphan_cleanup.clear),
-                partial(in_thread, SLOW, auto_compaction.compact_full),
+                partial(in_thread, SLOW, housekeeping.clear),
+                partial(in_thread, SLOW, housekeeping.compact_full),
             )
             loops = [
                 asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),

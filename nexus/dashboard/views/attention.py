@@ -9,7 +9,7 @@ from django.http import HttpRequest, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.core import apps
 from nexus.core.clock import now
 from nexus.core.contributions import Action, AttentionItem, AttentionKind

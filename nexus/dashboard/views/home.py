@@ -12,7 +12,7 @@ from coordination.log.selectors import recent_events
 from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HELD, LIVE, HandoffStatus
 from inbox import monitoring as inbox_monitoring
-from inbox.picture import Picture
+from inbox.monitoring import Picture
 from nexus.control import monitoring as pool_monitoring
 from nexus.control.config import ControlSettings
 from nexus.core.clock import now

@@ -12,8 +12,7 @@ from django.urls import reverse
 
 from coordination.presence import AgentState, Presence
 from handoffs.models import Handoff, HandoffStatus
-from inbox.monitoring import Inbox
-from inbox.picture import Picture
+from inbox.monitoring import Inbox, Picture
 from nexus.control import members, monitoring
 from nexus.planning.models import Task, TaskStatus
 

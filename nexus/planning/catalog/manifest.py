@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nexus.planning.catalog import layout
+from nexus.planning.catalog import loader
 from nexus.planning.catalog.bundled import DIRECTORY
 from nexus.planning.catalog.loader import MANIFEST, explained, hash_of
 from nexus.planning.catalog.model import Manifest
@@ -24,7 +24,7 @@ def made(root: Path) -> str:
     content = {
         "agents": _entries(root, "agents"),
         "skills": _entries(root, "skills"),
-        "vocabulary": {part: layout.read_yaml(root, name)[part] for part, name in layout.VOCABULARY.items()},
+        "vocabulary": {part: loader.read_yaml(root, name)[part] for part, name in loader.VOCABULARY.items()},
     }
     version = {
         "nexus_core_version": LAYOUT_VERSION,
@@ -36,7 +36,7 @@ def made(root: Path) -> str:
     try:
         Manifest.model_validate_json(text)
     except ValidationError as error:
-        layout.refuse(root, explained(error))
+        loader.refuse(root, explained(error))
     return text
 
 
@@ -44,8 +44,8 @@ def _entries(root: Path, kind: str) -> list[dict[str, Any]]:
     places = sorted(place.name for place in (root / kind).iterdir())
     return [
         {
-            **layout.read_yaml(root, f"{kind}/{place}/meta.yml"),
-            "body_hash": hash_of(layout.read(root, f"{kind}/{place}/body.md")),
+            **loader.read_yaml(root, f"{kind}/{place}/meta.yml"),
+            "body_hash": hash_of(loader.read(root, f"{kind}/{place}/body.md")),
         }
         for place in places
     ]

@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from nexus.topics.embedding.unavailable import Refused, Unavailable
 from nexus.topics.embedding.vectors import Array
+from nexus.topics.errors import Refused, Unavailable
 
 KEY = "NEXUS_EMBEDDING_KEY"
 STEP_SECONDS, TOTAL_SECONDS = 30, 60  # for one read or write, and for all requests of one call

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nexus.topics.embedding.unavailable import Unavailable
+from nexus.topics.errors import Unavailable
 from nexus.topics.models import Embedding
 
 Array = NDArray[np.float32]

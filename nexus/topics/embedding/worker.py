@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nexus.core.work import Work
 from nexus.topics.embedding import index, source
 from nexus.topics.embedding.index import Text
-from nexus.topics.embedding.unavailable import Refused, Unavailable
+from nexus.topics.errors import Refused, Unavailable
 from nexus.topics.models import TopicMessage
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from nexus.core.database import write
 from nexus.core.fulltext import words_of
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding import index, source
-from nexus.topics.embedding.unavailable import Unavailable
-from nexus.topics.errors import argument
+from nexus.topics.errors import Unavailable, argument
 from nexus.topics.models import TopicMessage
 from nexus.topics.search import fts5, tsvector
 from nexus.topics.search.snippets import opening, snippet

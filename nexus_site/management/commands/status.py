@@ -12,8 +12,7 @@ from coordination import presence
 from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
 from handoffs.models import LIVE, Handoff
-from inbox.monitoring import Inbox
-from inbox.picture import Picture
+from inbox.monitoring import Inbox, Picture
 from nexus.core.apps import needs
 from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, ago, one_line, size
 from nexus.core.clock import iso, now

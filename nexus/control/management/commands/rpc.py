@@ -25,7 +25,6 @@ from nexus.client import (
     discover_token_ports,
 )
 from nexus.control.config import ControlSettings
-from nexus.control.naming import is_valid
 from nexus.control.rpc.arguments import (
     EXIT_CODES,
     RpcParser,
@@ -40,6 +39,7 @@ from nexus.control.rpc.arguments import (
     nothing,
     verb,
 )
+from nexus.control.rules import is_agent_id
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import problem, runners
 from nexus.core.cli import one_line, text_of
@@ -212,7 +212,7 @@ server:
         agent_id = options["agent_id"]
         path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
         try:
-            if not is_valid(agent_id):
+            if not is_agent_id(agent_id):
                 raise FileNotFoundError
             with path.open(encoding="utf-8", errors="replace") as file:
                 lines = deque(file, options["limit"])

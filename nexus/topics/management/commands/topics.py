@@ -26,9 +26,8 @@ from nexus.core.verbs import Column, Row, Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.topics import administration, agent_bus, archive, selectors
 from nexus.topics.config import TopicSettings
-from nexus.topics.embedding.unavailable import Unavailable
 from nexus.topics.embedding.worker import catch_up
-from nexus.topics.errors import TopicCode, argument
+from nexus.topics.errors import TopicCode, Unavailable, argument
 from nexus.topics.models import STREAM
 from nexus.topics.rows import message_row
 

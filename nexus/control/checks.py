@@ -1,4 +1,4 @@
-"""What `nexus doctor` looks for: work trees that nobody decided about, and what a crash left."""
+"""What `nexus doctor` looks for in the pool: a file of runners that cannot be read, and worktrees without an owner."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nexus.control.runners.configuration import problem
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.core.contributions import DoctorCheck, Finding
 
@@ -17,7 +18,13 @@ JOIN pool_agents a ON a.pool_agent_id = w.agent_id WHERE w.state <> 'discarded' 
 GONE = "UPDATE pool_worktrees SET state = 'discarded' WHERE worktree_id = '{}'"
 
 
-def _worktrees(examination: Any) -> Iterator[Finding]:
+def _check_runners(examination: Any) -> Iterator[Finding]:
+    """The file that names the runners can be read."""
+    if wrong := problem():
+        yield Finding(wrong, "Mend the file; `nexus rpc runners` shows what it says then.")
+
+
+def _check_worktrees(examination: Any) -> Iterator[Finding]:
     """Every worktree below the home is an agent's, and there; those of agents that ended are decided about."""
     if "pool_worktrees" not in examination.tables():
         return
@@ -46,4 +53,4 @@ def _worktrees(examination: Any) -> Iterator[Finding]:
             )
 
 
-CHECKS = (DoctorCheck("worktrees", _worktrees),)
+CHECKS = (DoctorCheck("runners", _check_runners), DoctorCheck("worktrees", _check_worktrees))

@@ -1,5 +1,7 @@
-"""What the pool keeps in the home beside its rows: a HOME for each agent that worked in the sandbox, and logs of what
-went between models and agents. A HOME goes when its agent has ended, a log when no agent of its name is known any more.
+"""What the pool tidies by itself: full contexts, and what it keeps in the home beside its rows.
+
+The home has a HOME for each agent that worked in the sandbox, and logs of what went between models and agents. A HOME
+goes when its agent has ended, a log when no agent of its name is known any more.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nexus.control import selectors
 from nexus.control.models import PoolAgent
 from nexus.control.runners.confinement import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.runners.traffic import DIRECTORY as LOGS
+from nexus.control.services import transcript
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding
 
@@ -78,3 +82,11 @@ def _check(examination: Any) -> Iterator[Finding]:
 
 
 CHECKS = (DoctorCheck("pool leftovers", _check),)
+
+
+def compact_full() -> None:
+    """Compact each living agent whose context is nearly full, as its runner counts."""
+    for agent in PoolAgent.objects.living():
+        available = selectors.runner_of(agent).available_tokens
+        while selectors.is_nearly_full(agent) and transcript.compact(agent, None, available):
+            pass
