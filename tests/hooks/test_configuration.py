@@ -548,9 +548,11 @@ def test_it_has_a_snippet_for_every_client(client: str) -> None:
     assert (started, entry[known.environment]) == (["nexus", "runmcp"], {"NEXUS_API_KEY": "nxs_key"})
 
 
-# Files that the clients wrote themselves, with their own `mcp add`
+# Files that the clients wrote themselves, with their own `mcp add`; and, for those that have none, such as their
+# documentation shows
 
-WRITTEN = sorted(Path(__file__).with_name("clients").iterdir())
+HERE = Path(__file__).parent
+WRITTEN = sorted([*(HERE / "clients").iterdir(), *(HERE / "documented_clients").iterdir()])
 
 
 @pytest.mark.parametrize("file", WRITTEN, ids=lambda file: file.name)

@@ -27,7 +27,8 @@ from nexus_site.management.commands import setup
 from tests.outside import program
 
 WRITTEN = Path(__file__).parents[1] / "hooks" / "clients"
-HERE = ("claude-code", "codex", "gemini", "qwen", "opencode", "cline")
+DOCUMENTED = WRITTEN.with_name("documented_clients")
+HERE = tuple(name for name, client in clients.CLIENTS.items() if client.directory)
 Files = dict[str, tuple[bytes, int]]
 
 
@@ -35,16 +36,16 @@ Files = dict[str, tuple[bytes, int]]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A person's home directory with clients that were used, and Nexus's own home inside."""
     place = tmp_path / "person"
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     for client in HERE:
         known = clients.CLIENTS[client]
         assert known.directory is not None and known.user_file is not None
-        (place / known.directory[2:]).mkdir(parents=True)
-        file = next(WRITTEN.glob(f"{client}.user.*"))
-        target = place / known.user_file[2:]
+        clients.locate(known.directory, place).mkdir(parents=True, exist_ok=True)
+        [file] = (*WRITTEN.glob(f"{client}.user.*"), *DOCUMENTED.glob(f"{client}.user.*"))
+        target = clients.locate(known.user_file, place)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
-    monkeypatch.setenv("HOME", str(place))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr("sys.argv", ["/opt/nexus/bin/nexus"])
     kept = CoreSettings.current().replaced(home=place / ".nexus")
@@ -105,7 +106,8 @@ def test_it_connects_every_client_and_takes_back_exactly_what_it_wrote(home: Pat
         ".claude/settings.local.json",
     ):
         assert f"+++ {shop / path}" in shown and "nexus" in (shop / path).read_text()
-    assert "nexus" in (home / ".cline/data/settings/cline_mcp_settings.json").read_text()
+    for path in (".cline/data/settings/cline_mcp_settings.json", ".codeium/windsurf/mcp_config.json"):
+        assert "nexus" in (home / path).read_text()
     assert json.loads((shop / ".mcp.json").read_text())["mcpServers"].keys() == {"other", "nexus"}
     assert (shop / "AGENTS.md").read_text().startswith("# Shop\n\nUse tabs.\n\n<!-- nexus")
     assert (shop / ".git/hooks/pre-commit").exists()
