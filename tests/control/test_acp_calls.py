@@ -114,6 +114,11 @@ async def test_a_call_that_changes_later_stands_with_its_result(told: Told) -> N
     }
 
 
+async def test_a_call_without_an_input_is_told_at_once(told: Told) -> None:
+    await told.tell({"sessionUpdate": "tool_call", "toolCallId": "a", "title": "Stall", "kind": "other"})
+    assert [call["name"] for call in told.calls()] == ["Stall"]
+
+
 async def test_calls_stand_before_what_came_behind_them(told: Told) -> None:
     await told.tell(
         {"sessionUpdate": "tool_call", "toolCallId": "a", "title": "Read", "status": "pending", "rawInput": {}},
@@ -175,6 +180,23 @@ async def test_calls_of_the_bus_pass_unless_a_setting_says_otherwise(
     assert await told.ask(toolCallId="a", **call) == "yes" and told.asked == []
     configure(pool_bus_calls="asked")
     assert await told.ask(toolCallId="b", **call) == "no" and len(told.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({"files": [{"path": "a"}, {"path": "out/b"}]}, "yes"),
+        ({"files": ["a"]}, "yes"),
+        ({"files": [{"path": "a"}, {"path": "/etc/passwd"}]}, "no"),
+        ({"path": "a", "more": {"other": "/etc/passwd"}}, "no"),
+        ({"path": "a", "other": "../../x"}, "no"),
+    ],
+)
+async def test_a_read_that_names_its_files_in_its_input_alone_is_judged_by_them(
+    told: Told, given: dict[str, Any], chosen: str
+) -> None:
+    assert await told.ask(toolCallId="a", title="read_files", kind="read", rawInput=given) == chosen
+    assert told.asked == []
 
 
 async def test_what_is_said_only_to_ask_is_no_news_of_the_call(told: Told) -> None:

@@ -30,9 +30,11 @@ class KnownCall:
     said: dict[str, Any] | None = None  # its entry, as it was stored
     is_answered: bool = False
     refused: str = ""  # why Nexus did not allow it
+    awaits_input: bool = False  # it began with an empty input, as those do whose input follows
 
     def merge(self, bit: Bit) -> None:
         """Take over what an update tells."""
+        self.awaits_input = self.awaits_input or bit.raw_input == {}
         self.known = merged(self.known, bit)
 
     def ask(self, bit: ToolCallUpdate) -> ToolCallUpdate:
@@ -44,9 +46,10 @@ class KnownCall:
 
     @property
     def tells_enough(self) -> bool:
-        """Whether its entry can be written: what it is called with is known, or it has begun without telling."""
+        """Whether its entry can be written: what it is called with is known, or never told."""
         known = self.known
-        return bool(known.raw_input or known.locations) or known.status not in (None, "pending")
+        told = bool(known.raw_input or known.locations) or known.status not in (None, "pending")
+        return told or not self.awaits_input
 
     def arguments(self) -> Any:
         """What it is called with."""
