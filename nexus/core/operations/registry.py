@@ -225,7 +225,12 @@ class Toolset:
 
     def find(self, name: str) -> Operation[Any]:
         """The operation of this name. Raises NOT_FOUND."""
-        found = self.contents.operations.get(name) or self.operations.get(name)
+        found = self.contents.operations.get(name)
+        for module in self._administration if found is None else ():
+            import_module(module)  # no more of them than it takes: some stand on the SDK of MCP
+            found = self._contents.operations.get(name)
+            if found is not None:
+                break
         if found is None:
             raise not_found("operation", name[:200])
         return found
