@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from acp.schema import ToolCallUpdate
 
@@ -33,6 +35,7 @@ USES = {  # the tools of ours that a kind of call amounts to
 }
 
 
+PATHS = frozenset({"path", "file_path", "filePath", "absolute_path"})  # what agents call a file in a call's input
 # What agents title a call of a tool of ours: Claude's adapters, opencode, Codex, Gemini and Qwen.
 TITLES = re.compile(
     rf"(?:mcp__{bus.NAME}__|{bus.NAME}_|mcp\.{bus.NAME}\.|Tool: {bus.NAME}/)[a-z_]+|[a-z_]+ \({bus.NAME} MCP Server\)"
@@ -103,9 +106,24 @@ def is_of_the_bus(call: ToolCallUpdate) -> bool:
     return call.kind in (None, "other") and TITLES.fullmatch(call.title or "") is not None
 
 
+def _paths_in(given: Any) -> Iterator[str]:
+    """The paths in the input of a call that names them nowhere else, as cline's does; and what looks like one."""
+    left = [given]
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left += [{"path": each} if isinstance(each, str) else each for each in value]
+        elif isinstance(value, dict):
+            left += [each for each in value.values() if isinstance(each, dict | list)]
+            texts = ((name, each) for name, each in value.items() if isinstance(each, str))
+            yield from (each for name, each in texts if name in PATHS or each.startswith(("/", "~")) or ".." in each)
+
+
 def _places(permissions: Permissions, call: ToolCallUpdate) -> tuple[str, ...]:
     """The real paths that a call names. Raises ValueError for what is no path."""
     changed = [block.path for block in call.content or [] if block.type == "diff"]
     named = [*(location.path for location in call.locations or []), *changed]
+    if not named and call.kind == "read":
+        named = list(_paths_in(call.raw_input))
     real = (os.path.realpath(os.path.join(permissions.cwd, path)) for path in named)
     return tuple(dict.fromkeys(real))
