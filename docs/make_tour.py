@@ -42,7 +42,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nexus-tour-") as room:
         home = f"{room}/home"  # which the day makes
-        subprocess.run([sys.executable, "-m", "benchmarks.day", "--home", home], check=True, cwd=ROOT)  # noqa: S603  # our own
+        subprocess.run([sys.executable, "-m", "docs.day", "--home", home], check=True, cwd=ROOT)  # noqa: S603  # our own
         with hub(home) as url, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             events = window(browser, url, LARGE, "light")

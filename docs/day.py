@@ -1,7 +1,7 @@
 """A day of a team of twelve, played into a home in a minute, to look at: who works on what, what is stuck, what needs
 a person.
 
-    python -m benchmarks.day --home /tmp/day && nexus serve --home /tmp/day
+    python -m docs.day --home /tmp/day && nexus serve --home /tmp/day
 
 The clock is moved, the operations are the real ones. It ends now, with some work under way and some of it in trouble.
 """
@@ -56,7 +56,7 @@ class Day:
 
     def __init__(self, root: Path, seed: int) -> None:
         self.place = {"project_root": str(root)}
-        self.chance = random.Random(seed)  # a day, not a secret
+        self.chance = random.Random(seed)  # noqa: S311  # a day, not a secret
         self.builders = [Builder(name, skills) for name, skills in BUILDERS.items()]
         self.sessions: dict[str, str] = {}
         self.titles = [f"{verb} {thing}" for thing in THINGS for verb in VERBS]
