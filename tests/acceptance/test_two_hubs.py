@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from websockets.sync.client import connect
 
-from benchmarks.follower import follow
+from tests.acceptance.follower import follow
 from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.acceptance.processes import nexus
 from tests.acceptance.test_crash import follow as read_stream
@@ -170,8 +170,11 @@ def test_a_killed_hub_loses_nothing_that_it_answered_and_the_other_goes_on(
     assert {message for _, message in seen[: head[0]]} <= stored
 
 
-def test_a_follower_of_all_workspaces_misses_nothing_while_many_write(database: str, tmp_path: Path) -> None:
-    report = follow(tmp_path, database, 4)
+@pytest.mark.parametrize("seconds", [4, pytest.param(120, marks=pytest.mark.long)])
+def test_a_follower_of_all_workspaces_misses_nothing_while_many_write(
+    database: str, tmp_path: Path, seconds: int
+) -> None:
+    report = follow(tmp_path, database, seconds)
     assert report["events"] > 200, "they were at work"
     assert (report["unseen"], report["twice"], report["disorder"]) == (0, 0, 0)
 

@@ -1,49 +1,31 @@
-"""A crowd in one topic: processes that send and processes that follow, all at once, one of each killed on the way.
-
-python -m benchmarks.crowd               # eight that send 200 messages each, and eight that follow
-python -m benchmarks.crowd --quick --json
-"""
+"""A crowd in one topic: processes that send and processes that follow, all at once, one of each killed on the way."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import random
 import sys
-import tempfile
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.stdio import HELLO, ROOT
+from tests.acceptance.hub import ROOT
+from tests.acceptance.processes import HANDSHAKE
 
-PROCESSES, MESSAGES = 8, 200  # of each kind, and of each that sends
 TIME_LIMIT_SECONDS = 120  # a bound against hanging, not a figure
 LONGEST_LINE = 2**22
 Got = list[tuple[int, str]]  # what one that follows received: number and text
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=PROCESSES, help="of each kind (default: %(default)s)")
-    parser.add_argument("--messages", type=int, default=MESSAGES, help="of each that sends (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="two of each kind and few messages, to see that it works")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    size = (2, 20) if options.quick else (options.processes, options.messages)
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        figures = crowd(Path(scratch), *size)
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
-    sys.exit(bool(figures["violations"]))
-
-
 def crowd(home: Path, processes: int, messages: int) -> dict[str, Any]:
-    """Have `processes` send `messages` each while as many follow; the figures, and every `violations` of what is
-    promised: nothing refused, nothing lost, everything received once and in order by each."""
+    """Have `processes` send `messages` each while as many follow.
+
+    Returns how many were `killed`, and every one of the `violations` of what is promised: nothing refused, nothing
+    lost, everything received once and in order by each.
+    """
     return asyncio.run(_crowd(home, processes, messages))
 
 
@@ -70,7 +52,7 @@ class Peer:
             stdout=asyncio.subprocess.PIPE,
             limit=LONGEST_LINE,
         )
-        await self._write(*HELLO)
+        await self._write(*HANDSHAKE)
         await self._read()
         if self.topic:
             proof = {"reclaim_token": self.token} if self.token else {}
@@ -133,23 +115,14 @@ async def _crowd(home: Path, processes: int, messages: int) -> dict[str, Any]:
     everybody = [*senders, *followers]
     try:
         await asyncio.gather(*(peer.start() for peer in everybody))
-        started = time.perf_counter()
         following = [asyncio.create_task(_follow(peer, processes * messages)) for peer in followers]
         await asyncio.gather(*(_send(peer, messages) for peer in senders))
-        sent = time.perf_counter() - started
         received = dict(zip([peer.name for peer in followers], await asyncio.gather(*following), strict=True))
-        seconds = time.perf_counter() - started
     finally:
         await asyncio.gather(*(peer.stop() for peer in (host, *everybody)))
     refused = [f"{peer.name} was refused: {code}" for peer in everybody for code in peer.errors]
     return {
-        "processes": len(everybody),
         "killed": sum(peer.kills for peer in everybody),
-        "messages": processes * messages,
-        "seconds": round(seconds, 1),
-        "messages sent a second": round(processes * messages / sent),
-        "messages received a second": round(sum(map(len, received.values())) / seconds),
-        "calls a second": round(sum(peer.answers for peer in everybody) / seconds),
         "violations": refused + violations(received, [peer.name for peer in senders], messages),
     }
 
@@ -189,13 +162,3 @@ def violations(received: dict[str, Got], senders: list[str], messages: int) -> l
             if numbers != sorted(numbers):
                 found.append(f"{name} got those of {sender} out of order")
     return found
-
-
-def table(figures: dict[str, Any]) -> str:
-    """The figures for people."""
-    rows = [f"{name:30}{value:>10}" for name, value in figures.items() if name != "violations"]
-    return "\n".join([*rows, f"{'violations':30}{len(figures['violations']):>10}", *figures["violations"]])
-
-
-if __name__ == "__main__":
-    main()
