@@ -2,7 +2,6 @@
 
 python -m benchmarks.calls
 python -m benchmarks.calls --server daphne --calls 5000
-python -m benchmarks.calls --quick --json
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import argparse
 import asyncio
 import json
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,16 @@ from urllib.parse import urlsplit
 import httpx
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 
-from benchmarks.hub import NOOP, SERVERS, Server, key, running
+from benchmarks.harness import NOOP, SERVE, Benchmark, Figures, Server, amount, key, running
 
-BARE = {"daphne": ["-m", "benchmarks.noop_server"], "uvicorn": NOOP}
+UVICORN = ("-m", "uvicorn", "--log-level", "warning")
+SERVERS = {  # the bare SDK's, and the hub's
+    "daphne": (NOOP, SERVE),
+    "uvicorn": (
+        (*UVICORN, "benchmarks.noop_server:application", "--factory", "--port"),
+        (*UVICORN, "nexus_site.asgi:application", "--port"),
+    ),
+}
 YARDSTICK = "no-op, bare SDK"
 TOOLS = {  # of the hub, by what they measure
     "no such tool": ("noop", {}),
@@ -31,28 +36,25 @@ TOOLS = {  # of the hub, by what they measure
 HANDSHAKE, CURRENT = "2025-06-18", "2026-07-28"  # the protocol with sessions, and the one where each request is alone
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 CONNECTIONS = 4  # each with one call at a time
-ROUNDS = 5  # the kinds take turns, so that a slow moment hits all alike
+ROUNDS = 5
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=3000, help="of each kind (default: %(default)s)")
-    parser.add_argument("--server", choices=BARE, action="append", help="may be given again (default: both)")
-    parser.add_argument("--quick", action="store_true", help="few calls, to see that it works")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    calls = 200 if options.quick else options.calls
-    figures = {server: asyncio.run(measure(server, calls)) for server in options.server or BARE}
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
+async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """For each server the CPU of each kind of call in ms, all its threads, and its ratio to the yardstick's."""
+    figures: Figures = {}
+    for server in options.server or SERVERS:
+        cpu = await spent(scratch / server, server, options.calls)
+        figures[f"{server}, CPU ms"] = cpu
+        figures[f"{server}, to the SDK"] = {
+            what: value / cpu[f"{YARDSTICK}, {_protocol(what)}"] for what, value in cpu.items()
+        }
+    return figures
 
 
-async def measure(server: str, calls: int) -> dict[str, dict[str, float]]:
-    """The CPU of each kind of call in ms, all threads of the server, and its ratio to the yardstick's."""
-    with (
-        tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch,
-        running(BARE[server], Path(scratch)) as bare,
-        running(SERVERS[server], Path(scratch, "home")) as hub,
-    ):
+async def spent(scratch: Path, server: str, calls: int) -> dict[str, float]:
+    """The ms of CPU of each kind of call."""
+    bare_command, command = SERVERS[server]
+    with running(scratch, bare_command) as bare, running(scratch / "home", command) as hub:
         async with httpx.AsyncClient(base_url=hub.url, timeout=60) as operator:
             secret = {"x-api-key": await key(operator, "agent")}
         kinds: dict[str, Kind] = {}
@@ -69,14 +71,7 @@ async def measure(server: str, calls: int) -> dict[str, dict[str, float]]:
         for _ in range(ROUNDS):
             for kind in kinds.values():
                 await kind.play(calls // ROUNDS)
-    cpu = {what: kind.spent / calls * 1000 for what, kind in kinds.items()}
-    return {
-        what: {
-            "CPU a call, ms": round(value, 2),
-            "to the bare SDK": round(value / cpu[f"{YARDSTICK}, {_protocol(what)}"], 2),
-        }
-        for what, value in cpu.items()
-    }
+    return {what: kind.spent / calls * 1000 for what, kind in kinds.items()}
 
 
 @dataclass
@@ -140,15 +135,15 @@ def _protocol(what: str) -> str:
     return CURRENT if what.endswith(CURRENT) else HANDSHAKE
 
 
-def table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
-    """The figures for people."""
-    rows = []
-    for server, kinds in figures.items():
-        columns = next(iter(kinds.values()))
-        rows.append(f"{server:32}" + "".join(f"{column:>18}" for column in columns))
-        rows += [f"  {what:30}" + "".join(f"{value:18.2f}" for value in row.values()) for what, row in kinds.items()]
-    return "\n".join(rows)
-
-
+BENCHMARK = Benchmark(
+    "calls",
+    __doc__,
+    measure,
+    {
+        "--calls": amount(3000, "of each kind"),
+        "--server": {"choices": SERVERS, "action": "append", "help": "may be given again (default: both)"},
+    },
+    quick={"calls": 200},
+)
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,7 +1,6 @@
-"""The figures of the pool, each as a ratio to something measured in the same run.
+"""What the pool's calls and turns take, each beside something measured in the same run.
 
 python -m benchmarks.control
-python -m benchmarks.control --quick --json
 python -m benchmarks.control --kill 120    # for so many seconds, a SIGKILL of worker or hub every 5 s
 """
 
@@ -9,18 +8,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import shutil
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections import Counter
+from contextlib import closing
+from datetime import datetime, timedelta
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.direct import SENDERS
-from benchmarks.stdio import ROOT
+from benchmarks.harness import ROOT, Benchmark, Figures, amount, environment, percentile, set_up
 from tests.ports import free_port
 
 RUNNERS = """
@@ -42,26 +41,23 @@ script = [{{ when = "work", call = [{calls}], say = "worked" }}, {{ when = "stal
 CALLED = "called"
 CALL = f'{{ operation = "coordination.agent_get", arguments = {{ agent_id = "{CALLED}" }} }}'
 CALLS = 50  # of tools, a turn
-AGENTS, TURNS = 100, 50
+TURNS = 50  # at once
 KILL_SECONDS = 5
 END_SECONDS = 60  # a bound against hanging, not a figure
 WARM_UP = 20
+DIRECT = "--direct"  # this program is a pool of its own then
+SENDERS = [f"sender-{number}" for number in range(16)]  # in turn: no transcript gets so long that reading it counts
+MOMENTS = """
+SELECT m.created_at, t.started_at FROM pool_wakes w JOIN pool_turns t USING (turn_id)
+JOIN messages m ON m.message_id = w.item ORDER BY m.created_at
+"""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=300, help="timed calls of each kind (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="fewer calls, agents and kills, to see that it works")
-    parser.add_argument("--kill", type=float, metavar="SECONDS", help="kill worker and hub in turn for so long")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        if options.kill:
-            figures = asyncio.run(kills(Path(scratch), options.kill))
-        else:
-            calls, agents = (40, 10) if options.quick else (options.calls, AGENTS)
-            figures = asyncio.run(measure(Path(scratch), calls, agents))
-    print(json.dumps(figures, indent=2) if options.json else "\n".join(f"{what:60}{figures[what]}" for what in figures))
+async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """One column: medians in ms, ratios, counts."""
+    if options.kill:
+        return {"killed": await kills(scratch, options.kill)}
+    return {"pool": await play(scratch, options.calls, options.agents)}
 
 
 class Hub:
@@ -79,11 +75,11 @@ class Hub:
         """Return once it takes calls."""
         token = self.home / f"rpc-{self.port}.token"
         token.unlink(missing_ok=True)  # of a life that was killed
-        flags = ("--pool-turns", str(self.turns), "--pool-agents", "1000")
+        flags = ("--pool-turns", str(self.turns), "--pool-agents", "1000", "--pool-wakes-a-minute", "100000")
         command = (sys.executable, "-m", "nexus_site", "serve", "--control", "--port", str(self.port), *flags)
-        environ = {**os.environ, "NEXUS_HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+        log = (self.home / "log").open("a")
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=(self.home / "log").open("a")
+            command, cwd=ROOT, env=environment(self.home), stdout=subprocess.DEVNULL, stderr=log
         )
         while not token.exists():
             await asyncio.sleep(0.1)
@@ -94,6 +90,13 @@ class Hub:
                 return
             except httpx.TransportError:
                 await asyncio.sleep(0.1)
+
+    async def rest(self, name: str, toolset: str = "", /, **arguments: Any) -> dict[str, Any]:
+        """What an operation answers over REST."""
+        envelope = (await self.client.post(f"/api/v1/{toolset}operations/{name}", json=arguments)).json()
+        assert envelope["ok"], envelope
+        data: dict[str, Any] = envelope["data"]
+        return data
 
     async def rpc(self, method: str, path: str = "/rpc", **params: Any) -> dict[str, Any]:
         """A call's whole answer."""
@@ -122,8 +125,8 @@ class Hub:
         assert not [process for process in started if process.is_running()], "something of the pool stays"
 
 
-async def measure(scratch: Path, calls: int, agents: int) -> dict[str, Any]:
-    """Medians in milliseconds, and the ratios that are claimed."""
+async def play(scratch: Path, calls: int, agents: int) -> dict[str, Any]:
+    """The figures of a hub whose pool works, beside one whose pool is idle."""
     figures: dict[str, Any] = {}
     hub, idle = Hub(scratch / "home", turns=TURNS), Hub(scratch / "idle", turns=TURNS)
     await hub.start()
@@ -149,9 +152,10 @@ async def measure(scratch: Path, calls: int, agents: int) -> dict[str, Any]:
         await asyncio.gather(*waiting)
         figures |= await _work(hub, names, calls, kinds)
         figures |= await _sends(hub, scratch / "direct", calls)
+        figures |= await _wakes(hub, scratch / "project", calls // 5)
     finally:
         await asyncio.gather(hub.stop(), idle.stop())
-    return {what: round(value, 2) if isinstance(value, float) else value for what, value in figures.items()}
+    return figures
 
 
 async def _work(hub: Hub, names: list[str], calls: int, kinds: dict[str, Any]) -> dict[str, Any]:
@@ -184,9 +188,9 @@ async def _sends(hub: Hub, home: Path, calls: int) -> dict[str, Any]:
     """A send, to its answer, over HTTP and in process: in turn, so that a slow moment hits both alike."""
     home.mkdir(mode=0o700)
     shutil.copy(hub.home / "runners.toml", home)
-    environ = {**os.environ, "NEXUS_HOME": str(home), "NEXUS_CONTROL": "1", "PYTHONPATH": str(ROOT)}
+    environ = environment(home, NEXUS_CONTROL="1")
     direct = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.direct"), cwd=ROOT, env=environ, stdin=PIPE, stdout=PIPE
+        *(sys.executable, "-m", "benchmarks.control", DIRECT), cwd=ROOT, env=environ, stdin=PIPE, stdout=PIPE
     )
     assert direct.stdin and direct.stdout
     for name in SENDERS:
@@ -205,6 +209,50 @@ async def _sends(hub: Hub, home: Path, calls: int) -> dict[str, Any]:
         "send over HTTP (ms)": http,
         "send in process (ms)": own,
         "send over HTTP, to in process (at least 5)": http / own,
+    }
+
+
+async def direct() -> None:
+    """Make one send in this process, with a worker in it, for each line on stdin, and answer with its seconds."""
+    from nexus.control.direct import DirectAgentAPI
+    from nexus.control.worker.work import Worker
+    from nexus.core.clock import now
+
+    worker = Worker(now())
+    working = asyncio.create_task(worker.work())
+    pool = DirectAgentAPI()
+    for name in SENDERS:
+        await pool.create_agent(name)
+    for name in cycle(SENDERS):
+        if not await asyncio.to_thread(sys.stdin.readline):
+            break
+        started = time.perf_counter()
+        await pool.for_agent(name).send("hello")
+        print(time.perf_counter() - started, flush=True)
+    worker.stop()
+    await working
+
+
+async def _wakes(hub: Hub, project: Path, mails: int) -> dict[str, float]:
+    """From the moment a mail's sender began to write it to the start of the turn; mails one at a time."""
+    project.mkdir()
+    await hub.rest("pool_create_agent", "control/", agent_id="woken", cwd=str(project), wake_on=["mail"])
+    await hub.rest("agent_register", agent_id="ann")
+    target = {"strategy": "direct", "agent_id": "woken"}
+    for number in range(mails):
+        mail = {"from_agent_id": "ann", "subject": "Look", "body": f"Number {number}.", "target": target}
+        await hub.rest("message_create", project_root=str(project), **mail)
+        while (await hub.rest("pool_get_context", "control/", agent_id="woken"))["message_count"] < 2 * (number + 1):
+            await asyncio.sleep(0.02)
+    with closing(sqlite3.connect(hub.home / "nexus.db")) as store:
+        rows = store.execute(MOMENTS).fetchall()[mails // 10 :]
+    took = [
+        (datetime.fromisoformat(began) - datetime.fromisoformat(sent)) / timedelta(milliseconds=1)
+        for sent, began in rows
+    ]
+    return {
+        "from a mail to its turn (ms, at most 60)": statistics.median(took),
+        "the same, p95 (ms)": percentile(took, 0.95),
     }
 
 
@@ -320,5 +368,20 @@ async def _medians(kinds: dict[str, Any], calls: int) -> dict[str, float]:
     return {kind: statistics.median(values[WARM_UP:]) * 1000 for kind, values in samples.items()}
 
 
+BENCHMARK = Benchmark(
+    "control",
+    __doc__,
+    measure,
+    {
+        "--calls": amount(300, "timed, of each kind"),
+        "--agents": amount(100, "that each take a turn of many calls"),
+        "--kill": {"type": float, "metavar": "SECONDS", "help": "kill worker and hub in turn for so long"},
+    },
+    quick={"calls": 40, "agents": 10},
+)
 if __name__ == "__main__":
-    main()
+    if DIRECT in sys.argv:
+        set_up(Path(os.environ["NEXUS_HOME"]), "nexus_site.settings")
+        asyncio.run(direct())
+    else:
+        BENCHMARK.main()

@@ -1,8 +1,7 @@
 """What one caller's load costs the others: one key floods, another measures, beside a quiet run of the same minute.
 
-python -m benchmarks                      # the whole table
-python -m benchmarks --quick --json
-python -m benchmarks --only calls,waits
+python -m benchmarks.fairness
+python -m benchmarks.fairness --row calls --row waits
 """
 
 from __future__ import annotations
@@ -10,12 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import resource
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
@@ -27,13 +23,11 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from benchmarks.hub import Server, key, running
-from benchmarks.stdio import ROOT
+from benchmarks.harness import ROOT, Benchmark, Figures, Server, environment, key, raise_file_limit, running
 from mcp_bridge import relay
 from nexus.core.config import resolve
 from nexus_site.launch import APPS
 
-DAPHNE = ["manage.py", "serve", "--port"]
 WAIT_SECONDS = 30  # of the parked waits, each from its own arrival on
 ARRIVING_SECONDS = 10  # over which waits arrive that end together
 AFTER_SECONDS = 60  # behind which memory is looked at again
@@ -42,6 +36,7 @@ QUIET_SECONDS = 5  # of a quiet run
 MOST_RELAYS = 2000  # that a hub takes
 SLOW_GLOB = "/".join(["**", "*a*a*a*a*"] * 12)
 FOREIGN_TASKS = 5000  # some 4 MB
+FLOOD = "--flood"  # this program is a flooding client then
 FILES = 500  # long paths that a slow glob is compared with
 
 
@@ -60,57 +55,43 @@ class Scene:
 Row = Callable[[Scene, dict[str, Any]], AbstractAsyncContextManager[None]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", help=f"Some rows, between commas: {', '.join(ROWS)}.")
-    parser.add_argument("--quick", action="store_true", help="a small load, to see that it works")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--flood", help=argparse.SUPPRESS)  # this program is a flooding client then
-    options = parser.parse_args()
+def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """A column for each row: reads and sends of another key, quiet and loaded, in ms, and what the load itself met."""
     raise_file_limit()
-    if options.flood:
-        asyncio.run(_flood(json.loads(options.flood)))
-        return
-    chosen = options.only.split(",") if options.only else list(ROWS)
-    if unknown := set(chosen) - ROWS.keys():
-        parser.error(f"there is no row {min(unknown)!r}")
-    figures = {name: asyncio.run(measure(ROWS[name], 100 if options.quick else 2000)) for name in chosen}
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
+    return {name: asyncio.run(beside(scratch / name, ROWS[name], options.calls)) for name in options.row or ROWS}
 
 
-async def measure(load: Row, calls: int) -> dict[str, Any]:
-    """The figures of one row, in ms where nothing else is said: reads and sends of another key, quiet and loaded."""
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        home, project = Path(scratch, "home"), Path(scratch, "project")
-        project.mkdir()
-        with running(DAPHNE, home) as hub:
-            async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
-                flooding, measuring = await key(operator, "flooding"), await key(operator, "measuring")
-            setting = Scene(hub, home, project, flooding, measuring, calls)
-            figures: dict[str, Any] = {}
-            async with httpx.AsyncClient(
-                base_url=hub.url, timeout=120, headers={"Authorization": f"Bearer {measuring}"}
-            ) as client:
-                await _timed(client, project, asyncio.Event(), 0.5)  # warms up
-                figures["quiet"] = await _timed(client, project, asyncio.Event(), QUIET_SECONDS)
-                over = asyncio.Event()
-                async with load(setting, figures):
-                    timing = asyncio.create_task(_timed(client, project, over))
-                    await asyncio.sleep(0)
-                    await figures.pop("loaded while")
-                    over.set()
-                    figures["loaded"] = await timing
-                if (later := figures.pop("later", None)) is not None:
-                    figures |= await later()
-    return figures
+async def beside(scratch: Path, load: Row, calls: int) -> dict[str, Any]:
+    """The figures of one load."""
+    home, project = scratch / "home", scratch / "project"
+    project.mkdir(parents=True)
+    with running(home) as hub:
+        async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
+            flooding, measuring = await key(operator, "flooding"), await key(operator, "measuring")
+        setting = Scene(hub, home, project, flooding, measuring, calls)
+        figures: dict[str, Any] = {}
+        bearer = {"Authorization": f"Bearer {measuring}"}
+        async with httpx.AsyncClient(base_url=hub.url, timeout=120, headers=bearer) as client:
+            await _timed(client, project, asyncio.Event(), 0.5)  # warms up
+            quiet = await _timed(client, project, asyncio.Event(), QUIET_SECONDS)
+            over = asyncio.Event()
+            async with load(setting, figures):
+                timing = asyncio.create_task(_timed(client, project, over))
+                await asyncio.sleep(0)
+                await figures.pop("loaded while")
+                over.set()
+                loaded = await timing
+            if (later := figures.pop("later", None)) is not None:
+                figures |= await later()
+    both = {f"{what}, {when}": took[what] for what in quiet for when, took in (("quiet", quiet), ("loaded", loaded))}
+    met = {f"load, {what}": value for what, value in figures.pop("load", {}).items()}
+    return both | met | figures
 
 
 async def _timed(
     client: httpx.AsyncClient, project: Path, over: asyncio.Event, seconds: float = 600
 ) -> dict[str, float]:
-    """Reads and sends in turn until it is over: their number, median and longest time (ms)."""
+    """Reads and sends in turn until it is over: their median and longest time (ms)."""
     samples: dict[str, list[float]] = {"read": [], "send": []}
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not (over.is_set() and samples["send"]):
@@ -123,7 +104,7 @@ async def _timed(
     figures: dict[str, float] = {}
     for kind, values in samples.items():
         values.sort()
-        figures |= {f"{kind}s": len(values), f"{kind} p50": values[len(values) // 2], f"{kind} max": values[-1]}
+        figures |= {f"{kind} p50": values[len(values) // 2], f"{kind} max": values[-1]}
     return {what: round(value, 1) for what, value in figures.items()}
 
 
@@ -149,7 +130,7 @@ def _flooder(
         **more,
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks", "--flood", json.dumps(what)], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-m", "benchmarks.fairness", FLOOD, json.dumps(what)], cwd=ROOT, stdout=subprocess.PIPE
     )
 
 
@@ -193,7 +174,8 @@ async def _flood(what: dict[str, Any]) -> None:
         statuses[status] = statuses.get(status, 0) + 1
     times = sorted(seconds for _, seconds in answers)
     told = {"first s": times[0], "p50 s": times[len(times) // 2], "last s": times[-1]}
-    print(json.dumps({"statuses": statuses} | {what: round(seconds, 2) for what, seconds in told.items()}))
+    counted = {"answers": ", ".join(f"{count} x {status}" for status, count in statuses.items())}
+    print(json.dumps(counted | {what: round(seconds, 2) for what, seconds in told.items()}))
 
 
 @asynccontextmanager
@@ -208,7 +190,7 @@ async def calls_at_once(setting: Scene, figures: dict[str, Any]) -> AsyncIterato
 async def parked_waits(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
     """One key's waits: they arrive together, and expire together; then others that arrive one by one and are to end in
     the same second, so that it is known of each how late it ended."""
-    figures["memory before MB"] = _memory(setting.hub)
+    figures["memory before MB"] = setting.hub.memory()
     arguments = {
         "project_root": str(setting.project),
         "agent_id": "flooding",
@@ -228,11 +210,11 @@ async def parked_waits(setting: Scene, figures: dict[str, Any]) -> AsyncIterator
                 await asyncio.sleep(0.05)
         if first and arrived:
             figures["arriving s"] = round(arrived - first, 2)
-        figures["memory parked MB"] = parked = _memory(setting.hub)
-        figures["KiB each"] = round((parked - figures["memory before MB"]) * 1024 / setting.calls, 1)
+        figures["memory parked MB"] = held = setting.hub.memory()
+        figures["KiB each"] = round((held - figures["memory before MB"]) * 1024 / setting.calls, 1)
         await _ended(process, figures)
         figures["expiring s"] = round(figures["load"]["last s"] - figures["load"]["first s"], 2)
-        figures["memory at the end MB"] = _memory(setting.hub)
+        figures["memory at the end MB"] = setting.hub.memory()
         load = figures.pop("load")
         paced = _flooder(setting, "operations/event_wait", arguments, setting.calls, over=ARRIVING_SECONDS)
         await _ended(paced, figures)
@@ -241,7 +223,7 @@ async def parked_waits(setting: Scene, figures: dict[str, Any]) -> AsyncIterator
 
     async def later() -> dict[str, Any]:
         await asyncio.sleep(AFTER_SECONDS)
-        return {f"memory {AFTER_SECONDS} s later MB": _memory(setting.hub)}
+        return {f"memory {AFTER_SECONDS} s later MB": setting.hub.memory()}
 
     figures["loaded while"], figures["later"] = followed(), later
     yield
@@ -295,7 +277,7 @@ async def retention(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[No
             f"(SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {setting.calls * 100}) "
             f"SELECT {rest}, '2020-01-01 00:00:00' FROM n, (SELECT * FROM events LIMIT 1)"
         )
-    environ = {**os.environ, "NEXUS_HOME": str(setting.home)}
+    environ = environment(setting.home)
     command = [sys.executable, "-m", "nexus_site", "prune", "--events-keep-days", "0"]
 
     async def pruned() -> None:
@@ -312,7 +294,7 @@ async def retention(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[No
 async def connections(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
     """Five times as many idle connections over HTTP as calls elsewhere, and as many relays as the hub takes; then one
     relay more, which is to be told so."""
-    figures["memory before MB"] = _memory(setting.hub)
+    figures["memory before MB"] = setting.hub.memory()
     hello = relay.hello_of(resolve({"NEXUS_HOME": str(setting.home)}, {}), APPS)
     relays = min(setting.calls, MOST_RELAYS)
     held: list[Any] = []
@@ -326,11 +308,11 @@ async def connections(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[
         address = urlsplit(setting.hub.url)
         for _ in range(5 * setting.calls):
             held.append((await asyncio.open_connection(address.hostname, address.port))[1])
-        figures["memory of HTTP MB"] = _memory(setting.hub)
+        figures["memory of HTTP MB"] = setting.hub.memory()
         for _ in range(relays):
             await asyncio.to_thread(relayed)
-        figures["memory of all MB"] = _memory(setting.hub)
-        figures["relay KiB each"] = round((_memory(setting.hub) - figures["memory of HTTP MB"]) * 1024 / relays, 1)
+        figures["memory of all MB"] = setting.hub.memory()
+        figures["relay KiB each"] = round((setting.hub.memory() - figures["memory of HTTP MB"]) * 1024 / relays, 1)
         figures["HTTP, relays"] = f"{5 * setting.calls}, {relays}"
         if relays == MOST_RELAYS:
             figures["one relay more"] = (await asyncio.to_thread(relayed)).get("code", "taken")
@@ -354,28 +336,19 @@ ROWS: dict[str, Row] = {
 }
 
 
-def _memory(hub: Server) -> int:
-    """What the hub holds of the machine's memory."""
-    lines = Path(f"/proc/{hub.process.pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) // 1024
-
-
-def raise_file_limit() -> None:
-    """Let this process hold as many connections as the system lets it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def table(figures: dict[str, dict[str, Any]]) -> str:
-    """The figures for people: a line a row, what it measured beside others below it."""
-    columns = ("read p50", "read max", "send p50", "send max")
-    lines = [f"{'another key, ms':12}{'':8}" + "".join(f"{column:>10}" for column in columns)]
-    for name, row in figures.items():
-        for when in ("quiet", "loaded"):
-            lines.append(
-                f"{name if when == 'quiet' else '':12}{when:8}"
-                + "".join(f"{row[when][each]:10.1f}" for each in columns)
-            )
-        beside = {what: value for what, value in row.items() if what not in ("quiet", "loaded")}
-        lines.append("  " + "; ".join(f"{what}: {value}" for what, value in beside.items()))
-    return "\n".join(lines)
+BENCHMARK = Benchmark(
+    "fairness",
+    __doc__,
+    measure,
+    {
+        "--row": {"action": "append", "choices": ROWS, "help": "one load; may be given again (default: all)"},
+        "--calls": {"type": int, "default": 2000, "help": "of the load (default: %(default)s)"},
+    },
+    quick={"calls": 100},
+)
+if __name__ == "__main__":
+    if FLOOD in sys.argv:
+        raise_file_limit()
+        asyncio.run(_flood(json.loads(sys.argv[-1])))
+    else:
+        BENCHMARK.main()

@@ -1,40 +1,58 @@
-"""Server time of every page of the dashboard over a large store: `python -m benchmarks.pages [--scale 1.0]`.
-
-Fills a store with 200 agents, 200,000 messages, 630,000 events, 20,000 handoffs, 5,000 reservations held and 20,000
-that ended, and a topic of 200,000 messages (`benchmarks.month`, times `--scale`), a plan of 60 tasks after 200 closed
-cycles of 50 (`benchmarks.plan_pages`), and a pool of 100 agents (`benchmarks.pool_pages`); then asks each page
-(`benchmarks.addresses`) several times in this process, without a network, and prints the median time of its CPU and by
-the clock, the worst, and the number of queries; at last what a long topic's page costs beside an empty one's and a
-short one's, and which pages nobody asked for.
-The store is thrown away, unless `--home DIR` says where it is kept: what is filled already is measured as it is.
-`--only timeline` asks only pages with that in their address, and NEXUS_DATABASE_URL says which PostgreSQL to fill.
-Exit code 1 when a page's median is over 300 ms (by the CPU; on PostgreSQL, whose own work that leaves out, by the
-clock), or the long topic's over 1.5 times the empty one's, or a page is not asked for.
-"""
+"""The pages that `benchmarks.years` asks for, and the plan and the pool that some of them show."""
 
 from __future__ import annotations
 
-import argparse
-import gc
-import json
-import os
-import statistics
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from functools import cache, partial
+import subprocess
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.addresses import pages, topic_page
-from benchmarks.plan_pages import fill_plan
-from benchmarks.pool_pages import fill_pool
-from nexus.core.database import store
-
-BUDGET_MS = 300
-GROWTH = 1.5  # of a topic's page, from no message to 200,000
+AGENTS, ENDED, ENTRIES, TURNS, QUESTIONS, FILES = 100, 1_000, 5_000, 50, 400, 200
+SAID = "The **reader** of part {0} is `warm`:\n\n- read twice\n- written once\n\n```python\nkey = 7\n```\n" * 3
+ADDRESSES = """
+/admin/ /admin/?q=agent-00 /admin/attention/ /admin/bell/
+/admin/graph/ /admin/graph/?hours=168 /admin/graph/?hours=168&workspace={workspace} /admin/graph/?agent=agent-007
+/admin/graph/?from=agent-001&to=agent-002
+/admin/board/ /admin/board/?workspace={workspace} /admin/board/{handoff}/
+/admin/limits/ /admin/figures/ /admin/figures/?hours=720 /admin/figures/?hours=720&agent=agent-007
+/admin/timeline/? /admin/timeline/?window=1d /admin/timeline/?window=7d /admin/timeline/?window=30d
+/admin/timeline/?window=30d&workspace={workspace} /admin/timeline/?window=30d&span={handoff}.{step}
+/admin/mail/? /admin/mail/?m={message} /admin/mail/?agent=agent-007 /admin/mail/?lane=unread /admin/mail/?lane=read
+/admin/mail/?lane=parked /admin/mail/?lane=delivered /admin/mail/?lane=nobody /admin/mail/?q=parser+lease
+/admin/mail/?q=nothing-has-this /admin/mail/?workspace={workspace} /admin/mail/?workspace={workspace}&lane=parked
+/admin/mail/?agent=agent-007&lane=nobody /admin/mail/?before={parked}
+/admin/agents/ /admin/agents/agent-007/ /admin/agents/agent-007/mail/ /admin/agents/agent-007/mail/?tab=nobody
+/admin/agents/agent-007/try/?since=1 /admin/agents/+new/
+/admin/mail/?agent=agent-000 /admin/agents/agent-000/ /admin/agents/agent-000/mail/
+/admin/events/ /admin/events/?workspace={workspace} /admin/events/?type=artifact.created
+/admin/events/?type=never.happened /admin/events/?agent=agent-007 /admin/events/?agent=nobody&workspace={workspace}
+/admin/events/?stream=handoff /admin/events/?q=parser /admin/events/?before=1000 /admin/events/?type=handoff.*
+/admin/events/?alive=on /admin/events/{event}/
+/admin/topics/ /admin/topics/?status=open /admin/topics/?q=cache /admin/topics/?q=nothing-has-this /admin/topics/+new/
+/admin/topics/tpc_empty/ /admin/topics/tpc_short/ /admin/topics/tpc_long/ /admin/topics/tpc_long/?at=100
+/admin/topics/tpc_long/?before=100000 /admin/topics/tpc_long/?q=cache+part /admin/topics/tpc_long/tail/?after=1000
+/admin/topics/tpc_long/delete/ /admin/topics/+message/{topic_message}/delete/
+/admin/plan/ /admin/plan/?workspace={plan[place]} /admin/plan/tasks/{plan[task]}/ /admin/plan/cycles/{plan[cycle]}/
+/admin/plan/issues/{plan[issue]}/ /admin/plan/history/?workspace={plan[place]}
+/admin/plan/history/?workspace={plan[place]}&q=cache /admin/plan/history/?workspace={plan[place]}&q=nothing-has-this
+/admin/plan/history/?workspace={plan[place]}&page=4 /admin/plan/{plan[place]}/start/ /admin/plan/{plan[place]}/close/
+/admin/plan/{plan[place]}/task/ /admin/planning/task/ /admin/planning/cycle/
+/admin/pool/ /admin/pool/?state=ended /admin/pool/?state=ended&page=9 /admin/pool/?q=worker-00 /admin/pool/?q=none-has
+/admin/pool/+new/ /admin/pool/+new/?parent=worker-0000
+/admin/pool/{pool[agent]}/ /admin/pool/{pool[agent]}/?before=2500 /admin/pool/{pool[agent]}/?before=2500&whole=2490
+/admin/pool/{pool[agent]}/tail/?after=4000 /admin/pool/{pool[smith]}/ /admin/pool/{pool[smith]}/worktree/
+/admin/questions/ /admin/questions/{pool[question]}/
+/admin/files/ /admin/files/?page=9 /admin/files/?state=ended /admin/files/?q=module_42 /admin/files/?q=nothing-has-this
+/admin/files/rsv_0000001/
+/admin/find/?q=parser /admin/find/?q=agent-007+lease /admin/find/?q=nothing-has-this
+/admin/search/?extended=1&s=agent-007 /admin/search/?extended=1&s=parser /admin/search/?extended=1&s=nothing-has-this
+/admin/speak/ /admin/settings/ /admin/retention/ /admin/help/ /admin/about/
+/admin/webhooks/ /admin/webhooks/{webhook}/
+/admin/coordination/workspace/ /admin/coordination/session/ /admin/coordination/channel/ /admin/coordination/artifact/
+/admin/coordination/event/ /admin/inbox/message/ /admin/inbox/delivery/ /admin/handoffs/handoff/ /admin/auth/user/
+/admin/coordination/event/?p=5000 /admin/inbox/delivery/?q=agent-007 /admin/inbox/delivery/?status__exact=parked
+/admin/handoffs/handoff/?status__exact=OPEN /admin/coordination/artifact/{artifact}/change/
+"""
 NO_PAGES = frozenset(  # they only take a form, lead elsewhere, or are an export that is answered as it is read
     {"act", "message", "mark_read", "reset", "topic_join", "topic_close", "topic_rename", "topic_message",
      "topic_export", "event_export", "handoff_cancel", "agent_limits", "agent_key", "agent_delete",
@@ -43,56 +61,12 @@ NO_PAGES = frozenset(  # they only take a form, lead elsewhere, or are an export
 )  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--home", type=Path, help="where the store is kept")
-    parser.add_argument("--only", default="", help="part of the pages' addresses")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="nexus-pages-") as thrown_away:
-        home = options.home or Path(thrown_away)
-        known = prepare(home, options.scale)
-        medians = measure([page for page in pages(known) if options.only in page], options.repeat)
-        growth = 0.0 if options.only else compare(known["topics"], 4 * options.repeat)
-        unasked = not_asked(pages(known))
-    faults = [f"{page} is over {BUDGET_MS} ms" for page, median in medians.items() if median > BUDGET_MS]
-    faults += [f"a long topic's page costs over {GROWTH} times an empty one's"] if growth > GROWTH else []
-    faults += [f"nobody asked for {', '.join(unasked)}"] if unasked else []
-    sys.exit("; ".join(faults) or 0)
+def pages(known: dict[str, Any]) -> list[str]:
+    """The address of every page, with the filters that cost most, by what a store was filled with."""
+    return ADDRESSES.format(**known).split()
 
 
-def prepare(home: Path, scale: float) -> dict[str, Any]:
-    """Fill the store of a home, unless that was done before; what the pages are asked for."""
-    os.environ |= {"NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", "NEXUS_CONTROL": "true"}
-    import django
-
-    django.setup()
-
-    from benchmarks.month import MONTH, fill_store
-    from coordination.models import Workspace
-
-    store().prepare()
-    filled = home / "filled.json"
-    known: dict[str, Any] = json.loads(filled.read_text()) if filled.exists() else {}
-    if not known and Workspace.objects.exists():
-        sys.exit(f"{home} was filled by halves, or by something else: name another --home")
-    parts: dict[str, Callable[[], Mapping[str, Any]]] = {
-        "counts": lambda: fill_store(MONTH.scaled(scale), datetime.now(UTC)),
-        "plan": lambda: {"plan": fill_plan(home)},
-        "pool": lambda: {"pool": fill_pool(home, datetime.now(UTC))},
-    }
-    for part in (
-        part for part in parts if part not in known
-    ):  # all, or what the benchmark did not have yet when the home was filled
-        started = time.perf_counter()
-        known |= parts[part]()
-        print(f"filled in {time.perf_counter() - started:.0f} s, with {part}: {known['counts']}")
-        filled.write_text(json.dumps(known))
-    return known
-
-
-def not_asked(asked: list[str]) -> list[str]:
+def pages_left_out(asked: list[str]) -> list[str]:
     """The names of the pages that these addresses do not lead to; what NO_PAGES names is none."""
     from django.urls import resolve
 
@@ -102,65 +76,141 @@ def not_asked(asked: list[str]) -> list[str]:
     return sorted({page.name for app in nexus_apps() for page in app.pages()} - names - NO_PAGES)
 
 
-def measure(asked: list[str], repeat: int) -> dict[str, float]:
-    """Ask every page; by page the median time in ms that counts."""
-    from django.db import connection
+def fill_plan(home: Path, cycles: int = 200, open_tasks: int = 60) -> dict[str, str]:
+    """Both in a project of its own: what its pages are found by. Of over 60 open tasks nine in ten are completed."""
+    from coordination.services import workspaces
+    from nexus.core.clock import iso_milliseconds, now
+    from nexus.planning import mirror
+    from nexus.planning.documents import cycle_row
+    from nexus.planning.models import Cycle, Issue, Task
+    from nexus.planning.services import plans, tasks
+    from nexus.planning.services.changes import Actor
+    from nexus.planning.services.tasks import NewTask
 
-    medians = {}
-    print(f"{'CPU ms':>7} {'clock ms':>9} {'worst ms':>9} {'queries':>8}  page")
-    for page in asked:
-        queries: list[tuple[float, str]] = []
-        with connection.execute_wrapper(partial(_timed, queries)):
-            _asked(page)
-        taken = [_asked(page) for _ in range(repeat)]
-        cpu, clock = (statistics.median(times) for times in zip(*taken, strict=True))
-        medians[page] = cpu if connection.vendor == "sqlite" else clock
-        worst = max(by_clock for _, by_clock in taken)
-        print(f"{cpu:7.0f} {clock:9.0f} {worst:9.0f} {len(queries):8d}  {page[:100]}", flush=True)
-    return medians
+    root, moment = home / "planned", now()
+    root.mkdir(exist_ok=True)
+    nobody, project = Actor(), str(root)
+    place = workspaces.locate(project)
+
+    def task(number: int) -> NewTask:
+        deps = sorted({each for each in (number - 1, number // 2, number - 7) if 0 < each < number and number % 5 != 1})
+        context = f"Part {number} is slow, and its cache is read twice. " * 10
+        return NewTask(f"Rewrite part {number} of the parser", context, deps, *[None] * 7)
+
+    issues = [f"Which parser does part {number} have?" for number in range(10)]
+    plans.start(project_root=project, topic="Parser", issues=issues, research_summary="Read.", by=nobody)
+    for number in range(1, min(open_tasks, 60) + 1):
+        tasks.add(project_root=project, new=task(number), goal=None, decisions=None, by=nobody)
+    for number in range(1, 6):
+        plans.decide(
+            project_root=project, issue_id=number, summary="The **short** one.", how_agents=None, how_summary=None,
+            how_agent_ids=None, by=nobody,
+        )  # fmt: skip
+    with mirror.changing(place) as change:
+        entries = [{**task(n)._asdict(), "id": n, "status": "completed"} for n in range(1, 51)]
+        done = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
+        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": iso_milliseconds(moment)}
+        for position in range(1, cycles + 1):
+            cycle: Any = {"completed_at": iso_milliseconds(moment), "branch": "main", "plan": plan, "tasks": done}
+            cycle_row(place.workspace_id, cycle, position).save()
+            Task.objects.bulk_create(
+                Task(
+                    task_key=f"tsk_{position:05}_{entry['id']:02}", workspace_id=place.workspace_id,
+                    number=entry["id"], position=entry["id"], title=entry["title"], context=entry["context"],
+                    deps=entry["deps"], status="completed", created_at=moment, updated_at=moment, closed_at=moment,
+                )
+                for entry in entries
+            )  # fmt: skip
+        change.archived = True
+        Task.objects.bulk_create(
+            Task(
+                task_key=f"tsk_open_{number:05}", workspace_id=place.workspace_id, number=number, position=number,
+                title=task(number).title, context=task(number).context, deps=task(number).deps,
+                status="completed" if number % 10 else "pending", created_at=moment, updated_at=moment,
+            )
+            for number in range(61, open_tasks + 1)
+        )  # fmt: skip
+    return {
+        "place": place.workspace_id,
+        "task": Task.objects.current(place.workspace_id)[30].pk,
+        "cycle": str(Cycle.objects.all()[0].pk),
+        "issue": str(Issue.objects.all()[0].pk),
+    }
 
 
-def compare(topics: Mapping[str, str], repeat: int) -> float:
-    """Tell what a long topic's page costs beside others'; how many times an empty one's.
+def fill_pool(home: Path, end: datetime) -> dict[str, str]:
+    """The ids of an agent that said much, of one with a worktree, and of a question that waits."""
+    from coordination.models import Agent
+    from nexus.control.models import Entry, PoolAgent, Question, Turn
 
-    They are asked in turns: what else the machine does slows them alike.
-    """
-    rounds = [{name: _asked(topic_page(topic))[0] for name, topic in topics.items()} for _ in range(repeat)]
-    medians = {name: statistics.median(each[name] for each in rounds) for name in topics}
-    growth = {name: medians["long"] / median for name, median in medians.items()}
-    print(f"a long topic's page costs {growth['empty']:.2f} of an empty one's, {growth['short']:.2f} of a short one's")
-    return growth["empty"]
+    def agent(number: int) -> PoolAgent:
+        begun = end - timedelta(seconds=ENDED + AGENTS - number)
+        return PoolAgent(
+            pool_agent_id=f"pool_{number:07d}", agent_id=f"worker-{number:04d}", depth=min(number, 1), cwd=str(home),
+            parent_id="pool_0000000" if 0 < number < AGENTS else None, preset="sandboxed" if number else "trusted",
+            runner="rehearsal", wake_on=["mail"], held_why="rate" if number % 10 == 3 else None, created_by="olga",
+            held_at=end if number % 10 == 3 else None, is_temporary=False, created_at=begun, last_action_at=begun,
+            entries_made=ENTRIES, entries_known=ENTRIES, ended_at=None if number < AGENTS else end,
+        )  # fmt: skip
+
+    def turn(number: int) -> Turn:
+        over = number >= AGENTS
+        return Turn(
+            turn_id=f"turn_{number:07d}", agent_id=f"pool_{number % AGENTS:07d}", request_id=f"r{number}",
+            content=f"Look into part {number}. " * 200, source="mail", depth=1, queued_at=end, started_at=end,
+            status="done" if over else "running", ended_at=end if over else None, answer="Done.",
+            input_tokens=10_000, output_tokens=900,
+        )  # fmt: skip
+
+    def entry(position: int) -> Entry:
+        role = ("assistant", "tool", "user")[position % 3]
+        call = {"tool_calls": [{"id": f"c{position}", "name": "read_file", "arguments": {"path": "src/reader.py"}}]}
+        return Entry(
+            agent_id="pool_0000000", turn_id="turn_0000000", position=position, role=role, tokens=120, created_at=end,
+            content=SAID.format(position), meta=call if role == "assistant" else None,
+            tool_call_id=f"c{position - 1}" if role == "tool" else None,
+        )  # fmt: skip
+
+    def question(number: int) -> Question:
+        waits = number % 2 == 0
+        key = f"{number % 20:07d}"
+        return Question(
+            question_id=f"qst_{number:07d}", agent_id=f"worker-{key[3:]}", pool_agent_id=f"pool_{key}",
+            turn_id=f"turn_{key}", kind="permission", title=f"Run make part-{number}?", subject="run make",
+            detail="It builds the parser. " * 10, status="asked" if waits else "allowed", always=number % 4 == 1,
+            answered_by=None if waits else "olga", asked_at=end, ended_at=None if waits else end,
+            expires_at=end + timedelta(days=30),
+        )  # fmt: skip
+
+    smith = _worktree(home)  # while there is room in the pool
+    Agent.everyone.bulk_create(
+        Agent(agent_id=f"worker-{number:04d}", created_at=end, updated_at=end, last_seen_at=end)
+        for number in range(AGENTS)
+    )
+    PoolAgent.objects.bulk_create(map(agent, range(AGENTS + ENDED)), batch_size=500)
+    Turn.objects.bulk_create(map(turn, range(AGENTS * TURNS)), batch_size=500)
+    Entry.objects.bulk_create(map(entry, range(ENTRIES)), batch_size=500)
+    Question.objects.bulk_create(map(question, range(QUESTIONS)), batch_size=500)
+    return {"agent": "pool_0000000", "smith": smith, "question": "qst_0000000"}
 
 
-@cache
-def _browser() -> Any:
-    """One for all pages: its server reads its settings and the list of static files once, as any server does."""
-    from django.test import Client
+def _worktree(home: Path) -> str:
+    """An agent that changed much in a repository of its own; its id."""
+    from nexus.control.models import PoolAgent
+    from nexus.control.toolset import CONTROL
+    from nexus.core.operations import runner
+    from nexus.core.operations.caller import Caller
 
-    gc.freeze()  # as the hub does once it serves
-    return Client(headers={"host": "127.0.0.1:8420"})
-
-
-def _asked(page: str) -> tuple[float, float]:
-    """How many ms of CPU a page takes, and by the clock."""
-    browser = _browser()
-    cpu, clock = time.process_time(), time.perf_counter()
-    answer = browser.get(page)
-    if answer.streaming:
-        for _ in answer:  # an export is answered as it is read
-            pass
-    took = (time.process_time() - cpu) * 1000, (time.perf_counter() - clock) * 1000
-    assert answer.status_code == 200, (page, answer.status_code)
-    return took
-
-
-def _timed(queries: list[tuple[float, str]], execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-    started = time.perf_counter()
-    try:
-        return execute(sql, params, many, context)
-    finally:
-        queries.append((time.perf_counter() - started, sql))
-
-
-if __name__ == "__main__":
-    main()
+    origin = home / "repository"
+    (origin / "src").mkdir(parents=True)
+    for number in range(FILES):
+        (origin / "src" / f"part_{number}.py").write_text("def read(body):\n    return body\n" * 50)
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+    for words in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "-m", "Begin"]):
+        subprocess.run(["git", *words], cwd=origin, check=True)
+    given = {"agent_id": "smith", "cwd": str(origin), "worktree": True}
+    runner.perform(CONTROL, Caller("benchmark", operator="olga"), "pool_create_agent", given).result()
+    smith = PoolAgent.objects.get(agent_id="smith")
+    for number in range(FILES):
+        (Path(smith.cwd) / "src" / f"part_{number}.py").write_text("def read(body):\n    return body[:9]\n" * 50)
+    return smith.pk

@@ -1,80 +1,59 @@
 """A hub on PostgreSQL beside one on SQLite: what a call takes, how soon another hub wakes, and what binds.
 
-python -m benchmarks.postgres
-python -m benchmarks.postgres --quick --json
-
 On the server that NEXUS_TEST_SERVER names, or on a cluster of its own that writes through to the disk as SQLite does.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import tempfile
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import httpx
 
-from tests.acceptance.hub import Hub, serving
-from tests.postgres import fresh_database
+from benchmarks.harness import WARM_UP, Benchmark, Figures, Server, amount, running, seconds
+from tests.postgres import SERVER, fresh_database, programs
 
-WARM_UP = 20
 AT_ONCE = (1, 8)  # clients of each hub, each in a workspace of its own
-STORES = ("SQLite", "PostgreSQL")
+SQLITE, POSTGRES, TWO_HUBS = "SQLite", "PostgreSQL", "PostgreSQL, two hubs"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=300, help="timed calls of each kind (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=8, help="of each throughput (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="fewer calls, to see that it works")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    calls, seconds = (40, 1.0) if options.quick else (options.calls, options.seconds)
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        figures = measure(Path(scratch), calls, seconds)
-    print(
-        json.dumps(figures) if options.json else "\n".join(f"{name:52}{value:>10}" for name, value in figures.items())
-    )
-
-
-def measure(scratch: Path, calls: int, seconds: float) -> dict[str, float]:
-    """Medians in ms, ratios, calls a second and shares of one core."""
+def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """By store, medians in ms, calls a second and shares of one core; nothing where PostgreSQL is not installed."""
+    if not SERVER and programs() is None:
+        print("PostgreSQL is not installed here.", file=sys.stderr)
+        return {}
     for number in range(max(AT_ONCE)):
         (scratch / f"project-{number}").mkdir()
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(scratch, settings=()))
-        file = stack.enter_context(serving(scratch / "file"))
-        here, there = (stack.enter_context(serving(scratch / name, database=url)) for name in ("here", "there"))
-        hubs = dict(zip(STORES, (file, here), strict=True))
-        senders = {name: stack.enter_context(_sender(hub, scratch, 0)) for name, hub in hubs.items()}
-        took: dict[str, list[float]] = {name: [] for name in STORES}
-        for _ in range(calls + WARM_UP):  # in turn, so that a slow moment of the machine hits both alike
+        file = stack.enter_context(running(scratch / "file"))
+        here, there = (stack.enter_context(running(scratch / n, NEXUS_DATABASE_URL=url)) for n in ("here", "there"))
+        hubs = {SQLITE: [file], POSTGRES: [here], TWO_HUBS: [here, there]}
+        senders = {name: sender(hubs[name][0], scratch, 0) for name in (SQLITE, POSTGRES)}
+        took: dict[str, list[float]] = {name: [] for name in senders}
+        for _ in range(options.calls + WARM_UP):
             for name, send in senders.items():
-                took[name].append(_seconds(send))
-        median = {name: statistics.median(values[WARM_UP:]) * 1000 for name, values in took.items()}
-        figures = {f"message_create on {name}, ms": value for name, value in median.items()}
-        figures["PostgreSQL to SQLite"] = median[STORES[1]] / median[STORES[0]]
-        answer, event = _wakes(there, senders[STORES[1]], max(20, calls // 5))
-        figures["listener at another hub, ms after the answer"] = answer
-        figures["listener at another hub, ms after the call began"] = event
-        for name, hub in hubs.items():
-            for clients in AT_ONCE:
-                figures |= _throughput(f"{clients} workspaces, {name}", [hub], scratch, clients, seconds)
-        figures |= _throughput("8 workspaces, two hubs, PostgreSQL", [here, there], scratch, max(AT_ONCE), seconds)
-        one, eight = (figures[f"{clients} workspaces, {STORES[1]}: calls a second"] for clients in AT_ONCE)
-        figures["eight workspaces to one, PostgreSQL"] = eight / one
-    return {name: round(value, 2) for name, value in figures.items()}
+                took[name].append(seconds(send))
+        figures: Figures = {name: {} for name in hubs}
+        for name, times in took.items():
+            figures[name]["message_create, ms"] = median(times[WARM_UP:]) * 1000
+        figures[TWO_HUBS] |= _wakes(there, senders[POSTGRES], max(20, options.calls // 5))
+        for clients in AT_ONCE:
+            for name, of_store in hubs.items():
+                if clients >= len(of_store):
+                    figures[name] |= _throughput(of_store, scratch, clients, options.seconds)
+    return figures
 
 
-def _wakes(hub: Hub, send: Callable[[], None], times: int) -> tuple[float, float]:
+def _wakes(hub: Server, send: Callable[[], None], times: int) -> dict[str, float]:
     """How long after the sender's answer, and after its call began, a listener at `hub` has the event; medians, ms."""
     after_answer, after_start = [], []
     arrived: list[float] = []
@@ -89,7 +68,7 @@ def _wakes(hub: Hub, send: Callable[[], None], times: int) -> tuple[float, float
                         came.notify()
 
     threading.Thread(target=lambda: _until_the_end(listen), daemon=True).start()
-    while not hub.parked():
+    while "nexus_parked_waits 1.0" not in httpx.get(f"{hub.url}/metrics").text:
         time.sleep(0.05)
     for number in range(times):
         started = time.perf_counter()
@@ -99,49 +78,49 @@ def _wakes(hub: Hub, send: Callable[[], None], times: int) -> tuple[float, float
             assert came.wait_for(lambda wanted=number + 1: len(arrived) >= wanted, timeout=30)  # type: ignore[misc]
         after_answer.append(arrived[-1] - answered)
         after_start.append(arrived[-1] - started)
-    return statistics.median(after_answer) * 1000, statistics.median(after_start) * 1000
+    return {
+        "a listener at the other hub has the event, ms after the answer": median(after_answer) * 1000,
+        "the same, ms after the call began": median(after_start) * 1000,
+    }
 
 
-def _throughput(what: str, hubs: list[Hub], scratch: Path, clients: int, seconds: float) -> dict[str, float]:
+def _throughput(hubs: list[Server], scratch: Path, clients: int, seconds: float) -> dict[str, float]:
     """Calls a second of clients at once, each in a workspace of its own, and how busy the hubs' processes are."""
-    with ExitStack() as stack:
-        senders = [stack.enter_context(_sender(hubs[n % len(hubs)], scratch, n)) for n in range(clients)]
-        for send in senders:
+    senders = [sender(hubs[number % len(hubs)], scratch, number) for number in range(clients)]
+    for send in senders:
+        send()
+    before = sum(hub.cpu_seconds() for hub in hubs)
+    end = time.perf_counter() + seconds
+
+    def work(send: Callable[[], None]) -> int:
+        count = 0
+        while time.perf_counter() < end:
             send()
-        before = sum(map(_cpu_seconds, hubs))
-        end = time.perf_counter() + seconds
+            count += 1
+        return count
 
-        def work(send: Callable[[], None]) -> int:
-            count = 0
-            while time.perf_counter() < end:
-                send()
-                count += 1
-            return count
-
-        with ThreadPoolExecutor(clients) as pool:
-            calls = sum(pool.map(work, senders))
-    busy = (sum(map(_cpu_seconds, hubs)) - before) / seconds * 100
-    return {f"{what}: calls a second": calls / seconds, f"{what}: hubs, % of a core": busy}
+    with ThreadPoolExecutor(clients) as pool:
+        calls = sum(pool.map(work, senders))
+    busy = (sum(hub.cpu_seconds() for hub in hubs) - before) / seconds * 100
+    return {
+        f"calls a second, {clients} workspaces": calls / seconds,
+        f"hubs, % of a core, {clients} workspaces": busy,
+    }
 
 
-class _sender:  # reads as the function it is
-    """A client that sends one message in a workspace of its own with every call."""
+def sender(hub: Server, scratch: Path, number: int) -> Callable[[], None]:
+    """What sends one message in a workspace of its own with every call."""
+    client = httpx.Client(base_url=f"{hub.url}/api/v1/operations", timeout=60)
 
-    def __init__(self, hub: Hub, scratch: Path, number: int) -> None:
-        self.client = httpx.Client(base_url=hub.url, timeout=60)
-        target = {"strategy": "direct", "agent_id": f"agent-{number}"}
-        hub.call("agent_register", agent_id=f"agent-{number}")
-        letter = {"from_agent_id": f"agent-{number}", "subject": "s", "body": "b", "target": target}
-        self.letter = {"project_root": str(scratch / f"project-{number}"), **letter}
+    def call(name: str, arguments: dict[str, Any]) -> None:
+        answer = client.post(f"/{name}", json=arguments).json()
+        assert answer["ok"], answer
 
-    def __enter__(self) -> Callable[[], None]:
-        return self._send
-
-    def __exit__(self, *_: object) -> None:
-        self.client.close()
-
-    def _send(self) -> None:
-        assert self.client.post("/api/v1/operations/message_create", json=self.letter).json()["ok"]
+    agent = f"agent-{number}"
+    call("agent_register", {"agent_id": agent})
+    target = {"strategy": "direct", "agent_id": agent}
+    letter = {"project_root": str(scratch / f"project-{number}"), "from_agent_id": agent, "subject": "s", "body": "b"}
+    return lambda: call("message_create", {**letter, "target": target})
 
 
 def _until_the_end(listen: Callable[[], None]) -> None:
@@ -151,16 +130,12 @@ def _until_the_end(listen: Callable[[], None]) -> None:
         return
 
 
-def _cpu_seconds(hub: Hub) -> float:
-    fields = Path(f"/proc/{hub.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _seconds(call: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
-
-
+BENCHMARK = Benchmark(
+    "postgres",
+    __doc__,
+    measure,
+    {"--calls": amount(300, "timed"), "--seconds": amount(8.0, "of each throughput")},
+    quick={"calls": 40, "seconds": 1.0},
+)
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,8 +1,7 @@
 """Agents on stdio and short commands, by the hub and in processes of their own: start, memory, calls.
 
 python -m benchmarks.relay                # 100 agents of each kind
-python -m benchmarks.relay --agents 20 --json
-python -m benchmarks.relay --quick
+python -m benchmarks.relay --agents 20
 """
 
 from __future__ import annotations
@@ -14,44 +13,38 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fairness import DAPHNE
-from benchmarks.hub import running
-from benchmarks.installed import compile_once
-from benchmarks.stdio import HELLO, ROOT, RUNMCP
+from benchmarks.harness import (
+    HELLO,
+    NOOP,
+    RUNMCP,
+    STANDALONE,
+    WARM_UP,
+    Benchmark,
+    Figures,
+    amount,
+    compile_once,
+    environment,
+    running,
+    seconds,
+)
 
-NOOP = ("-m", "benchmarks.noop_server")
-KINDS = {"relay": {}, "serves itself": {"NEXUS_STANDALONE": "1"}}
+KINDS = {"relay": {}, "serves itself": STANDALONE}
 COUNT = ("inbox_count", {"agent_id": "receiver"})
 SHORT = (["status"], ["inbox"], ["send", "--to", "operator", "--subject", "s", "--body", "b"])
-STARTS, WARM_UP = 10, 20
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--agents", type=int, default=100, help="of each kind (default: %(default)s)")
-    parser.add_argument("--calls", type=int, default=500, help="timed calls of each kind (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="few agents and calls, to see that it works")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    agents, calls, starts = (5, 30, 3) if options.quick else (options.agents, options.calls, STARTS)
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        figures = measure(Path(scratch).resolve(), agents, calls, starts)
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
 
 
 class Agent:
     """A process on stdio and its client, the smallest that there is."""
 
     def __init__(self, home: Path, *arguments: str, **more: str) -> None:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **more}
-        self.process = subprocess.Popen([sys.executable, *arguments], env=environ, stdin=-1, stdout=-1, stderr=-3)
+        command = [sys.executable, *arguments]
+        self.process = subprocess.Popen(command, env=environment(home, **more), stdin=-1, stdout=-1, stderr=-3)
         assert self.process.stdin and self.process.stdout
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
 
@@ -87,41 +80,35 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
 
 
-def measure(scratch: Path, agents: int, calls: int, starts: int) -> dict[str, dict[str, float]]:
-    """By kind of process, every figure; ms unless it says otherwise."""
+def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """By kind of process, every figure; median in ms unless it says otherwise."""
     compile_once(scratch)
     home = scratch / "home"
-    with running(DAPHNE, home) as hub:
-        with running_agent(home, *RUNMCP, NEXUS_STANDALONE="1"), running_agent(home, *RUNMCP):
+    with running(home) as hub:
+        with running_agent(home, *RUNMCP, **STANDALONE), running_agent(home, *RUNMCP):
             pass  # their modules are compiled
-        figures: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+        figures: Figures = {kind: {} for kind in KINDS}
         firsts: dict[str, list[float]] = {kind: [] for kind in (*KINDS, "bare")}
         spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
-        for _ in range(starts):
+        for _ in range(options.starts):
             for kind, environ in KINDS.items():
                 started = time.perf_counter()
                 with running_agent(home, *RUNMCP, **environ) as agent:
                     firsts[kind].append(time.perf_counter() - started)
                     spent[kind].append(agent.cpu_seconds())
-            firsts["bare"].append(_bare_python())
+            firsts["bare"].append(seconds(lambda: subprocess.run([sys.executable, "-c", ""], check=True)))
         bare = statistics.median(firsts["bare"])
         for kind in KINDS:
             figures[kind]["first answer"] = statistics.median(firsts[kind]) * 1000
             figures[kind]["first answer, times a bare Python"] = statistics.median(firsts[kind]) / bare
             figures[kind]["first answer, CPU of the process"] = statistics.median(spent[kind]) * 1000
-        for kind, values in _commands(home, starts).items():
+        for kind, values in _commands(home, options.starts).items():
             figures[kind] |= values
-        for kind, values in _calls(home, calls).items():
+        for kind, values in _calls(home, options.calls).items():
             figures[kind] |= values
         for kind, environ in KINDS.items():
-            figures[kind] |= _team(home, environ, agents, hub.process.pid)
+            figures[kind] |= _team(home, environ, options.agents, hub.process.pid)
     return figures
-
-
-def _bare_python() -> float:
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", ""], check=True)
-    return time.perf_counter() - started
 
 
 def _commands(home: Path, times: int) -> dict[str, dict[str, float]]:
@@ -132,8 +119,7 @@ def _commands(home: Path, times: int) -> dict[str, dict[str, float]]:
             for kind, environ in KINDS.items():
                 started = time.perf_counter()
                 command = [sys.executable, "-m", "nexus_site", *words]
-                given = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **environ}
-                ran = subprocess.run(command, env=given, capture_output=True)
+                ran = subprocess.run(command, env=environment(home, **environ), capture_output=True)
                 assert ran.returncode in (0, 3, 4), ran.stderr
                 samples[kind][words[0]].append(time.perf_counter() - started)
     return {
@@ -194,14 +180,14 @@ def _team(home: Path, environ: dict[str, str], agents: int, hub: int) -> dict[st
         for agent in team:
             agent.answer()
             agent.answer()
-        seconds = time.perf_counter() - started
+        took = time.perf_counter() - started
         held = [memory(agent.process.pid) for agent in team]
         of_hub = {what: value - before[what] for what, value in memory(hub).items()}
         hub_used = _cpu(hub) - cpu_of_hub
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime + hub_used
     return {
-        f"{agents} agents, s until each is answered": seconds,
+        f"{agents} agents, s until each is answered": took,
         f"{agents} agents, s of CPU with the hub's": spent,
         f"{agents} agents, MiB in sum (shared once)": sum(each["Pss"] for each in held),
         "one agent, MiB resident": statistics.median(each["Rss"] for each in held),
@@ -221,13 +207,16 @@ def _cpu(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def table(figures: dict[str, dict[str, float]]) -> str:
-    """The figures for people."""
-    rows = [f"{'median in ms, unless it says otherwise':44}" + "".join(f"{kind:>16}" for kind in figures)]
-    for what in next(iter(figures.values())):
-        rows.append(f"{what:44}" + "".join(f"{values[what]:16.2f}" for values in figures.values()))
-    return "\n".join(rows)
-
-
+BENCHMARK = Benchmark(
+    "relay",
+    __doc__,
+    measure,
+    {
+        "--agents": amount(100, "of each kind"),
+        "--calls": amount(500, "timed, of each kind"),
+        "--starts": amount(10, "of each kind"),
+    },
+    quick={"agents": 5, "calls": 30, "starts": 3},
+)
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

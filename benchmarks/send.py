@@ -1,69 +1,47 @@
 """What a message costs in process, beside the same rows written by bare SQLite and beside a task that huey stores.
 
-python -m benchmarks.send
-python -m benchmarks.send --quick --json
-
 Each write is committed to the disk (WAL, synchronous=FULL). The bare rows go into the same tables of the same store,
-through the same indexes and triggers.
+through the same indexes and triggers. Huey stands in the table where it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
-import json
-import os
 import sqlite3
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import Benchmark, Figures, amount, set_up
+
 AT_ONCE = 50  # writes that are timed together: the process's clock is coarse
 TABLES = ("messages", "message_deliveries", "events")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40, help=f"of {AT_ONCE} writes each (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="two rounds, to see that it works")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        figures = measure(Path(scratch).resolve(), 2 if options.quick else options.rounds)
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
-
-
-def measure(scratch: Path, rounds: int) -> dict[str, dict[str, float]]:
-    """By way, the medians of a write in ms: of the process's CPU and of the clock; and each as a ratio to ours."""
-    os.environ |= {"NEXUS_HOME": str(scratch / "home"), "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
-    import django
-
-    django.setup()
-    from nexus.core.database import store
-
-    store().prepare()
-    ways = {
-        "message_create": _nexus(scratch),
-        "the same rows, bare": _bare(scratch / "home" / "nexus.db"),
-        "huey, a task of as much text": _huey(scratch),
-    }
+def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """By way, the medians of a write in ms: of the process's CPU and of the clock; and ours as a ratio to each."""
+    set_up(scratch / "home")
+    ways = {"message_create": _nexus(scratch), "the same rows, bare": _bare(scratch / "home" / "nexus.db")}
+    if importlib.util.find_spec("huey"):
+        ways["huey, a task of as much text"] = _huey(scratch)
     samples: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-    for _ in range(rounds + 1):
-        for way, write in ways.items():  # in turn, so that a slow moment of the machine hits all alike
+    for _ in range(options.rounds + 1):
+        for way, write in ways.items():
             cpu, clock = time.process_time(), time.perf_counter()
             for _ in range(AT_ONCE):
                 write()
             samples[way].append((time.process_time() - cpu, time.perf_counter() - clock))
-    figures = {}
+    figures: Figures = {}
     for way, taken in samples.items():
         cpu, clock = (statistics.median(times) / AT_ONCE * 1000 for times in zip(*taken[1:], strict=True))
-        figures[way] = {"CPU ms": round(cpu, 3), "clock ms": round(clock, 3)}
-    ours = figures["message_create"]
+        figures[way] = {"CPU, ms": cpu, "clock, ms": clock}
+    ours = dict(figures["message_create"])
     for own in figures.values():
-        own |= {f"ours to it, {what.split()[0]}": round(ours[what] / own[what], 2) for what in ours if " ms" in what}
+        own |= {f"ours to it, {what.split(',')[0]}": ours[what] / own[what] for what in ours}
     return figures
 
 
@@ -123,13 +101,8 @@ def _huey(scratch: Path) -> Callable[[], Any]:
     return lambda: receive("s", "b" * 300)
 
 
-def table(figures: dict[str, dict[str, float]]) -> str:
-    """The figures for people."""
-    columns = list(next(iter(figures.values())))
-    rows = [f"{'a write':30}" + "".join(f"{column:>20}" for column in columns)]
-    rows += [f"{way:30}" + "".join(f"{own[column]:20}" for column in columns) for way, own in figures.items()]
-    return "\n".join(rows)
-
-
+BENCHMARK = Benchmark(
+    "send", __doc__, measure, {"--rounds": amount(40, f"of {AT_ONCE} writes each")}, quick={"rounds": 2}
+)
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

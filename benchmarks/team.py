@@ -4,7 +4,6 @@ python -m benchmarks.team                      # from 20 agents at 1 message a s
 python -m benchmarks.team --team 300x0.15 --way subscription --seconds 30
 python -m benchmarks.team --team 100x1 --workers 2
 python -m benchmarks.team --waiters 20 --waiters 100 --waiters 300  # does a message cost more with who waits?
-python -m benchmarks.team --quick --json
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import asyncio
 import itertools
 import json
 import random
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from benchmarks.fairness import DAPHNE, raise_file_limit
-from benchmarks.hub import Server, key, running
+from benchmarks.harness import SERVE, Benchmark, Figures, Server, amount, key, raise_file_limit, running, spread
 
 PROTOCOL = "2025-06-18"
 WAIT_SECONDS = 25
@@ -36,80 +33,64 @@ AT_ONCE = 32  # handshakes
 IDLE_SECONDS = 600  # how long each call waits of who only waits: to wait anew costs, too, and is not asked here
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--team", action="append", help="agents x messages a second of each; may be given again")
-    parser.add_argument("--waiters", type=int, action="append", help="agents that only wait, beside two that send")
-    parser.add_argument("--way", choices=WAYS, action="append", help="how agents wait (default: each in turn)")
-    parser.add_argument("--workers", type=int, default=1, help="processes of the hub (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20, help="measured (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="five agents for two seconds, to see that it works")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    teams, waiters, seconds = options.team or [], options.waiters or [], options.seconds
+async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """A column for each team and way of waiting; in ms, unless it says otherwise."""
+    teams, waiters = options.team or [], options.waiters or []
     if not teams and not waiters:
         teams = TEAMS
-    if options.quick:
-        teams, waiters, seconds = ["5x1"], [5], 2
     raise_file_limit()
-    hub = [*DAPHNE[:-1], "--workers", str(options.workers), DAPHNE[-1]]
+    command = [*SERVE[:-1], "--workers", str(options.workers), SERVE[-1]]
     figures = {}
     for way in options.way or WAYS:
         for team in teams:
             agents, _, rate = team.partition("x")
-            figures[f"{team} {way}"] = asyncio.run(measure(hub, int(agents), float(rate), seconds, way))
+            name = f"{team} {way}"
+            figures[name] = await play(scratch / name, command, int(agents), float(rate), options.seconds, way)
         for count in waiters:
-            figures[f"{count} wait {way}"] = asyncio.run(measure(hub, PAIR, PAIRS_RATE, seconds, way, count))
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
+            name = f"{count} wait {way}"
+            figures[name] = await play(scratch / name, command, PAIR, PAIRS_RATE, options.seconds, way, count)
+    return figures
 
 
-async def measure(
-    command: list[str], agents: int, rate: float, seconds: float, way: str, waiters: int = 0
+async def play(
+    scratch: Path, command: list[str], agents: int, rate: float, seconds: float, way: str, waiters: int = 0
 ) -> dict[str, float]:
     """The figures of one team, beside `waiters` more: times in ms, messages a second, the hub's CPU a message."""
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        project = Path(scratch, "project")
-        project.mkdir()
-        with running(command, Path(scratch, "home")) as hub:
-            async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
-                keys = [await key(operator, f"agent-{number}") for number in range(agents + waiters)]
-            everybody = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]
-            team, idle = everybody[:agents], everybody[agents:]
-            turn = asyncio.Semaphore(AT_ONCE)
-            await asyncio.gather(*(agent.begin(turn) for agent in everybody))
-            jobs = [agent.wait(WAIT_SECONDS) if way == WAYS[0] else agent.follow() for agent in team]
-            jobs += [agent.wait(IDLE_SECONDS) if way == WAYS[0] else agent.follow() for agent in idle]
-            work = [asyncio.create_task(job) for job in jobs]
-            await asyncio.gather(*(agent.waits.wait() for agent in everybody))
-            work += [asyncio.create_task(agent.send(team, rate)) for agent in team]
-            await asyncio.sleep(WARM_SECONDS)
-            before, started = hub.cpu_seconds(), time.monotonic()
-            for agent in everybody:
-                agent.sent.clear()
-                agent.pulled.clear()
-                agent.longest = 0.0
-            await asyncio.sleep(seconds)
-            cpu, lasted = hub.cpu_seconds() - before, time.monotonic() - started
-            sent = sorted(itertools.chain(*(agent.sent for agent in team)))
-            pulled = sorted(itertools.chain(*(agent.pulled for agent in team)))
-            for task in work:
-                task.cancel()
-            for failed in await asyncio.gather(*work, return_exceptions=True):
-                if not isinstance(failed, asyncio.CancelledError):
-                    raise failed or RuntimeError("an agent stopped")
-            figures = {"messages a second": len(sent) / lasted, "asked for": agents * rate}
-            figures |= {f"send {name}": value for name, value in _spread(sent).items()}
-            figures |= {f"to pulled {name}": value for name, value in _spread(pulled).items()}
-            figures["longest call of any kind"] = max(agent.longest for agent in everybody) * 1000
-            figures["hub's CPU a message, ms"] = cpu / max(len(sent), 1) * 1000
-    return {what: round(value, 1) for what, value in figures.items()}
-
-
-def _spread(times: list[float]) -> dict[str, float]:
-    return {
-        name: times[min(int(len(times) * share), len(times) - 1)] * 1000 if times else float("nan")
-        for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
-    }
+    project = scratch / "project"
+    project.mkdir(parents=True)
+    with running(scratch / "home", command) as hub:
+        async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
+            keys = [await key(operator, f"agent-{number}") for number in range(agents + waiters)]
+        everybody = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]
+        team, idle = everybody[:agents], everybody[agents:]
+        turn = asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(agent.begin(turn) for agent in everybody))
+        jobs = [agent.wait(WAIT_SECONDS) if way == WAYS[0] else agent.follow() for agent in team]
+        jobs += [agent.wait(IDLE_SECONDS) if way == WAYS[0] else agent.follow() for agent in idle]
+        work = [asyncio.create_task(job) for job in jobs]
+        await asyncio.gather(*(agent.waits.wait() for agent in everybody))
+        work += [asyncio.create_task(agent.send(team, rate)) for agent in team]
+        await asyncio.sleep(WARM_SECONDS)
+        before, started = hub.cpu_seconds(), time.monotonic()
+        for agent in everybody:
+            agent.sent.clear()
+            agent.pulled.clear()
+            agent.longest = 0.0
+        await asyncio.sleep(seconds)
+        cpu, lasted = hub.cpu_seconds() - before, time.monotonic() - started
+        sent = list(itertools.chain(*(agent.sent for agent in team)))
+        pulled = list(itertools.chain(*(agent.pulled for agent in team)))
+        for task in work:
+            task.cancel()
+        for failed in await asyncio.gather(*work, return_exceptions=True):
+            if not isinstance(failed, asyncio.CancelledError):
+                raise failed or RuntimeError("an agent stopped")
+    figures = {"messages a second": len(sent) / lasted, "asked for": agents * rate}
+    figures |= {f"send {name}": value for name, value in spread(sent).items()}
+    figures |= {f"to pulled {name}": value for name, value in spread(pulled).items()}
+    figures["longest call of any kind"] = max(agent.longest for agent in everybody) * 1000
+    figures["hub's CPU a message"] = cpu / max(len(sent), 1) * 1000
+    return figures
 
 
 class Agent:
@@ -235,13 +216,18 @@ class Connection:
         return json.loads(text) if params is not None else None
 
 
-def table(figures: dict[str, dict[str, float]]) -> str:
-    """The figures for people."""
-    rows = [f"{'ms, unless it says otherwise':28}" + "".join(f"{team:>24}" for team in figures)]
-    for what in next(iter(figures.values())):
-        rows.append(f"{what:28}" + "".join(f"{values[what]:24.1f}" for values in figures.values()))
-    return "\n".join(rows)
-
-
+BENCHMARK = Benchmark(
+    "team",
+    __doc__,
+    measure,
+    {
+        "--team": {"action": "append", "help": "agents x messages a second of each; may be given again"},
+        "--waiters": {"type": int, "action": "append", "help": "agents that only wait, beside two that send"},
+        "--way": {"choices": WAYS, "action": "append", "help": "how agents wait (default: each in turn)"},
+        "--workers": amount(1, "processes of the hub"),
+        "--seconds": amount(20.0, "measured"),
+    },
+    quick={"team": ["5x1"], "waiters": [5], "seconds": 2},
+)
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -3,7 +3,6 @@
 python -m benchmarks.years                     # a fifth of the years: 100,000 messages against 1,000
 python -m benchmarks.years --scale 1           # 500,000 messages, 2,000,000 events, 1,000 agents
 python -m benchmarks.years --only inbox_count  # what has that in its name
-python -m benchmarks.years --quick --json
 python -m benchmarks.years --table-sizes       # bytes of a message, an event, each table and index
 python -m benchmarks.years --home DIR          # keep both stores there; what is filled already is measured as it is
 python -m benchmarks.years --fail              # exit code 1 where something grew that may not: before a release
@@ -32,11 +31,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.stdio import ROOT
+from benchmarks.harness import ROOT, Benchmark, Figures, amount
 
 LONG_ID = re.compile(r"[0-9a-f]{32,}")
 SCALE, SMALL = 0.2, 0.01
 OPEN_TASKS, FEW_OPEN_TASKS = 5_000, 50
+RATIO, FULL, FEW = "ratio", "full", "small"  # the columns
 GROWN = 2.0  # times what it takes in the small store
 MONTH_DAYS = 30
 UPKEEP = "upkeep"  # the name for --only
@@ -60,33 +60,13 @@ MAY_GROW = {  # calls whose answer is longer in the full store, and why
 NOTHING_MS = 1.0  # what takes no longer in the large store cannot have grown much
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=SCALE, help="of the years (default: %(default)s)")
-    parser.add_argument("--calls", type=int, default=7, help="of each kind (default: %(default)s)")
-    parser.add_argument("--only", default="", help="part of the names of what is called")
-    parser.add_argument("--home", type=Path, help="where the stores are kept; else they are thrown away")
-    parser.add_argument(
-        "--table-sizes", action="store_true", help="print bytes of a message, an event, tables, indexes"
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer calls and small stores, to see that it works")
-    parser.add_argument("--fail", action="store_true", help="exit code 1 where something grew that may not")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    if options.quick:
-        options.scale, options.calls = 0.04, 2
-    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
-        figures = measure(options.home or Path(scratch), options)
-    print(json.dumps(figures, indent=2) if options.json else table(figures))
-    sys.exit(options.fail and bool(figures["failed"]))
-
-
-def measure(home: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """By call the CPU time in ms in both stores and their ratio, the most first."""
+def measure(scratch: Path, options: argparse.Namespace) -> Figures:
+    """By call the CPU time in ms in both stores and their ratio, the most first; then what looks at a whole store."""
+    home = options.home or scratch
     with ExitStack() as stack:
         full = stack.enter_context(Served(home / "full", options.scale, OPEN_TASKS))
         small = stack.enter_context(Served(home / "small", options.scale * SMALL, FEW_OPEN_TASKS))
-        filled = {"full": full.hear(), "small": small.hear()}
+        filled = {FULL: full.hear(), FEW: small.hear()}
         calls: dict[str, dict[str, float]] = {}
         for number, name in enumerate(full.ask(calls=True)):
             if options.only not in name:
@@ -95,52 +75,39 @@ def measure(home: Path, options: argparse.Namespace) -> dict[str, Any]:
             if None in itertools.chain(*rounds):
                 sys.exit(f"{name} failed")
             times = [statistics.median(side) for side in zip(*rounds[1:], strict=True)]  # the first warms up
-            calls[LONG_ID.sub("…", name)] = {"full": times[0], "small": times[1], "ratio": times[0] / times[1]}
-        figures: dict[str, Any] = {"filled": filled, "calls": calls}
-        if options.table_sizes:
-            figures |= full.ask(bytes=True)
+            calls[LONG_ID.sub("…", name)] = {RATIO: times[0] / times[1], FULL: times[0], FEW: times[1]}
+        rows: dict[str, dict[str, Any]] = dict(sorted(calls.items(), key=lambda item: -item[1][RATIO]))
         if options.only in UPKEEP:
-            figures |= upkeep(full, small, options.scale)
-    figures["calls"] = dict(sorted(calls.items(), key=lambda item: -item[1]["ratio"]))
-    figures["grown"] = [name for name, each in figures["calls"].items() if has_grown(each)]
-    figures["failed"] = [name for name in figures["grown"] if name not in MAY_GROW]
-    return figures
+            rows |= upkeep(full, small, options.scale)
+            rows |= {f"page that nobody asks for: {page}": {FULL: "yes"} for page in full.ask(left_out=True)}
+        for what in filled[FULL]:
+            rows[f"filled: {what}"] = {size: filled[size][what] for size in (FULL, FEW)}
+        if options.table_sizes:
+            rows |= {f"bytes, {name}": {FULL: size} for name, size in full.ask(bytes=True).items()}
+    return {column: {name: row[column] for name, row in rows.items() if column in row} for column in (RATIO, FULL, FEW)}
 
 
-def upkeep(full: Served, small: Served, scale: float) -> dict[str, Any]:
+def upkeep(full: Served, small: Served, scale: float) -> dict[str, dict[str, Any]]:
     """The seconds that what looks at a whole store takes in both, and how the prune of a month went."""
     with tempfile.TemporaryDirectory(prefix="nexus-bench-", dir=full.home.parent) as scratch:
         copied = Path(scratch) / "copy"
         took = full.ask(upkeep=str(copied)), small.ask(upkeep=str(Path(scratch) / "small"))
+        rows = {f"{name}, s": {FULL: took[0][name], FEW: took[1][name]} for name in took[0]}
         with Served(copied, scale, OPEN_TASKS) as copy:
             copy.hear()
-            return {
-                "upkeep": {name: [each[name] for each in took] for name in took[0]},
-                "prune": copy.ask(prune=MONTH_DAYS),
+            return rows | {
+                f"prune of a month, {what}": {FULL: value} for what, value in copy.ask(prune=MONTH_DAYS).items()
             }
 
 
-def has_grown(times: dict[str, float]) -> bool:
-    return times["ratio"] > GROWN and times["full"] > NOTHING_MS
-
-
-def table(figures: dict[str, Any]) -> str:
-    """The figures for people."""
-    lines = [f"{name}: {filled}" for name, filled in figures["filled"].items()]
-    lines += [f"bytes, {key}: {size:,}" for key, size in figures.get("bytes", {}).items()]
-    lines += [f"bytes of {name}: {size:,}" for name, size in figures.get("table_sizes", {}).items()]
-    lines.append(f"{'ratio':>7} {'full ms':>9} {'small ms':>9}")
-    for name, each in figures["calls"].items():
-        mark = "*" if has_grown(each) else " "
-        lines.append(f"{each['ratio']:7.1f}{mark}{each['full']:9.2f} {each['small']:9.2f}  {name}")
-    lines.append(f"{len(figures['grown'])} of {len(figures['calls'])} take over {GROWN} times as long (*)")
-    for name, (full, small) in figures.get("upkeep", {}).items():
-        lines.append(f"{name}: {full:.1f} s, in the small store {small:.1f} s")
-    if pruned := figures.get("prune"):
-        lines.append(f"prune of a month: {pruned['rows']} rows in {pruned['seconds']:.0f} s")
-        lines.append(f"prune, longest transaction: {pruned['longest_ms']:.0f} ms")
-    lines += [f"{name} grew, and its answer did not" for name in figures["failed"]]
-    return "\n".join(lines)
+def faults(figures: Figures, options: argparse.Namespace) -> list[str]:
+    """With --fail, what grew although its answer did not, and pages that are not asked for."""
+    if not options.fail:
+        return []
+    full = figures[FULL]
+    grown = [name for name, ratio in figures[RATIO].items() if ratio > GROWN and full[name] > NOTHING_MS]
+    faults = [f"{name} grew, and its answer did not" for name in grown if name not in MAY_GROW]
+    return faults + [name for name in full if name.startswith("page that")]
 
 
 class Served:
@@ -175,5 +142,20 @@ class Served:
         return json.loads(line)
 
 
+BENCHMARK = Benchmark(
+    "years",
+    __doc__,
+    measure,
+    {
+        "--scale": amount(SCALE, "of the years"),
+        "--calls": amount(7, "of each kind"),
+        "--only": {"default": "", "help": "part of the names of what is called"},
+        "--home": {"type": Path, "help": "where the stores are kept; else they are thrown away"},
+        "--table-sizes": {"action": "store_true", "help": "print bytes of a message, an event, tables, indexes"},
+        "--fail": {"action": "store_true", "help": "exit code 1 where something grew that may not"},
+    },
+    quick={"scale": 0.04, "calls": 2},
+    faults=faults,
+)
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.addresses import pages
-from benchmarks.plan_pages import fill_plan
-from benchmarks.pool_pages import fill_pool
+from benchmarks.harness import seconds, set_up
+from benchmarks.pages import fill_plan, fill_pool, pages, pages_left_out
 
 TASKS, OF_A_CYCLE = 5_000, 50
 POSTS_OF_A_ROOM = 100
@@ -25,22 +24,15 @@ EXPERTS = 3  # agents of a role and a capability of their own, and with a sessio
 BUSY, QUIET = "agent-000", "expert-0"
 OF_A_MESSAGE = ("messages", "message_deliveries", "message_documents")  # tables
 
-OF_A_BUSY_AGENT = (f"/admin/mail/?agent={BUSY}", f"/admin/agents/{BUSY}/", f"/admin/agents/{BUSY}/mail/")
-
 Call = Callable[[], Any]
 
 
 def main() -> None:
     home, scale, open_tasks = Path(sys.argv[1]).resolve(), float(sys.argv[2]), int(sys.argv[3])
-    os.environ |= {"NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", "NEXUS_CONTROL": "true"}
-    import django
-
-    django.setup()
-    from nexus.core.database import store
-
+    os.environ["NEXUS_CONTROL"] = "true"
     answers = sys.stdout
     with redirect_stdout(sys.stderr):
-        store().prepare()
+        set_up(home, "nexus_site.settings")
         known = filled(home, scale, open_tasks)
 
         @cache
@@ -51,6 +43,7 @@ def main() -> None:
             "calls": lambda _: [name for name, _ in calls()],
             "call": lambda number: taken(*calls()[number]),
             "bytes": lambda _: bytes_used(),
+            "left_out": lambda _: pages_left_out(pages(known)),
             "upkeep": lambda copied: upkeep(home, Path(copied)),
             "prune": lambda days: prune(days),
         }
@@ -76,7 +69,7 @@ def filled(home: Path, scale: float, open_tasks: int) -> dict[str, Any]:
     noted = home / "filled.json"
     if noted.exists():
         return dict(json.loads(noted.read_text()))
-    from benchmarks.month import YEARS, fill_store
+    from benchmarks.fill import YEARS, fill_store
 
     end, began = datetime.now(UTC), time.monotonic()
     sizes = YEARS.scaled(scale)._replace(agents=max(int(YEARS.agents * scale), 10))
@@ -141,7 +134,7 @@ def fill_rooms(count: int, end: datetime) -> None:
     )  # fmt: skip
 
 
-def bytes_used() -> dict[str, dict[str, float]]:
+def bytes_used() -> dict[str, int]:
     """The bytes of the whole, of a message, of an event, and of each table and index, the largest first."""
     from django.db import connection
 
@@ -157,12 +150,10 @@ def bytes_used() -> dict[str, dict[str, float]]:
     of = {table: sum(size for _, on, size in rows if on == table) for _, table, _ in rows}
     mail = sum(of.get(table, 0) for table in OF_A_MESSAGE)
     return {
-        "bytes": {
-            "in all": sum(of.values()),
-            "a message, with its delivery": round(mail / Message.objects.count()),
-            "an event": round(of["events"] / Event.objects.count()),
-        },
-        "table_sizes": {name: size for name, _, size in rows},
+        "in all": sum(of.values()),
+        "a message, with its delivery": round(mail / Message.objects.count()),
+        "an event": round(of["events"] / Event.objects.count()),
+        **{f"of {name}": size for name, _, size in rows},
     }
 
 
@@ -181,12 +172,6 @@ def upkeep(home: Path, copied: Path) -> dict[str, float]:
     }
 
 
-def seconds(act: Callable[[], Any]) -> float:
-    began = time.monotonic()
-    act()
-    return time.monotonic() - began
-
-
 def prune(days: int) -> dict[str, float]:
     """Delete so many days at the beginning, as `nexus prune` does: rows, seconds, ms of the longest transaction."""
     from coordination.models import Event
@@ -201,7 +186,7 @@ def prune(days: int) -> dict[str, float]:
     ):
         rows += gone
     longest = max(pace.longest for pace in retention.paces.values())
-    return {"rows": rows, "seconds": time.monotonic() - began, "longest_ms": 1000 * longest}
+    return {"rows": rows, "seconds": time.monotonic() - began, "longest transaction, ms": 1000 * longest}
 
 
 class Calls:
@@ -221,7 +206,7 @@ class Calls:
 
     def by_name(self) -> dict[str, Call]:
         lists = {f"GET {path}": lambda path=path: self.get(f"/api/v1/{path}") for path in self.lists()}
-        shown = {f"GET {path}": lambda path=path: self.get(path) for path in [*pages(self.known), *OF_A_BUSY_AGENT]}
+        shown = {f"GET {path}": lambda path=path: self.get(path) for path in pages(self.known)}
         return {**self.operations(), **lists, **shown, **self.upkeep()}
 
     def get(self, address: str) -> Any:

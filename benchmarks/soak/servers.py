@@ -20,7 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from benchmarks.soak import ROOT
+from benchmarks.harness import ROOT
 from tests.ports import free_port
 
 START_SECONDS = 180  # a bound against hanging, not a figure

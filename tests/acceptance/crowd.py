@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.hub import ROOT
-from tests.acceptance.processes import HANDSHAKE
+from tests.acceptance.processes import HELLO, READY
 
 TIME_LIMIT_SECONDS = 120  # a bound against hanging, not a figure
 LONGEST_LINE = 2**22
@@ -52,7 +52,7 @@ class Peer:
             stdout=asyncio.subprocess.PIPE,
             limit=LONGEST_LINE,
         )
-        await self._write(*HANDSHAKE)
+        await self._write(HELLO, READY)
         await self._read()
         if self.topic:
             proof = {"reclaim_token": self.token} if self.token else {}

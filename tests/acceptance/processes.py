@@ -15,7 +15,7 @@ import httpx
 from mcp.client.client import Client
 from mcp.server.stdio import stdio_server
 
-from benchmarks.stdio import HELLO as HANDSHAKE
+from benchmarks.harness import HELLO as HANDSHAKE
 from tests import warm
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.postgres import store_of

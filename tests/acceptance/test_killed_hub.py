@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.soak.__main__ import drain, hire
 from benchmarks.soak.agents import Ledger
 from benchmarks.soak.checks import violations
-from benchmarks.soak.run import drain, hire
 from benchmarks.soak.servers import START_SECONDS, Servers
 from tests.postgres import store_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak import soak
+from benchmarks.soak.__main__ import soak
 from tests.postgres import store_of
 
 

@@ -17,9 +17,9 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.soak.__main__ import drain, hire
 from benchmarks.soak.agents import Ledger
 from benchmarks.soak.checks import violations
-from benchmarks.soak.run import drain, hire
 from benchmarks.soak.servers import Servers
 from nexus_site.serving.workers import owner
 from tests.acceptance.hub import START_SECONDS, Hub, serving
