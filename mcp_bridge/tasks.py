@@ -14,7 +14,6 @@ from itertools import accumulate
 from typing import Any, Final
 
 from mcp_bridge.models import ID_LENGTH, Task, TaskStatus
-from mcp_bridge.tools import wire
 from nexus.core.clock import now
 from nexus.core.database import unless_busy, write
 from nexus.core.operations import deferred
@@ -164,6 +163,10 @@ def _finished(caller: Caller, call: Deferred, found: Data) -> Outcome | None:
 
 def _end(task: Task, caller: Caller, call: Deferred, ending: Callable[[], Outcome | None]) -> Task:
     """The task with its result. Of two who look at once, and of a look and a cancel, the first ends it."""
+    from mcp_bridge.tools import (
+        wire,
+    )  # loads the SDK's types, which a command that only finds its operation does without
+
     with write():
         working = Task.objects.working().filter(pk=task.pk)
         outcome = ending() if working.exists() else None
