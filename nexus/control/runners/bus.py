@@ -58,6 +58,8 @@ async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
             serving.add(task)
             try:
                 await _serve(reader, writer, key)
+            except asyncio.CancelledError:
+                pass  # the turn is over; asyncio would log a connection's task that ends as cancelled
             finally:
                 serving.discard(task)
         writer.close()
