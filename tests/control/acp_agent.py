@@ -203,6 +203,12 @@ class Agent:
         await self.client.release_terminal(**here)
         await self.say(f"{ended.exit_code} {output.truncated} {output.output}")
 
+    async def do_line(self, *words: str) -> None:
+        """A line of a shell in a terminal, as some agents send it."""
+        made = await self.client.create_terminal(session_id=self.session, command=" ".join(words))
+        ended = await self.client.wait_for_terminal_exit(session_id=self.session, terminal_id=made.terminal_id)
+        await self.say(str(ended.exit_code))
+
     async def do_linger(self, *words: str) -> None:
         """A command in a terminal that nobody ends."""
         await self.client.create_terminal(session_id=self.session, command=words[0], args=list(words[1:]))
@@ -225,6 +231,18 @@ class Agent:
             result = await session.call_tool(tool, dict(pair.split("=", 1) for pair in pairs))
             block: Any = result.content[0]
             await self.say(block.text)
+
+    async def do_hold(self) -> None:
+        """A connection to the MCP server that it was offered, and no end."""
+        server = self.servers[0]
+        relay = await asyncio.create_subprocess_exec(server.command, *server.args, stdin=-1, stdout=-1)
+        given = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+        assert relay.stdin is not None and relay.stdout is not None
+        relay.stdin.write(
+            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given}).encode() + b"\n"
+        )
+        await relay.stdout.readline()
+        await self.do_stall()
 
     async def do_reach(self, *tries: str) -> None:
         """The hub over the network, past the protocol: `METHOD:PATH:WHO:FIELD`, as nobody or with the key that it was

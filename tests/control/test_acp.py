@@ -295,6 +295,12 @@ async def test_a_terminals_output_is_kept_to_a_limit_and_its_leftovers_end(
     assert (await played.turn(f"linger tail -f /dev/null {MARK}")).answer == "begun"
 
 
+async def test_a_terminal_takes_a_line_of_a_shell(plays: Plays, tmp_path: Path) -> None:
+    played = await plays(preset="trusted")
+    assert (await played.turn(f"line pwd > {tmp_path}/place/ran")).answer == "0"
+    assert (tmp_path / "place" / "ran").read_text().strip() == str(tmp_path / "place")
+
+
 @BOTH
 async def test_its_environment_holds_what_is_named_and_no_more(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SECRET", "s3cret")
@@ -433,3 +439,15 @@ async def test_a_required_sandbox_that_is_not_there_starts_nothing(
     with pytest.raises(NexusError, match="the test has none") as refused:
         await (await plays()).turn("hello")
     assert refused.value.details == {"rule": "sandbox"}
+
+
+async def test_the_end_of_the_bus_is_nothing_to_log(plays: Plays, caplog: pytest.LogCaptureFixture) -> None:
+    """An agent that was killed leaves its connection open, and asyncio logs a task that ends as cancelled."""
+    played = await plays()
+    turn = asyncio.create_task(played.turn("hold"))
+    await played.heard.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    await asyncio.sleep(0)
+    assert not [record for record in caplog.records if record.name == "asyncio"]

@@ -274,7 +274,10 @@ class PoolClient:
             check_tool(self.permissions, "run")
             at = await on_disk(partial(readable, self.permissions, cwd or self.permissions.cwd))
             variables = {variable.name: variable.value for variable in env or []}
-            return await self.terminals.create([command, *(args or [])], at, variables, output_byte_limit)
+            words = [command, *(args or [])]
+            if not args and len(command.split()) > 1:
+                words = ["/bin/sh", "-c", command]  # claude-code-acp sends a line of a shell
+            return await self.terminals.create(words, at, variables, output_byte_limit)
 
         return CreateTerminalResponse(terminal_id=await _done(started()))
 
