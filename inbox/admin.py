@@ -1,4 +1,4 @@
-"""Messages and deliveries as records; the Mail page reads them as mail."""
+"""The admin's records of messages and deliveries; the Mail page shows them as mail."""
 
 from __future__ import annotations
 

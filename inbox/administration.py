@@ -1,4 +1,4 @@
-"""What operators do about dead letters."""
+"""Operators' operations on dead letters."""
 
 from __future__ import annotations
 

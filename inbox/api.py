@@ -101,7 +101,7 @@ class DeliveryRecord(DeliveryRow):
 
 
 class DeliveryFilters(MadeFilters):
-    """The lane that counts: in flight with a lapsed lease is unread again."""
+    """Filters of the list. The lane is the current one: in flight with an expired lease counts as unread."""
 
     prefix = "dlv"
     status = ChoiceFilter(choices=DeliveryStatus.choices, method="in_lane")

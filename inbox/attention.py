@@ -1,4 +1,4 @@
-"""What of the mail needs a person, and what a person can do about it."""
+"""The mail that a person must look at, and the actions on it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from nexus.core.config import Settings, section, setting
 
 @section
 class InboxSettings(Settings):
-    """How long a pulled delivery is leased, and an acknowledged one kept; and how much is sent at most."""
+    """How long a pull leases a delivery, how long an acknowledged one is kept, and the limits on sending."""
 
     inbox_lease_ttl_seconds: int = setting(300, "Default lease (s) of pulled deliveries.", minimum=1)
     limit_messages_per_minute: int = setting(

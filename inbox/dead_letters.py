@@ -1,5 +1,5 @@
-"""The operators' verbs over dead letters. Each is one conditional update: of two who act at once, one is told that the
-letter is no dead letter any more."""
+"""Operators' steps on dead letters. Each is one conditional update: of two that act at once, the second gets an error
+that the letter is no longer a dead letter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
 
 
 def list_dead_letters(*, agent_id: str | None, limit: int) -> list[Delivery]:
-    """Dead letters, the newest first, with their messages; of one agent, or of all."""
+    """Return dead letters with their messages, newest first; of one agent, or of all."""
     # By their lanes, and not through all mail.
     among: Any = Agent.everyone.values("pk") if agent_id is None else [agent_id]
     rows = Delivery.objects.filter(PARKED, recipient__in=among)
@@ -36,13 +36,13 @@ def list_dead_letters(*, agent_id: str | None, limit: int) -> list[Delivery]:
 
 
 def subjects(delivery_ids: Sequence[str]) -> dict[str, str]:
-    """What letters are about, by delivery_id."""
+    """Return the subjects of letters, by delivery_id."""
     rows = Delivery.objects.filter(pk__in=delivery_ids).values_list("pk", "message__subject", "recipient_id")
     return {pk: f"{subject} (to {recipient})" for pk, subject, recipient in rows}
 
 
 def requeue(*, delivery_id: str, operator: str) -> Delivery:
-    """Put a dead letter back into its inbox, with all its hand-outs. Raises NOT_FOUND, INVALID_TRANSITION."""
+    """Put a dead letter back into its inbox with all its attempts. Raises NOT_FOUND, INVALID_TRANSITION."""
     moment = now()
     with write():
         letter = _change(delivery_id, "requeue", status=DeliveryStatus.UNREAD, attempts=0)
@@ -51,7 +51,7 @@ def requeue(*, delivery_id: str, operator: str) -> Delivery:
 
 
 def acknowledge(*, delivery_id: str, operator: str) -> Delivery:
-    """Settle a dead letter into its recipient's history. Raises NOT_FOUND, INVALID_TRANSITION."""
+    """Acknowledge a dead letter for its recipient. Raises NOT_FOUND, INVALID_TRANSITION."""
     moment = now()
     with write():
         letter = _change(delivery_id, "acknowledge", status=DeliveryStatus.READ, read_at=moment)
@@ -60,7 +60,7 @@ def acknowledge(*, delivery_id: str, operator: str) -> Delivery:
 
 
 def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
-    """Put the message of a dead letter into another inbox, and settle the letter; the new delivery.
+    """Deliver the message of a dead letter to another inbox and acknowledge the letter; return the new delivery.
 
     Raises NOT_FOUND, VALIDATION_ERROR for an agent that has the message already, INVALID_TRANSITION.
     """
@@ -79,7 +79,7 @@ def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
 
 
 def park(*, delivery_id: str, operator: str) -> Delivery:
-    """Take a requeue or an acknowledgement back: the letter is a dead letter again.
+    """Undo a requeue or an acknowledgement: the letter is a dead letter again.
 
     Raises NOT_FOUND; INVALID_TRANSITION where it never was one, was pulled since, or was acknowledged longer ago than
     UNDONE_WITHIN.
@@ -102,8 +102,8 @@ def park(*, delivery_id: str, operator: str) -> Delivery:
 
 
 def _acknowledged_since(moment: datetime, delivery_id: str) -> bool:
-    """Whether the last that an operator did with a letter is to settle it, at a moment or after it: its recipient may
-    have settled it as well, and one that was forwarded is settled, too."""
+    """Return whether an operator's latest act on a letter is an acknowledgement at or after a moment. The state alone
+    does not say so: its recipient may have acknowledged it, and a forwarded letter is acknowledged, too."""
     first = first_event_at(moment)
     acts = Event.objects.filter(event_id__gte=first or 0, type__startswith="message.")
     acts = acts.annotate(told=Cast("payload", TextField())).filter(told__contains=delivery_id)  # on every store
@@ -112,7 +112,7 @@ def _acknowledged_since(moment: datetime, delivery_id: str) -> bool:
 
 
 def _change(delivery_id: str, verb: str, from_state: Q = PARKED, /, **columns: Any) -> Delivery:
-    """Change a letter that is in a state; the row as it is then. Inside a transaction."""
+    """Change a letter from the state that was checked; return the changed row. Call it inside a transaction."""
     changed = Delivery.objects.filter(from_state, pk=delivery_id).update(**columns)
     letter = Delivery.objects.filter(pk=delivery_id).select_related("message__workspace").first()
     if letter is None:

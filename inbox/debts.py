@@ -1,4 +1,4 @@
-"""Mail that agents pulled and did not acknowledge."""
+"""Debts: mail that agents pulled and did not acknowledge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MOST = 1_000
 
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """In flight, also where the lease has lapsed; it comes again by itself, and in the end to the dead letters."""
+    """Yield a debt for each delivery in flight, also with an expired lease: it is delivered again, and parked in the
+    end."""
     # By their lanes, and not through all that was sent.
     among: Any = Agent.everyone.values("pk") if agents is None else agents
     rows = Delivery.objects.filter(recipient__in=among, status=DeliveryStatus.DELIVERED).order_by("delivery_id")

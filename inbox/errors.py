@@ -6,6 +6,6 @@ from nexus.core.operations.errors import ErrorCode
 
 
 class InboxCode(ErrorCode):
-    """What became of reading by message."""
+    """Error of an operation that was replaced."""
 
     MIGRATED = "MIGRATED", 410, "The tool was replaced; details.replacements names what to call."

@@ -1,4 +1,4 @@
-"""What is measured of mail: how long it takes to be acknowledged, and how often it had to be handed out again."""
+"""Metrics of mail: the time until a message is acknowledged, and how often it was delivered again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _kind(target: str | None) -> str:
 
 
 def _read(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Delivery]:
-    """What was acknowledged within a window, the latest first."""
+    """Return the deliveries that were acknowledged within a window, latest first."""
     rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=since, read_at__lt=until)
     return (rows.filter(recipient=agent_id) if agent_id is not None else rows).order_by("-read_at")
 
 
 def _acknowledged(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    """How long each message took to be acknowledged."""
+    """Sample the time from sending to acknowledgement."""
     took = Lasted("created_at", "read_at")
     found = _read(since, until, agent_id).values_list("pk", "recipient_id", _TARGET, took)
     return [
@@ -42,7 +42,7 @@ def _acknowledged(since: datetime, until: datetime, limit: int, agent_id: str | 
 
 
 def _redelivered(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    """How often each message that is over, acknowledged or parked, was handed out again."""
+    """Sample how often each acknowledged or parked delivery was delivered again."""
     columns = ("pk", "recipient_id", _TARGET, "attempts")
     agents = Agent.everyone.filter(pk=agent_id) if agent_id is not None else Agent.everyone.all()
     parked = Delivery.objects.filter(  # by the agents' lanes: no index has when it was

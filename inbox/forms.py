@@ -1,4 +1,4 @@
-"""The filters of the pages of mail."""
+"""Filters of the pages of mail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of this app an export and retention take, and the states that no operation leaves behind."""
+"""What this app adds to exports and retention, and the states that no operation leaves behind."""
 
 from __future__ import annotations
 

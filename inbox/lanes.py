@@ -15,27 +15,27 @@ MIN_LEASE_SECONDS, MAX_LEASE_SECONDS = 10, 3600
 
 
 def lapsed(lease_expires_at: datetime | None, now: datetime) -> bool:
-    """Whether a lease has run out: strictly before `now`."""
+    """Return whether a lease ended strictly before `now`."""
     return lease_expires_at is not None and lease_expires_at < now
 
 
 def effective(status: str, lease_expires_at: datetime | None, now: datetime) -> str:
-    """The lane a delivery counts in: in flight with a lapsed lease, it is unread again."""
+    """Return the current lane of a delivery: in flight with an expired lease counts as unread."""
     return "unread" if status == "delivered" and lapsed(lease_expires_at, now) else status
 
 
 def exhausted(attempts: int) -> bool:
-    """Whether the next claim parks the delivery instead of handing it out."""
+    """Return whether the next pull parks the delivery instead of delivering it."""
     return attempts >= MAX_ATTEMPTS
 
 
 def clamp_lease(seconds: int) -> int:
-    """A lease that a caller asked for, within 10 to 3600 seconds."""
+    """Limit a requested lease to 10 to 3600 seconds."""
     return max(MIN_LEASE_SECONDS, min(seconds, MAX_LEASE_SECONDS))
 
 
 def why_not_extendable(status: str | None, lease_expires_at: datetime | None, now: datetime) -> str | None:
-    """Why a lease cannot be renewed; None when it can. `status` is None for a message not in this inbox."""
+    """Return why a lease cannot be renewed; None when it can. `status` is None for a message not in this inbox."""
     match status:
         case None:
             return "not in your inbox"

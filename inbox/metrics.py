@@ -1,4 +1,4 @@
-"""What /metrics tells of the inbox."""
+"""What /metrics shows of the inbox."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTED = 100_000  # deliveries of a lane; a database counts by reading them
 
 
 def collect() -> Iterator[Metric]:
-    """Deliveries by lane, a lapsed lease counted as unread as everywhere, and the age of the oldest unread one."""
+    """Count deliveries by lane (an expired lease counts as unread) and give the age of the oldest unread one."""
     moment = now()
     deliveries = Delivery.objects.all()
     lapsed = deliveries.lapsed(moment).order_by("lease_expires_at")[:COUNTED]

@@ -13,7 +13,7 @@ ARRIVALS = frozenset({"message.created", "message.requeued", "message.forwarded"
 
 
 class Message(models.Model):
-    """What an agent sent; immutable."""
+    """A message that an agent sent; immutable."""
 
     message_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="messages", db_index=False)
@@ -68,7 +68,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return self.filter(status=DeliveryStatus.UNREAD)
 
     def lapsed(self, now: datetime) -> DeliveryQuerySet:
-        """In flight with a lease that has run out (strictly before `now`): redelivered by the next pull."""
+        """In flight with a lease that ended strictly before `now`: the next pull delivers it again."""
         return self.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=now)
 
     def leased(self, now: datetime) -> DeliveryQuerySet:
@@ -76,7 +76,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return self.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=now)
 
     def in_lane(self, lane: str, now: datetime) -> DeliveryQuerySet:
-        """In the lane that counts: in flight with a lapsed lease is unread again."""
+        """Those whose current lane is `lane`: in flight with an expired lease counts as unread."""
         if lane == DeliveryStatus.UNREAD:
             lapsed = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=now)
             return self.filter(Q(status=DeliveryStatus.UNREAD) | lapsed)

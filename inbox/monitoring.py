@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Inbox:
-    """What lies in one agent's inbox; a lapsed lease counts as unread."""
+    """Counts of one agent's inbox; an expired lease counts as unread."""
 
     unread: int = 0
     in_flight: int = 0
@@ -38,13 +38,13 @@ class Inbox:
 
 
 def inbox_of(agent_id: str, moment: datetime) -> Inbox:
-    """One agent's inbox."""
+    """Return the counts of one agent's inbox."""
     return _counted(Delivery.objects.of(agent_id), moment).get(agent_id, Inbox())
 
 
 def inboxes(moment: datetime, agents: Collection[str] | None = None) -> dict[str, Inbox]:
-    """The inboxes that hold mail, of some agents or of all, by agent, without what was read: that is most of all mail
-    there ever was."""
+    """Return the counts of inboxes that hold pending mail, of some agents or of all, by agent. Acknowledged mail, by
+    far the most, is not counted."""
     mail = Delivery.objects.filter(status__in=IN_IT)
     if agents is None:
         return _counted(mail.filter(recipient__in=Agent.everyone.values("pk")), moment)
@@ -73,7 +73,7 @@ def _counted(among: DeliveryQuerySet, moment: datetime) -> dict[str, Inbox]:
 
 
 def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
-    """How many messages were sent in each of the last `minutes` minutes, oldest first."""
+    """Count the messages sent in each of the last `minutes` minutes, oldest first."""
     first = moment.replace(second=0, microsecond=0) - timedelta(minutes=minutes - 1)
     since, until = id_floor("msg", first), id_floor("msg", first + timedelta(minutes=minutes))
     sent = Message.objects.filter(pk__gte=since, pk__lt=until).order_by()
@@ -83,7 +83,7 @@ def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
 
 
 class Flow(NamedTuple):
-    """What went from one agent to another within a window, and how much of it is unread."""
+    """The messages from one agent to another within a window, and how many of them are unread."""
 
     sender: str
     recipient: str
@@ -92,7 +92,7 @@ class Flow(NamedTuple):
 
 
 def flows(since: datetime, moment: datetime, *, workspace_id: str | None = None) -> list[Flow]:
-    """The traffic between agents since a moment, busiest first, from the newest that reached an agent in that time."""
+    """Return the traffic between agents since a moment, busiest first, from the newest deliveries of that time."""
     lapsed = Q(deliveries__status=DeliveryStatus.DELIVERED, deliveries__lease_expires_at__lt=moment)
     waits = Case(When(Q(deliveries__status=DeliveryStatus.UNREAD) | lapsed, then=1), default=0)
     newest = _reached(since, workspace_id).values_list("from_agent_id", "deliveries__recipient_id", waits)[:NEWEST]
@@ -106,7 +106,7 @@ def flows(since: datetime, moment: datetime, *, workspace_id: str | None = None)
 
 
 def _reached(since: datetime, workspace_id: str | None) -> QuerySet[Message]:
-    """The messages since a moment with each agent that they reached, newest first."""
+    """Return the messages since a moment, once for each recipient, newest first."""
     rows = Message.objects.filter(pk__gte=id_floor("msg", since), deliveries__recipient__isnull=False)
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
@@ -115,7 +115,7 @@ def _reached(since: datetime, workspace_id: str | None) -> QuerySet[Message]:
 
 @dataclass(frozen=True)
 class MailFilter:
-    """What an operator narrows the mail of everybody down to."""
+    """An operator's filter of all mail."""
 
     workspace_id: str = ""
     agent_id: str = ""  # sent by it or to it
@@ -125,8 +125,8 @@ class MailFilter:
 
 
 def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterable[str] | None = None) -> list[Message]:
-    """Messages of all agents and workspaces, newest first, older than the message `before`; of their bodies the first
-    characters, as `snippet`."""
+    """Return messages of all agents and workspaces, newest first, older than the message `before`; `snippet` has the
+    first characters of each body."""
     rows = _filtered(wanted)
     if among is not None:
         rows = rows.filter(pk__in=list(among))
@@ -139,7 +139,8 @@ def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterab
 
 
 def _newest_of(agent_id: str, before: str, limit: int) -> QuerySet[Message]:
-    """The newest that an agent sent and the newest that it got, before a message: of all mail it ever had no more."""
+    """Return the newest messages that an agent sent and the newest that it received, before a message; the rest is not
+    read."""
     older = {"message_id__lt": before} if before else {}
     sent = Message.objects.filter(from_agent_id=agent_id, **older).order_by("-message_id").values("message_id")
     received = Delivery.objects.of(agent_id).filter(**older).order_by("-message_id").values("message_id")
@@ -167,7 +168,7 @@ def _filtered(wanted: MailFilter) -> QuerySet[Message]:
 
 
 def deliveries_for(messages: Iterable[Message]) -> dict[str, list[Delivery]]:
-    """The deliveries of several messages, by message id."""
+    """Return the deliveries of several messages, by message id."""
     found: dict[str, list[Delivery]] = {message.message_id: [] for message in messages}
     for delivery in Delivery.objects.filter(message_id__in=found).order_by("recipient_id"):
         found[delivery.message_id].append(delivery)
@@ -175,9 +176,9 @@ def deliveries_for(messages: Iterable[Message]) -> dict[str, list[Delivery]]:
 
 
 def thread(message: Message, limit: int = 200) -> list[Message]:
-    """The conversation that a message belongs to, oldest first; of a longer one, the message and its nearest relatives.
+    """Return the conversation of a message, oldest first; of a long one, the message and its nearest relatives.
 
-    A step leads from a message to the one it answers, or to its answers; bodies are not loaded.
+    One step leads from a message to the one it answers, or to its answers. Bodies are not loaded.
     """
     found = {message.message_id: message}
     edge = [message]
@@ -191,7 +192,7 @@ def thread(message: Message, limit: int = 200) -> list[Message]:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another agent that an agent wrote with, and when last."""
+    """Another agent that an agent exchanged messages with, and when last."""
 
     agent_id: str
     messages: int
@@ -199,7 +200,7 @@ class Peer:
 
 
 def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -> list[Peer]:
-    """Whom an agent wrote with lately, latest first, from its newest messages each way."""
+    """Return the agents that an agent exchanged messages with lately, latest first, from its newest messages each way."""
     since = moment - timedelta(days=days)
     sent = Message.objects.filter(from_agent_id=agent_id, pk__gte=id_floor("msg", since))
     received = Delivery.objects.of(agent_id).filter(pk__gte=id_floor("dlv", since))
@@ -214,7 +215,7 @@ def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -
 
 
 def between(agent_id: str, peer_id: str, excerpt: int = 0, *, before: str = "", limit: int = 50) -> list[Any]:
-    """The deliveries between two agents, newest first, with the first characters of each body and its length."""
+    """Return the deliveries between two agents, newest first, with the first characters of each body and its length."""
     rows = Delivery.objects.filter(
         Q(recipient_id=agent_id, message__from_agent_id=peer_id)
         | Q(recipient_id=peer_id, message__from_agent_id=agent_id)
@@ -229,14 +230,14 @@ Send = tuple[str, str, datetime]  # from whom, to whom, when
 
 
 def sends(since: datetime, until: datetime, *, workspace_id: str | None = None) -> tuple[list[Send], bool]:
-    """Who sent to whom when, of the newest that reached an agent within a window; and whether there were more."""
+    """Return sender, recipient and time of the newest deliveries within a window, and whether there were more."""
     rows = _reached(since, workspace_id).filter(pk__lt=id_floor("msg", until))
     found = list(rows.values_list("from_agent_id", "deliveries__recipient_id", "created_at")[:SENDS])
     return found, len(found) == SENDS
 
 
 def sent_between(sender: str, recipient: str, since: datetime, until: datetime, limit: int) -> list[Delivery]:
-    """The deliveries from one agent to another within a window, oldest first, without bodies."""
+    """Return the deliveries from one agent to another within a window, oldest first, without bodies."""
     rows = Delivery.objects.of(recipient).filter(
         message_id__gte=id_floor("msg", since), message_id__lt=id_floor("msg", until), message__from_agent_id=sender
     )

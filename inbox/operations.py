@@ -1,4 +1,4 @@
-"""What this app offers: sending, receiving and following messages."""
+"""The operations of the inbox: send, receive and follow messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COORDINATION.administered_in("inbox.administration")
 
 
 def _or_parent(project_root: str | None, info: ValidationInfo) -> str | None:
-    """A reply goes where its parent is; every other message names its project. Raises ValueError."""
+    """Take the workspace of a reply from its parent; every other message must name its project. Raises ValueError."""
     if project_root is None:
         if not info.data.get("parent_message_id"):
             raise ValueError("is required")
@@ -190,7 +190,7 @@ def inbox_ack(p: InboxAck, caller: Caller) -> Acknowledged:
 
 
 def _strange(agent_id: str, wanted: list[str]) -> str | None:
-    """A hint about messages that never came to an agent; None where all did, as those that it acknowledged before."""
+    """Return a hint about messages that were never delivered to an agent; None where all were."""
     strange = selectors.not_in_inbox(agent_id, wanted)
     if not strange:
         return None
@@ -287,7 +287,7 @@ def message_status(p: MessageStatus, caller: Caller) -> MessageDeliveries:
 
 
 def page_size(limit: int | None) -> int:
-    """The page size that a call asked for, within the maximum."""
+    """Return the requested page size, within the maximum."""
     return min(limit or DEFAULT_LIMIT, MAX_LIMIT)
 
 

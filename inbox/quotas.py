@@ -1,5 +1,5 @@
-"""How much an agent may send, and an inbox take; asked inside the writing transaction, so that no two exceed it
-together. Notices of Nexus are never refused."""
+"""Limits on what an agent sends and an inbox holds. They are checked inside the writing transaction, so that two calls
+cannot exceed one together. Notices of Nexus are never refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATER = 60.0  # seconds: when to look again whether an inbox has room
 
 
 def check_pace(sender: str, moment: datetime) -> None:
-    """Raises QUOTA_EXCEEDED where an agent sent as much as it may in the minute before `moment`."""
+    """Check how much an agent sent in the minute before `moment`. Raises QUOTA_EXCEEDED."""
     most = limit("messages_per_minute", sender)
     if not most:
         return
@@ -37,7 +37,7 @@ def check_pace(sender: str, moment: datetime) -> None:
 
 
 def check_breadth(sender: str, recipients: Sequence[str]) -> None:
-    """Raises QUOTA_EXCEEDED for a message to more agents than its sender may write to at once."""
+    """Check how many recipients a message has. Raises QUOTA_EXCEEDED."""
     most = limit("recipients", sender)
     if most and len(recipients) > most:
         raise exceeded(
@@ -50,7 +50,8 @@ def check_breadth(sender: str, recipients: Sequence[str]) -> None:
 
 
 def with_room(recipients: Sequence[str], moment: datetime) -> tuple[list[str], list[str]]:
-    """The recipients whose inbox takes a message, and those whose is full. Raises QUOTA_EXCEEDED where all are."""
+    """Return the recipients whose inbox has room for a message, and those whose is full. Raises QUOTA_EXCEEDED where
+    all are full."""
     limits = {agent_id: most for agent_id in recipients if (most := limit("unread", agent_id))}
     if not limits:
         return list(recipients), []

@@ -1,4 +1,4 @@
-"""What agents read of this app: how delivery works, and their own inbox, to which they can subscribe."""
+"""MCP resources of this app: how delivery works, and an agent's own inbox, to which it can subscribe."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from nexus.core.operations.resources import AgentResource, Reference, packaged
 
 
 async def pending(caller: Caller, agent_id: str) -> Data:
-    """The counts of an agent's inbox and its pending mail, none of it taken. Raises NOT_OWNER for another agent's.
+    """Return the counts of an agent's inbox and its pending mail, without taking any. Raises NOT_OWNER for another
+    agent's.
 
-    Reading a resource carries no session: in strict trust a connection must be bound to the agent, by its key. Raises
-    VALIDATION_ERROR for one that is not.
+    A read of a resource carries no session: in strict trust the connection must be bound to the agent by its key.
+    Raises VALIDATION_ERROR where it is not.
     """
     caller = replace(caller, vouched=caller.agent_id is not None)
     counts = await runner.aperform(COORDINATION, caller, "inbox_count", {"agent_id": agent_id})
@@ -28,7 +29,7 @@ async def pending(caller: Caller, agent_id: str) -> Data:
 
 
 def recipients(event: Event) -> Sequence[str]:
-    """The agents whose inbox an event changed."""
+    """Return the agents whose inbox an event changed."""
     return cast(Sequence[str], event.payload.get("recipients", ())) if event.type in ARRIVALS else ()
 
 

@@ -77,7 +77,7 @@ class InboxRow(TypedDict):
 
 
 def inbox_row(delivery: Delivery, moment: datetime) -> InboxRow:
-    """As it counts at `moment`: in flight with a lapsed lease is unread."""
+    """Return the row of a delivery with its lane at `moment`: in flight with an expired lease is unread."""
     message = delivery.message
     return {
         "delivery_id": delivery.delivery_id,
@@ -115,7 +115,7 @@ class DeliveryRow(RecipientRow):
 
 
 def recipient_row(delivery: Delivery, moment: datetime) -> RecipientRow:
-    """As it counts at `moment`."""
+    """Return where a message stands with one recipient at `moment`."""
     return {
         "recipient": delivery.recipient_id,
         "status": lanes.effective(delivery.status, delivery.lease_expires_at, moment),
@@ -125,7 +125,7 @@ def recipient_row(delivery: Delivery, moment: datetime) -> RecipientRow:
 
 
 def delivery_row(delivery: Delivery, moment: datetime) -> DeliveryRow:
-    """As it counts at `moment`."""
+    """Return the row of a delivery with its lane at `moment`."""
     return {
         **recipient_row(delivery, moment),
         "delivery_id": delivery.delivery_id,

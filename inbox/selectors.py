@@ -1,4 +1,4 @@
-"""The reads of the inbox. None of them writes: a lapsed lease is shown as unread, not swept."""
+"""The reads of the inbox. None of them writes: an expired lease is shown as unread, and not swept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nexus.core.operations.replies import hinted
 
 
 def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
-    """The head of a lane of one inbox, along its index, with the messages."""
+    """Select the head of a lane of one inbox, along its index, with the messages."""
     return Select(
         lambda: (
             lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
@@ -35,7 +35,7 @@ _lapsed = _lane(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_
 
 
 def _size(lane: str, **lease: Slot) -> Subquery:
-    """How much of one inbox lies in a lane, counted along its index: `Count(filter=…)` would read every delivery."""
+    """Count one lane of one inbox along its index. `Count(filter=…)` would read every delivery."""
     rows = Delivery.objects.filter(recipient_id=Slot("agent_id"), status=lane, **lease)
     return Subquery(rows.values("recipient_id").annotate(size=Count("*")).values("size"))
 
@@ -51,12 +51,12 @@ _sizes: Select[tuple[int | None, ...]] = Select(
 
 
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
-    """The oldest deliveries that a pull may claim, with their messages; fewer where these are large."""
+    """Return the oldest deliveries that a pull may claim, with their messages; fewer where these are large."""
     return _oldest(_unread(limit, agent_id=agent_id) + _lapsed(limit, agent_id=agent_id, moment=moment), limit)
 
 
 def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery]:
-    """The oldest deliveries not yet acknowledged, with their messages; fewer where these are large."""
+    """Return the oldest deliveries not yet acknowledged, with their messages; fewer where these are large."""
     mine = Delivery.objects.of(agent_id)
     lanes = [mine.unread(), mine.filter(status=DeliveryStatus.DELIVERED)]
     if include_parked:
@@ -66,7 +66,7 @@ def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery
 
 
 def _oldest(heads: list[Delivery], limit: int) -> list[Delivery]:
-    """The oldest of several lanes: each was read along its index, whatever its length, and the heads are merged."""
+    """Merge the heads of several lanes into the oldest deliveries. Each head was read along its index."""
     return fitting(sorted(heads, key=lambda row: row.delivery_id)[:limit], _length)
 
 
@@ -81,7 +81,7 @@ class LaneSizes(TypedDict):
 
 
 def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
-    """How much lies in each lane, a lapsed lease counted as unread."""
+    """Return the size of each lane; an expired lease counts as unread."""
     sizes = _sizes.first(agent_id=agent_id, moment=moment)
     unread, lapsed, in_flight, read = (size or 0 for size in sizes or (0, 0, 0, 0))
     data: LaneSizes = {"unread": unread + lapsed, "in_flight": in_flight, "read": read}
@@ -96,8 +96,8 @@ class History(NamedTuple):
 
 
 def history(agent_id: str, limit: int, cursor: str | None) -> History:
-    """A page of the read archive, shorter where messages are large. Raises VALIDATION_ERROR for a cursor not of its
-    making."""
+    """Return a page of acknowledged deliveries, shorter where messages are large. Raises VALIDATION_ERROR for an
+    unknown cursor."""
     rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message__workspace")
     if cursor is not None:
         read_at, delivery_id = _decode(cursor)
@@ -125,14 +125,14 @@ def _decode(cursor: str) -> tuple[datetime, str]:
 
 
 def not_in_inbox(agent_id: str, message_ids: Iterable[str]) -> list[str]:
-    """Those of the messages that never came to the agent."""
+    """Return those of the messages that were never delivered to the agent."""
     wanted = list(dict.fromkeys(message_ids))
     there = set(Delivery.objects.of(agent_id).filter(message_id__in=wanted).values_list("message_id", flat=True))
     return [message_id for message_id in wanted if message_id not in there]
 
 
 def deliveries_of(message_id: str) -> tuple[Message, list[Delivery]]:
-    """A message and its deliveries by recipient. Raises NOT_FOUND."""
+    """Return a message and its deliveries by recipient. Raises NOT_FOUND."""
     message = Message.objects.filter(pk=message_id).first()
     if message is None:
         raise not_found("message", message_id)

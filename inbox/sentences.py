@@ -1,4 +1,4 @@
-"""How the events of messages read to people."""
+"""How pages describe the events of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of the inbox: send, pull, acknowledge, extend. One transaction each."""
+"""Send, pull, acknowledge and extend messages. Each is one transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nexus.core.operations.errors import invalid, not_found
 
 @dataclass(frozen=True)
 class Sent:
-    """A message as it was sent: whom it reached, and whom it passed over as stale or because their inbox is full."""
+    """A sent message, the agents that it reached, and those left out as stale or because their inbox is full."""
 
     message: Message
     event_id: int
@@ -57,13 +57,13 @@ def send(
     parent_message_id: str | None = None,
     client_id: str | None = None,
 ) -> Sent:
-    """Persist a message, one delivery per recipient and the event, all or nothing.
+    """Store a message, one delivery per recipient and the event, all or nothing.
 
-    A reply goes to the workspace of the message that it answers, whatever project the sender is in, when the sender
-    received that message; without a `project_root`, when the sender wrote it, too. What the sender sent with the same
-    client_id before is answered again.
-    Raises, first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
-    CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target), QUOTA_EXCEEDED.
+    A reply goes to the workspace of the message that it answers, whatever project the sender is in, if the sender
+    received that message; without a `project_root`, also if the sender wrote it. If the sender already sent a
+    message with the same client_id, return that one. Raises, first found first, VALIDATION_ERROR (blank subject or
+    body, malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a
+    direct target), QUOTA_EXCEEDED.
     """
     for field, text in (("subject", subject), ("body", body)):
         if not text.strip():
@@ -106,7 +106,7 @@ def send(
 
 
 def _sent_before(message: Message) -> Sent:
-    """A message as it was answered when it was sent; what retention took of that is left out."""
+    """Return a message as it was answered when it was sent, without what retention has removed since."""
     event_id = document_of(message.message_id) or 0  # of its message.created event
     event = Event.objects.filter(pk=event_id).first()
     recipients = event.payload["recipients"] if event else message.deliveries.values_list("recipient_id", flat=True)
@@ -116,9 +116,10 @@ def _sent_before(message: Message) -> Sent:
 def notify(
     *, workspace_id: str, from_agent_id: str, recipient: str, subject: str, body: str, moment: datetime
 ) -> list[str]:
-    """Put a notice of the system into one inbox, inside the caller's transaction; the agents it reached.
+    """Put a system notice into one inbox, inside the caller's transaction; return whom it reached.
 
-    Nobody when the recipient is unregistered; a limit refuses none, or a full inbox would hold up the work.
+    It reaches nobody when the recipient is unregistered. No limit refuses a notice: a full inbox would hold up the
+    work.
     """
     if not agent_exists(recipient):
         return []
@@ -139,8 +140,8 @@ def notify(
 def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delivery]:
     """Lease the oldest claimable deliveries to their recipient and return them.
 
-    Claimable is unread, or in flight with a lapsed lease. One handed out MAX_ATTEMPTS times is parked instead, and
-    takes its place in `limit`.
+    Claimable is unread, or in flight with an expired lease. A delivery that was pulled MAX_ATTEMPTS times is parked
+    instead, and counts towards `limit`.
     """
     moment = now()
     found = selectors.claimable(agent_id, limit, moment)
@@ -160,7 +161,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
 
 
 def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
-    """Settle messages into history, from whatever lane; how many moved. Idempotent."""
+    """Move messages into history, from any lane; return how many moved. Idempotent."""
     moment = now()
     with write():
         moved = _settle.each(
@@ -171,7 +172,7 @@ def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
 
 
 def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) -> tuple[int, datetime]:
-    """Renew the leases of messages in flight, all of them or none; how many, and until when.
+    """Renew the leases of messages in flight, all of them or none; return how many, and the new end.
 
     Raises VALIDATION_ERROR with a reason per message when any of them is not in flight.
     """
@@ -195,9 +196,9 @@ def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) ->
 
 
 def end_leases_in(*, agent_id: str, message_ids: Iterable[str], seconds: int) -> int:
-    """Let the leases that still run end so many seconds from now, sooner or later than they would; how many.
+    """Set the running leases of messages to end `seconds` from now, whether that is earlier or later; return how many.
 
-    For who pulled on an agent's behalf: what was settled meanwhile stays settled.
+    For callers that pulled on an agent's behalf: what was acknowledged meanwhile stays so.
     """
     moment = now()
     with write():
@@ -214,10 +215,10 @@ def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | No
 def _workspace_of(
     place: ProjectDirectory | None, channel_id: str | None, parent_message_id: str | None, sender: str
 ) -> str:
-    """The workspace that a message goes to: the sender's, or that of the message it answers.
+    """Return the workspace that a message goes to: the sender's, or that of the message it answers.
 
-    Raises NOT_FOUND for a parent of another workspace that the sender has no part in, for a channel that is not one of
-    the workspace, and for a parent of another channel than the one that is set.
+    Raises NOT_FOUND for a parent of another workspace in which the sender took no part, for a channel of another
+    workspace, and for a parent of another channel than the one that is set.
     """
     workspace_id, parent = place.workspace_id if place else "", None
     if parent_message_id is not None:
@@ -233,14 +234,15 @@ def _workspace_of(
 
 
 def _took_part(parent: Message, place: ProjectDirectory | None, sender: str) -> bool:
-    """Whether an agent may answer a message of another workspace."""
+    """Return whether an agent may answer a message of another workspace."""
     if place is None and parent.from_agent_id == sender:
         return True
     return Delivery.objects.of(sender).filter(message=parent).exists()
 
 
 def _admitted(target: Target | None, sender: str, moment: datetime) -> list[str]:
-    """The agents that a group target admits now, sorted. Each is held against every rule: not under the write lock."""
+    """Return the agents that a group target admits now, sorted. It compares each with every rule, so do not call it
+    under the write lock."""
     if target is None or target["strategy"] in (Strategy.BROADCAST, Strategy.DIRECT):
         return []
     return sorted(agent.agent_id for agent in agents_known.admitted(target, moment) if agent.agent_id != sender)
@@ -249,7 +251,7 @@ def _admitted(target: Target | None, sender: str, moment: datetime) -> list[str]
 def _resolve(
     target: Target | None, admitted: list[str], workspace_id: str, sender: str, moment: datetime
 ) -> tuple[list[str], list[str]]:
-    """The recipients of a message, sorted, and the agents left out as stale (docs/explanation/delivery.md)."""
+    """Return the recipients of a message, sorted, and the agents left out as stale (docs/explanation/delivery.md)."""
     if target is None or target["strategy"] == Strategy.BROADCAST:
         present, stale = agents_known.participants(workspace_id, moment)
         return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]
@@ -319,7 +321,8 @@ _settle = Update(
 
 
 def _take(delivery: Delivery, moment: datetime, until: datetime) -> bool:
-    """Lease a delivery, or park it, from the state it was read in; False when another pull or an ack was quicker."""
+    """Lease a delivery, or park it, from the state it was read in; return False when another pull or an
+    acknowledgement was first."""
     of = {"delivery_id": delivery.delivery_id, "attempts": delivery.attempts, "moment": moment}
     if lanes.exhausted(delivery.attempts):
         delivery.status, delivery.lease_expires_at = DeliveryStatus.PARKED, None

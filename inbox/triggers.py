@@ -1,6 +1,6 @@
-"""What keeps the search index in step with messages and events.
+"""Triggers that keep the search index current with messages and events.
 
-One document per event: its type, actor and payload; for a message its sender, subject, body and artifacts instead.
+Each event has one document: its type, actor and payload; for a message its sender, subject, body and artifacts instead.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def message(request: HttpRequest, message_id: str) -> HttpResponse:
 
 
 def _open(message_id: str) -> dict[str, Any]:
-    """The message in the reading pane, with whom it reached and its thread."""
+    """Return the message in the reading pane, with its recipients and its thread."""
     message = Message.objects.select_related("workspace", "channel", "parent").filter(pk=message_id).first()
     if message is None:
         return {"opened": None}
@@ -83,7 +83,7 @@ def _open(message_id: str) -> dict[str, Any]:
 
 
 def _summary(deliveries: list[Delivery]) -> dict[str, int]:
-    """How many recipients stand where."""
+    """Count the recipients by lane."""
     moment = now()
     counted: dict[str, int] = {}
     for delivery in deliveries:

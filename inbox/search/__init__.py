@@ -1,6 +1,6 @@
-"""Full-text search over messages and events: what every database has in common. The index is kept by triggers.
+"""Full-text search over messages and events: what all databases share. Triggers keep the index current.
 
-Words are runs of letters and digits, whatever their case and accents. `fts5` and `tsvector` hold the statements.
+Words are runs of letters and digits, without regard to case and accents. `fts5` and `tsvector` hold the statements.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ EXCERPT = 160  # characters around the first hit
 
 
 class Index(Protocol):
-    """The full-text index of one database; a module implements it. Its `words` are as `words_of` gives them."""
+    """The full-text index of one database. Its `words` are those of `words_of`."""
 
     def newest(self, words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
-        """The newest documents with every word, from its beginning where it `may_go_on`, and the message that each is,
-        if any."""
+        """Return the newest documents that contain every word (as a prefix where it `may_go_on`), each with its
+        message, if any."""
 
     def every(self, words: Sequence[str]) -> list[int]:
-        """All documents with every word, oldest first."""
+        """Return all documents that contain every word, oldest first."""
 
     def emptied(self) -> AbstractContextManager[None]:
-        """Inside, deleting every message and event is not followed row by row: the index is emptied at once."""
+        """Empty the index at once around a deletion of all messages and events, instead of row by row."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Hit:
 
 
 def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit]:
-    """What holds every word of `text`, newest first; a word of three letters or more matches from its beginning. Any
-    text is a valid query."""
+    """Return what contains every word of `text`, newest first; a word of three letters or more also matches as a
+    prefix. Any text is a valid query."""
     words = words_of(text)
     if not words:
         return []
@@ -77,13 +77,13 @@ def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit
 
 
 def event_ids(text: str) -> list[int]:
-    """The ids of all events (a message counts as its event) that hold every word of `text`, oldest first."""
+    """Return the ids of all events (a message counts as its event) that contain every word of `text`, oldest first."""
     words = words_of(text)
     return _index().every(words) if words else []
 
 
 def document_of(message_id: str) -> int | None:
-    """The document of a message: where a search for older ones starts."""
+    """Return the document of a message, where a search for older ones starts."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT document FROM message_documents WHERE message_id = %s", [message_id])
         row = cursor.fetchone()
@@ -91,7 +91,7 @@ def document_of(message_id: str) -> int | None:
 
 
 def around(text: str, words: Sequence[str]) -> str:
-    """The part of a text around the first of these words, given in small letters."""
+    """Return the part of a text around the first of these lower-case words."""
     low = text.lower()
     places = [place for word in words if (place := low.find(word)) >= 0]
     start = max(0, min(places, default=0) - EXCERPT // 3)
@@ -100,7 +100,7 @@ def around(text: str, words: Sequence[str]) -> str:
 
 
 def emptied() -> AbstractContextManager[None]:
-    """Inside, deleting every message and event is not followed row by row: the index is emptied at once."""
+    """Empty the index at once around a deletion of all messages and events, instead of row by row."""
     return _index().emptied()
 
 

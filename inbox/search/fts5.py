@@ -1,4 +1,4 @@
-"""The full-text index on SQLite, and the words of a person's query in the language of FTS5."""
+"""The full-text index on SQLite, and the translation of a query into FTS5's syntax."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name 
 
 
 def match(words: Sequence[str], *, whole: bool = False) -> str:
-    """The FTS5 query for words: every word quoted, so that none is an operator; each whole, or a prefix where it may go
-    on."""
+    """Return the FTS5 query for words. Each is quoted, so that none is an operator, and is a prefix where it may go on."""
     return " ".join(f'"{word}"' if whole or not may_go_on(word) else f'"{word}"*' for word in words)
 
 

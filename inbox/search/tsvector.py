@@ -1,7 +1,7 @@
-"""The full-text index on PostgreSQL, and the words of a person's query as a tsquery.
+"""The full-text index on PostgreSQL, and the translation of a query into a tsquery.
 
-Of a very long document the first 200,000 characters count, and `foo-bar`, a phrase, is found among its first 16,383
-words: what a tsvector holds.
+The limits of a tsvector hold: of a long document the first 200,000 characters count, and a phrase such as `foo-bar` is
+found among its first 16,383 words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOKENS = "SELECT nexus_tokens(word) FROM unnest(%s::text[]) WITH ORDINALITY AS g
 
 
 class Query(NamedTuple):
-    """A tsquery, and what its words end in: the last token of each, whole or a prefix."""
+    """A tsquery, and the last token of each of its words, whole or as a prefix."""
 
     text: str
     wholes: list[str]
@@ -30,8 +30,8 @@ class Query(NamedTuple):
 
 
 def query(words: Sequence[str], *, whole: bool = False) -> Query | None:
-    """The tsquery for words: each a phrase of its tokens, whole, or a prefix where it may go on; None where no word has
-    a token."""
+    """Return the tsquery for words, each a phrase of its tokens, a prefix where it may go on; None where no word has a
+    token."""
     with connection.cursor() as cursor:
         cursor.execute(TOKENS, [list(words)])
         rows = cursor.fetchall()
