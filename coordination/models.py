@@ -10,6 +10,7 @@ from django.db.models import Q, Value
 from django.db.models.functions import Coalesce
 
 from coordination.routing import Profile, Visibility, capability_set, stored_target
+from nexus.core.database.keys import TextNumber
 
 ID_LENGTH = 255
 
@@ -39,6 +40,7 @@ class Workspace(models.Model):
     """A project directory: the scope of everything but agents and inboxes."""
 
     workspace_id = models.CharField(primary_key=True, max_length=64)  # sha256 of root_realpath
+    number = TextNumber("workspace_id")  # what events and messages hold of it
     display_name = models.CharField(max_length=ID_LENGTH, null=True)
     root_realpath = models.TextField()
     created_at = models.DateTimeField()
@@ -190,7 +192,7 @@ class Event(models.Model):
 
     event_id = models.BigAutoField(primary_key=True)
     workspace = models.ForeignKey(  # none for what belongs to the hub as a whole
-        Workspace, on_delete=models.PROTECT, null=True, related_name="events", db_index=False
+        Workspace, on_delete=models.PROTECT, to_field="number", null=True, related_name="events", db_index=False
     )
     stream = models.CharField(max_length=16)  # any that an app declares
     type = models.CharField(max_length=64)

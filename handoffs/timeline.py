@@ -36,9 +36,7 @@ def course(since: datetime, until: datetime, *, cell: timedelta, parts: int, wor
     """
     first, beyond = ids_within(since, until)
     places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
-    events = Event.objects.filter(
-        workspace_id__in=places.values("pk"), stream=STREAM, event_id__gte=first, event_id__lt=beyond
-    )
+    events = Event.objects.filter(workspace__in=places, stream=STREAM, event_id__gte=first, event_id__lt=beyond)
     if events.order_by()[STEPS : STEPS + 1].values("pk"):
         found = outline(since, until, workspace_id=workspace_id, cell=cell, parts=parts)
         return Course(found.spans, found)
@@ -61,7 +59,7 @@ def spans_with(agent_id: str, since: datetime) -> list[Span]:
     first, held = first_event_at(since), Handoff.objects.filter(claimed_by=agent_id, lease_expires_at__isnull=False)
     ids = list(held.values_list("pk", flat=True)[:AT_ONCE])
     if first is not None:
-        here = Event.objects.filter(workspace_id__in=Workspace.objects.values("pk"), stream=STREAM)
+        here = Event.objects.filter(workspace__in=Workspace.objects.all(), stream=STREAM)
         acts = here.filter(event_id__gte=first, actor_agent_id=agent_id, type__in=list(BEGINS)).order_by()
         ids += [pk for pk in acts.values_list("handoff_id", flat=True).distinct()[:AT_ONCE] if pk]
     found = spans(_steps_of(list(dict.fromkeys(ids)), before=newest_event_id() + 1), _lapsed())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Exists, F, OuterRef, Prefetch, Q, Value
-from django.db.models.functions import Concat
+from django.db.models import BigIntegerField, Exists, F, OuterRef, Prefetch, Q
+from django.db.models.functions import Cast
 from django.shortcuts import get_object_or_404
 from django_filters import CharFilter, ChoiceFilter
 from drf_spectacular.utils import extend_schema
@@ -20,6 +20,7 @@ from inbox import monitoring
 from inbox.models import IN_IT, Delivery, DeliveryStatus, Message
 from inbox.rows import DeliveryRow, MessageRow, delivery_row, message_row
 from nexus.core.clock import iso, now
+from nexus.core.database.keys import number_of
 from nexus.core.operations.shapes import Time
 from nexus.core.rest import schema
 from nexus.core.rest.pagination import BY_KEY
@@ -39,7 +40,7 @@ class MessageFilters(MadeFilters):
 
     def of_workspace(self, rows: Any, name: str, workspace_id: str) -> Any:
         if self.form.cleaned_data["recipient"]:  # whose mail is gone through, and not all of the workspace's
-            return rows.alias(place=Concat("workspace_id", Value(""))).filter(place=workspace_id)
+            return rows.alias(place=Cast("workspace_id", BigIntegerField())).filter(place=number_of(workspace_id))
         return rows.filter(workspace=workspace_id)
 
     def sent_to(self, rows: Any, name: str, agent_id: str) -> Any:

@@ -16,7 +16,9 @@ class Message(models.Model):
     """A message that an agent sent; immutable."""
 
     message_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="messages", db_index=False)
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, to_field="number", related_name="messages", db_index=False
+    )
     from_agent_id = models.CharField(max_length=ID_LENGTH)
     from_session_id = models.CharField(max_length=ID_LENGTH, null=True)  # no foreign key: sessions are pruned
     channel = models.ForeignKey(Channel, on_delete=models.PROTECT, null=True, related_name="messages", db_index=False)

@@ -4,6 +4,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
+from django.db.models.signals import pre_migrate
+
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ class MaintenanceConfig(NexusAppConfig):
         from coordination.toolset import COORDINATION
 
         COORDINATION.administered_in("nexus.maintenance.administration")
+        pre_migrate.connect(_back_up, sender=apps.get_app_config("coordination"))  # sent for apps with models, and once
         super().ready()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
@@ -43,3 +47,10 @@ class MaintenanceConfig(NexusAppConfig):
         if CoreSettings.current().database_url is None:
             discard_abandoned(CoreSettings.current().database)
         prune_on_start()
+
+
+def _back_up(plan: Sequence[tuple[Any, bool]], **_: Any) -> None:
+    if any(not backwards for _, backwards in plan):
+        from nexus.maintenance.backup import before_migrating
+
+        before_migrating()

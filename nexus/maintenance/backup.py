@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
+import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from django.core.management.base import OutputWrapper
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 
 from coordination.log.streams import streams
 from nexus.core import files
 from nexus.core.apps import own_labels
 from nexus.core.clock import now
+from nexus.core.config import CoreSettings
 from nexus.core.database import store
-from nexus.core.database.migrations import pending_migrations, refuse_newer
+from nexus.core.database.migrations import pending_migrations, refuse_newer, shipped_migrations
 from nexus.core.database.sqlite.errors import DAMAGED
 from nexus.core.database.sqlite.file import beside, refuse_damaged
 from nexus.core.database.sqlite.ids import gaps_admitted
@@ -75,6 +82,38 @@ def back_up(database: Path, destination: Path, progress: Bar | None = None) -> B
                 raise NexusError(Code.DB_ERROR, "The copy differs from the store. Run `nexus doctor`, then try again.")
         store_file.publish(partial, destination)
     return replace(made, path=destination)
+
+
+def before_migrating() -> None:
+    """Back a store of an earlier version up into the home, once before a migration, however often that is killed.
+
+    Raises as `back_up` does. Without PostgreSQL's programs it says on stderr that there is no backup, and goes on.
+    """
+    applied = set(MigrationRecorder(connection).applied_migrations())
+    if not any(app in own_labels() for app, _ in applied) or not pending_migrations(applied):
+        return
+    config, told = CoreSettings.current(), OutputWrapper(sys.stderr)
+    backups, suffix = config.home / "backups", "db" if config.database_url is None else "dump"
+    becomes = hashlib.sha256(repr(sorted(shipped_migrations())).encode()).hexdigest()[:8]
+    if any(backups.glob(f"*.before-{becomes}.{suffix}")):
+        return
+    backups.mkdir(mode=0o700, exist_ok=True)
+    destination = backups / f"nexus-{stamp()}.before-{becomes}.{suffix}"
+    try:
+        if config.database_url is None:
+            back_up(config.database, destination, Bar(told, "backup"))
+        else:
+            from nexus.maintenance import dump
+
+            dump.back_up(destination)
+    except NexusError as error:
+        if error.details.get("cause") not in ("missing_program", "old_program"):
+            raise
+        told.write(f"[nexus] The store is migrated without a backup. {error.message}")
+    else:
+        told.write(
+            f"[nexus] The store is of an earlier version; before its migration it was backed up to {destination}."
+        )
 
 
 def checked(path: Path, progress: Bar | None = None) -> Backup:
@@ -164,11 +203,13 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
             restored.execute(gaps_admitted(head))
         payload = restoration(restored_to, head)
+        numbered = restored.execute("SELECT 1 FROM pragma_table_info('workspaces') WHERE name = 'number'").fetchone()
+        place = "number" if numbered else "workspace_id"
         restored.executemany(
             # An older schema may not know a stream, nor events of no workspace: it does without those.
-            "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"
-            " SELECT workspace_id, ?, ?, ?, 'public', ?"
-            " FROM (SELECT workspace_id FROM workspaces UNION ALL SELECT NULL) ORDER BY workspace_id",
+            "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"  # noqa: S608
+            f" SELECT {place}, ?, ?, ?, 'public', ?"
+            f" FROM (SELECT {place} FROM workspaces UNION ALL SELECT NULL) ORDER BY {place}",
             [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in streams()],
         )
         restored.execute("COMMIT")

@@ -159,12 +159,17 @@ def _after(schema: str, restored_to: int, head: int) -> str:
         DECLARE place record;
         BEGIN
             FOR place IN
-                SELECT workspace_id, stream FROM (SELECT workspace_id FROM workspaces UNION ALL SELECT NULL) AS places,
-                unnest(ARRAY[{", ".join(map(_quoted, streams()))}]) AS stream ORDER BY workspace_id
+                SELECT named, stream FROM (
+                    -- as its events name it: in an older schema by its id
+                    SELECT coalesce(to_jsonb(w) ->> 'number', workspace_id) AS named FROM workspaces w
+                    UNION ALL SELECT NULL
+                ) AS places, unnest(ARRAY[{", ".join(map(_quoted, streams()))}]) AS stream ORDER BY named
             LOOP
                 BEGIN
-                    INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)
-                    VALUES (place.workspace_id, place.stream, {told});
+                    EXECUTE format(
+                        'INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at) '
+                        'VALUES (%L, %L, %L, %L, %L, %L)', place.named, place.stream, {told}
+                    );
                 EXCEPTION WHEN integrity_constraint_violation OR check_violation OR not_null_violation THEN
                     NULL; -- an older schema may not know a stream, nor events of no workspace
                 END;

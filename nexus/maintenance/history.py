@@ -22,6 +22,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.clock import iso
 from nexus.core.contributions import ExportKind
 from nexus.core.database import store, write
+from nexus.core.database.keys import TextNumber
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.core.operations.validation import unstorable
 
@@ -206,7 +207,8 @@ def _plain(value: Any) -> Any:
 @cache
 def _columns(model: type[models.Model]) -> dict[str, str]:
     """The columns of a table that are exported, with the names the model has for them."""
-    return {str(item.column): item.attname for item in model._meta.concrete_fields if item.column not in SECRETS}
+    fields = (item for item in model._meta.concrete_fields if not isinstance(item, TextNumber))
+    return {str(item.column): item.attname for item in fields if item.column not in SECRETS}
 
 
 @cache

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from nexus.core.database.keys import number_of
 from tests.acceptance.hub import START_SECONDS
 from tests.postgres import SERVER, store_of
 
@@ -40,7 +41,7 @@ def append(
     payload: str = "{}",
 ) -> list[int]:
     """Append one event of each type, in one commit; their ids."""
-    values = [(workspace_id, "workspace", type, "writer", payload, visibility, target) for type in types]
+    values = [(number_of(workspace_id), "workspace", type, "writer", payload, visibility, target) for type in types]
     with opened(home) as store:
         _begin(store)
         row = ", ".join([VALUE] * len(values[0]))

@@ -25,11 +25,14 @@ def home(home: Path) -> Path:
     """A home whose store holds an event for each of the last 40 days."""
     now = datetime.now(UTC).replace(tzinfo=None)
     with opened(home) as store:
-        store.execute("INSERT INTO workspaces VALUES ('w', NULL, '/w', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)")
+        store.execute(
+            "INSERT INTO workspaces (workspace_id, number, root_realpath, created_at, last_seen_at)"
+            " VALUES ('w', 1, '/w', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)"
+        )
         for days in range(40, 0, -1):
             store.execute(
                 "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
-                f" VALUES ('w', 'workspace', 'note', '{{}}', 'public', {VALUE})",
+                f" VALUES (1, 'workspace', 'note', '{{}}', 'public', {VALUE})",
                 [str(now - timedelta(days=days))],
             )
     return home

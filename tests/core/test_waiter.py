@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("committed")
 
 FROM_AFAR = (
     "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
-    " SELECT workspace_id, 'workspace', 'note', '{\"name\": \"from afar\"}', 'public', created_at FROM workspaces"
+    " SELECT number, 'workspace', 'note', '{\"name\": \"from afar\"}', 'public', created_at FROM workspaces"
 )
 really = ctypes.CDLL
 

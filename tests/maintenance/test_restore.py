@@ -87,7 +87,7 @@ def test_it_gives_out_no_event_id_twice_and_says_in_every_stream_what_happened(
     assert nexus("restore", str(backup)).code == 0
 
     told = home.sql("SELECT event_id, workspace_id, stream, payload FROM events WHERE type = 'history.restored'")
-    workspaces = home.sql("SELECT workspace_id FROM workspaces")
+    workspaces = home.sql("SELECT number FROM workspaces")
     assert {(workspace, stream) for _, workspace, stream, _ in told} == {
         (workspace, stream)
         for workspace in (*(row[0] for row in workspaces), None)

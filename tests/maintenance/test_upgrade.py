@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from nexus.core.apps import nexus_apps
+from nexus.core.database.keys import number_of
+from nexus.core.database.sqlite import schema
+from nexus.core.operations.errors import NexusError
 from tests.maintenance.conftest import ROOT, Done, Home
 from tests.migrations import STEPS, loader_of_replaced
 
@@ -35,6 +39,7 @@ def rows(count: int) -> dict[str, dict[str, Any]]:
     return {
         "workspaces": {
             "workspace_id": workspace,
+            "number": number_of(workspace),
             "root_realpath": f"/srv/project-{count}",
             "created_at": THEN,
             "last_seen_at": THEN,
@@ -108,6 +113,12 @@ def rows(count: int) -> dict[str, dict[str, Any]]:
     }
 
 
+def now(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as today's schema has it: events and messages name a workspace by its number."""
+    by_text = table in ("events", "messages") and isinstance(row["workspace_id"], str)
+    return row | {"workspace_id": number_of(row["workspace_id"])} if by_text else row
+
+
 MIGRATE = """
 import json, sys, django
 django.setup()
@@ -131,7 +142,8 @@ def write(database: str, count: int) -> dict[str, dict[str, Any]]:
     written = {}
     with closing(sqlite3.connect(database, isolation_level=None)) as raw:
         for table, row in rows(count).items():
-            columns = {name for _, name, *_ in raw.execute(f"PRAGMA table_info({table})")}
+            columns = {name: kind for _, name, kind, *_ in raw.execute(f"PRAGMA table_info({table})")}
+            row = now(table, row) if columns.get("workspace_id") == "bigint" else row
             if kept := {name: value for name, value in row.items() if name in columns}:
                 raw.execute(
                     f"INSERT INTO {table} ({', '.join(kept)}) VALUES ({', '.join('?' * len(kept))})", [*kept.values()]
@@ -172,8 +184,8 @@ def test_it_migrates_what_every_earlier_schema_had(
         for step, tables in zip(applied, written, strict=True):
             for table, row in tables.items():
                 key, value = next(iter(row.items()))
-                now = raw.execute(f"SELECT * FROM {table} WHERE {key} = ?", [value]).fetchone()
-                assert {name: now[name] for name in row} == row, step
+                found = raw.execute(f"SELECT * FROM {table} WHERE {key} = ?", [value]).fetchone()
+                assert {name: found[name] for name in row} == now(table, row), step
         titles = {title for (title,) in raw.execute("SELECT title FROM handoffs")}
         assert all(title.startswith("Work for ana-") for title in titles), titles
     configure(home=home.path, db_path=None)
@@ -185,27 +197,132 @@ def test_it_migrates_what_every_earlier_schema_had(
 BEFORE_THE_MOVE = ROOT / "tests/data/store-before-the-move.db.gz"
 
 
-def test_it_opens_a_store_from_before_the_apps_moved(
-    tmp_path: Path, configure: Callable[..., None], nexus: Nexus
-) -> None:
-    home = Home(tmp_path / "home")
+@pytest.fixture
+def kept(tmp_path: Path) -> Home:
+    """A home with that store."""
+    home = Home(tmp_path / "kept")
     home.path.mkdir(mode=0o700)
     home.database.write_bytes(gzip.decompress(BEFORE_THE_MOVE.read_bytes()))
     home.database.chmod(0o600)
+    return home
+
+
+def contents(home: Home, columns: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of each table, with the texts that numbers of today's schema stand for."""
+    numbers: dict[Any, str] = {}
+    if any(name == "number" for _, name, *_ in home.sql("PRAGMA table_info(workspaces)")):
+        numbers = dict(home.sql("SELECT number, workspace_id FROM workspaces"))
+    found = {}
+    for table, names in columns.items():
+        read = home.sql(f"SELECT {', '.join(names)} FROM {table}")
+        found[table] = sorted(
+            (
+                tuple(
+                    numbers.get(value, value) if name == '"workspace_id"' else value
+                    for name, value in zip(names, row, strict=True)
+                )
+                for row in read
+            ),
+            key=repr,
+        )
+    return found
+
+
+def columns_of(home: Home) -> dict[str, list[str]]:
     tables = [model._meta.db_table for config in nexus_apps() for model in config.get_models()]
     columns = {table: [f'"{name}"' for _, name, *_ in home.sql(f"PRAGMA table_info({table})")] for table in tables}
-    reads = [f"SELECT {', '.join(names)} FROM {table}" for table, names in columns.items()]
-    reads.append("SELECT id, app_label, model FROM django_content_type")
-    before = [sorted(home.sql(read), key=repr) for read in reads]
-    assert sum(map(len, before)) > 300
+    return columns | {"django_content_type": ["id", "app_label", "model"]}
 
-    migrated = home.process("migrate")
+
+def test_it_opens_a_store_from_before_the_apps_moved(kept: Home, configure: Callable[..., None], nexus: Nexus) -> None:
+    columns = columns_of(kept)
+    before = contents(kept, columns)
+    assert sum(map(len, before.values())) > 300
+    whole = kept.sql("SELECT name, sql FROM sqlite_master ORDER BY name")
+
+    migrated = kept.process("migrate")
 
     assert migrated.returncode == 0, migrated.stderr
-    assert [sorted(home.sql(read), key=repr) for read in reads] == before
-    configure(home=home.path, db_path=None)
+    assert contents(kept, columns) == before
+    [backup] = (kept.path / "backups").iterdir()
+    assert str(backup) in migrated.stderr
+    with closing(sqlite3.connect(backup)) as former:
+        assert former.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall() == whole
+    configure(home=kept.path, db_path=None)
     examined = nexus("doctor")
     assert examined.code == 0, examined.out
+
+
+def test_whoever_reads_has_the_ids_that_a_store_always_had(kept: Home) -> None:
+    events = dict(kept.sql("SELECT event_id, workspace_id FROM events WHERE workspace_id IS NOT NULL"))
+    messages = dict(kept.sql("SELECT message_id, workspace_id FROM messages"))
+    assert len(set(events.values())) > 1 and messages
+
+    read: dict[str, dict[Any, str]] = {"event": {}, "message": {}}
+    for workspace_id in sorted(set(events.values())):
+        for line in kept.process("export", "--workspace-id", workspace_id).stdout.split("\n")[:-1]:
+            record = json.loads(line)
+            if record["kind"] in read:
+                row = record["row"]
+                read[record["kind"]][row[f"{record['kind']}_id"]] = row["workspace_id"]
+
+    assert read == {"event": events, "message": messages}
+
+
+KILLED = """
+import itertools, os, signal, sys
+import django
+django.setup()
+from nexus.core.database import steps, store
+from nexus.core.progress import Bar
+numbers = itertools.count(1)
+def told(*_):
+    if next(numbers) == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+Bar.__call__ = Bar.still = told
+steps.ROWS_AT_ONCE = 7
+store().prepare()
+"""
+
+
+def test_a_migration_that_is_killed_again_and_again_ends_as_one_in_one_go_does(kept: Home, tmp_path: Path) -> None:
+    whole = Home(tmp_path / "whole")
+    shutil.copytree(kept.path, whole.path)
+    assert whole.process("migrate").returncode == 0
+    environ = {**os.environ, "NEXUS_HOME": str(kept.path), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
+
+    ends, applied = [], []
+    for number in (1, 61, 123, 2, 15, 19, 4, 10, 10_000):  # of what it tells: in the backup, in either table
+        done = subprocess.run([sys.executable, "-c", KILLED, str(number)], cwd=ROOT, env=environ, check=False)
+        ends.append(done.returncode)
+        applied += kept.sql("SELECT count(*) FROM django_migrations")
+
+    assert set(ends[:-1]) == {-9} and ends[-1] == 0, ends
+    assert len(set(applied)) > 2, applied  # what was done stayed done
+    tables = [name for (name,) in whole.sql("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    tables = [name for name in tables if name not in ("django_migrations", "search_index")]  # times; no rows of its own
+    for read in [
+        *(f"SELECT * FROM {table}" for table in tables),
+        "SELECT type, name, sql FROM sqlite_master ORDER BY type, name",
+        "SELECT app, name FROM django_migrations ORDER BY app, name",
+    ]:
+        assert sorted(kept.sql(read), key=repr) == sorted(whole.sql(read), key=repr), read
+    assert kept.sql("PRAGMA integrity_check") == [("ok",)]
+    assert len([*(kept.path / "backups").glob("*.db")]) == 1  # of the store as it was
+
+
+def test_others_are_refused_while_a_process_migrates(
+    kept: Home, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(home=kept.path, db_path=None)
+    monkeypatch.setattr(schema, "LOCK_SECONDS", 0)
+    before = kept.database.read_bytes()
+
+    with FileLock(f"{kept.database}.migrate.lock"), pytest.raises(NexusError, match="has been migrating") as refused:
+        schema.prepare()
+
+    assert refused.value.code == "MIGRATION_ERROR"
+    assert kept.database.read_bytes() == before
 
 
 HOME, USED = "b" * 64, "c" * 64
@@ -238,7 +355,10 @@ def test_it_takes_the_operators_trail_out_of_the_workspace_that_stood_for_the_ho
     assert home.process("export", "--workspace-id", theirs).returncode == 0
 
     assert home.sql("SELECT event_id, type, payload, created_at FROM events ORDER BY event_id") == told
-    assert home.sql("SELECT workspace_id FROM events ORDER BY event_id") == [*((theirs,), (None,), (None,), (theirs,))]
+    by_number = (
+        "SELECT w.workspace_id FROM events e LEFT JOIN workspaces w ON number = e.workspace_id ORDER BY event_id"
+    )
+    assert home.sql(by_number) == [*((theirs,), (None,), (None,), (theirs,))]
     assert home.sql("SELECT workspace_id FROM workspaces ORDER BY workspace_id") == [(theirs,), (USED,)]
     configure(home=home.path, db_path=None)
     assert nexus("doctor").code == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coordination.paths import workspace_id_of
+from nexus.core.database.keys import number_of
 from nexus.reservations import patterns
 from nexus.reservations.guard import hooks
 from tests.acceptance.hub import START_SECONDS
@@ -97,9 +98,9 @@ class Held:
         workspace = workspace_id_of(project)
         with closing(sqlite3.connect(self.file)) as store, store:
             store.execute(
-                "INSERT OR IGNORE INTO workspaces (workspace_id, root_realpath, created_at, last_seen_at) "
-                "VALUES (?, ?, ?, ?)",
-                (workspace, project, _text(now), _text(now)),
+                "INSERT OR IGNORE INTO workspaces (workspace_id, number, root_realpath, created_at, last_seen_at) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (workspace, number_of(workspace), project, _text(now), _text(now)),
             )
             for glob in globs:
                 pattern = patterns.normalized(glob)

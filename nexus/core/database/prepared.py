@@ -31,6 +31,7 @@ from django.db.models import (
 from django.db.models.base import ModelState
 from django.db.models.query import ModelIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
+from django.db.models.sql.where import WhereNode
 
 from nexus.core.database import store
 
@@ -43,6 +44,8 @@ Prepare = Callable[[Any, BaseDatabaseWrapper], Any]  # a value, for a connection
 
 class Slot(Expression):
     """Stands in a queryset for the value that a call binds by this name; not for null, which SQL compares apart."""
+
+    prepare: Prepare | None = None
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -83,6 +86,7 @@ class Select(Generic[Row]):
 
     def _prepare(self, limit: int | None) -> tuple[str, tuple[Any, ...], Callable[[list[Any]], list[Row]]]:
         queryset = self._build()[:limit]
+        _tell_slots(queryset.query.where)
         compiler = queryset.query.get_compiler(connection=connection)
         sql, parameters = _settled(*compiler.as_sql())
         select = [column for column, _, _ in compiler.select]
@@ -130,6 +134,7 @@ class Update:
         """The same with several sets of values, one after the other; how many rows all of them changed."""
         if self._statement is None:
             query = cast("UpdateQuery", self._build().query.chain(UpdateQuery))
+            _tell_slots(query.where)
             query.add_update_values(self._changes)
             slots = {name: value.name for name, value in self._changes.items() if isinstance(value, Slot)}
             fields = {slot: query.get_meta().get_field(name) for name, slot in slots.items()}
@@ -240,6 +245,15 @@ def _settled(sql: str, parameters: Iterable[Any]) -> tuple[str, tuple[Any, ...]]
     return "".join(text), tuple(kept)
 
 
+def _tell_slots(where: Any) -> None:
+    """Let the slots that are compared with a foreign key prepare their values as it is stored."""
+    for part in where.children:
+        if isinstance(part, WhereNode):
+            _tell_slots(part)
+        elif isinstance(slot := getattr(part, "rhs", None), Slot) and isinstance(part.lhs.output_field, ForeignKey):
+            slot.prepare = _preparation(part.lhs.output_field)
+
+
 def _preparation(field: Field[Any, Any]) -> Prepare | None:
     """How a field's value becomes a parameter; None where the driver takes it as it is."""
     if isinstance(field, ForeignKey):
@@ -274,9 +288,11 @@ def _moment(value: datetime | None, on: BaseDatabaseWrapper) -> Any:
 
 def _bound(parameters: tuple[Any, ...], values: Mapping[str, Any], on: BaseDatabaseWrapper) -> list[Any]:
     bound = [values[part.name] if isinstance(part, Slot) else part for part in parameters]
-    for place, value in enumerate(bound):
+    for place, (part, value) in enumerate(zip(parameters, bound, strict=True)):
         if isinstance(value, datetime):
             bound[place] = _moment(value, on)
+        elif isinstance(part, Slot) and part.prepare is not None:
+            bound[place] = part.prepare(value, on)
     return bound
 
 

@@ -41,7 +41,7 @@ def steps(window: Window, *, workspace_id: str | None, agent_id: str) -> list[Ev
     first, beyond = ids_within(window.since, window.until)
     places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
     rows = Event.objects.filter(
-        workspace_id__in=places.values("pk"),
+        workspace__in=places,
         stream__in=streams,
         type__in=types,
         actor_agent_id__isnull=False,
