@@ -6,6 +6,6 @@ from nexus.core.operations.errors import ErrorCode
 
 
 class InboxCode(ErrorCode):
-    """Error of an operation that was replaced."""
+    """Errors of operations that were removed."""
 
     MIGRATED = "MIGRATED", 410, "The tool was replaced; details.replacements names what to call."

@@ -200,7 +200,7 @@ class Peer:
 
 
 def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -> list[Peer]:
-    """Return the agents that an agent exchanged messages with lately, latest first, from its newest messages each way."""
+    """Return whom an agent exchanged messages with lately, latest first, from its newest messages each way."""
     since = moment - timedelta(days=days)
     sent = Message.objects.filter(from_agent_id=agent_id, pk__gte=id_floor("msg", since))
     received = Delivery.objects.of(agent_id).filter(pk__gte=id_floor("dlv", since))

@@ -17,7 +17,7 @@ TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name 
 
 
 def match(words: Sequence[str], *, whole: bool = False) -> str:
-    """Return the FTS5 query for words. Each is quoted, so that none is an operator, and is a prefix where it may go on."""
+    """Return the FTS5 query for words. Each is quoted, so that none is an operator; a prefix where it may go on."""
     return " ".join(f'"{word}"' if whole or not may_go_on(word) else f'"{word}"*' for word in words)
 
 
