@@ -31,7 +31,6 @@ from tests.conftest import Furnish
 from tests.postgres import Cluster, database_of, store_of
 
 WORKERS = 3
-CLIENTS, MESSAGES = 6, 20
 Keys = dict[int, tuple[str, str]]  # by worker, an agent and its key
 
 
@@ -191,7 +190,12 @@ def test_a_key_has_no_more_calls_waiting_than_the_setting_says_and_others_are_no
         assert refused[1] and not refused[0] and not refused[2]
 
 
-async def test_a_killed_worker_is_started_again_and_nothing_answered_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("clients", "messages", "dying"), [(3, 8, [1]), pytest.param(6, 20, [1, 2], marks=pytest.mark.long)]
+)
+async def test_a_killed_worker_is_started_again_and_nothing_answered_is_lost(
+    tmp_path: Path, clients: int, messages: int, dying: list[int]
+) -> None:
     for name in ("home", "project"):
         (tmp_path / name).mkdir(mode=0o700)
     servers = Servers(tmp_path, store_of(tmp_path / "home").get("NEXUS_DATABASE_URL"))
@@ -203,18 +207,18 @@ async def test_a_killed_worker_is_started_again_and_nothing_answered_is_lost(tmp
                 await asyncio.sleep(0.05)
 
     try:
-        servers.start_hub("--workers", str(WORKERS))
+        servers.start_hub("--workers", str(len(dying) + 1))
         assert servers.hub is not None
         hub = Hub(servers.hub, servers.home, servers.url)  # type: ignore[arg-type]
-        team, keys = hire(servers, ledger, on_stdio=0, over_http=CLIENTS)
+        team, keys = hire(servers, ledger, on_stdio=0, over_http=clients)
         working = [asyncio.create_task(agent.live(stop)) for agent in team]
-        await until(lambda: len(ledger.sent) >= MESSAGES)
-        for number in (1, 2):
+        await until(lambda: len(ledger.sent) >= messages)
+        for number in dying:
             killed = processes(hub)[number]
             killed.kill()
             before = len(ledger.sent)
             await until(lambda: processes(hub).get(number, killed) != killed)  # noqa: B023
-            await until(lambda: len(ledger.sent) >= before + MESSAGES)  # noqa: B023
+            await until(lambda: len(ledger.sent) >= before + messages)  # noqa: B023
         while not await asyncio.to_thread(servers.answers):  # it is not ready while one is missing
             pass
         stop.set()
