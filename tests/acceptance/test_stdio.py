@@ -61,7 +61,7 @@ def test_it_plays_the_example_flow_with_either_sdk(
     assert "flow complete" in played.stdout
 
 
-@pytest.mark.parametrize("processes", [10, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("processes", [4, pytest.param(20, marks=pytest.mark.long)])
 def test_all_that_start_at_once_on_a_fresh_home_come_up(tmp_path: Path, processes: int) -> None:
     def start(_: int) -> bool:
         with Raw(tmp_path / "home") as raw:
