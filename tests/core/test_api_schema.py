@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 
 from nexus.core.operations.registry import operations
 from nexus.core.rest.schema import reference
+from tests.conftest import examples
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CONFIG = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
@@ -55,10 +56,11 @@ STREAMS = ["/api/v1/stream", "/agent/{agent_id}/stream"]  # which do not end
 OPERATIONS: list[Any] = [cast(Any, found).ok() for found in schema.exclude(path=STREAMS).get_all_operations()]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[operation.label for operation in OPERATIONS])
 def test_it_answers_as_documented(operation: Any) -> None:
     @given(operation.as_strategy())
-    @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
     def holds(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(checks=CHECKS)
 
