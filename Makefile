@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
+AGENTS := $(abspath $(or $(NEXUS_AGENTS),$(VENV)/agents))
 # The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
 ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
@@ -15,7 +16,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: serve demo test types suite postgres long release-check clean
+.PHONY: serve demo test types suite postgres long agents release-check clean
 
 serve: $(RUN)
 	$(VENV)/bin/python manage.py serve $(if $(PORT),--port $(PORT))
@@ -46,6 +47,12 @@ postgres:
 # What the suite plays in part, whole: soaks, examples of property-based tests, the crawl of all pages. Takes minutes.
 long: $(DEV)
 	$(VENV)/bin/pytest $(IN_PARALLEL) -m 'long or hypothesis' --hypothesis-profile=whole
+
+# The published agents of presets.toml, from npm, each through the same day in a pool; the table in docs/reference is
+# what it made. Takes minutes, and two gigabytes at the first time.
+agents: $(DEV)
+	$(VENV)/bin/python -m tests.agents.install $(AGENTS)
+	NEXUS_AGENTS=$(AGENTS) $(VENV)/bin/pytest -m agents tests/agents
 
 # What stands between a green suite and a release (docs/how-to/release.md). Takes an hour or so, on a quiet machine.
 release-check: test long

@@ -1,0 +1,401 @@
+"""A day of the published agents in the pool: each does the same, over models that do what they are told.
+
+`make agents` installs them from npm, at the versions of presets.toml, and plays this. The table of what holds stands in
+docs/reference/agents.md; NEXUS_AGENTS_TABLE=write writes it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from inbox.models import Message
+from nexus.control.models import Entry, PoolAgent, Role
+from nexus.control.runners import acp, sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.configuration import Acp, presets
+from nexus.core.waiting import WRITERS, in_thread
+from tests.agents.providers import HANG, Provider, Round, play, serve
+from tests.control.playing import pool
+from tests.control.test_worktrees import git
+from tests.control.turns import Played
+
+pytestmark = [pytest.mark.agents, pytest.mark.sqlite]
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "docs" / "reference" / "agents.md"
+INSTALLED = Path(os.environ.get("NEXUS_AGENTS", ROOT / ".venv" / "agents"))
+OUTSIDE = f"/usr/share/nexus-agents-{os.getpid()}"  # nobody writes there from the sandbox
+GONE_SECONDS = 10  # the system may take so long to end what was killed
+STEPS = {
+    "worktree": "starts in a worktree",
+    "read": "reads a file",
+    "edit": "edits a file",
+    "run": "runs a command",
+    "message": "sends a message over the bus, without a question",
+    "outside": "is refused a write outside, and reads why",
+    "asks": "asks a person once, where its ceiling leaves it to one",
+    "cancel": "is cancelled, and leaves no process",
+    "killed": "is killed; its turn fails with the reason",
+    "resumed": "goes on in its own session",
+}
+Tool = tuple[str, dict[str, Any] | str]
+
+
+@dataclass(frozen=True)
+class Agent:
+    """How a published agent is started and what its tools are called."""
+
+    read: Callable[[str], Tool]
+    write: Callable[[str, str], Tool]  # of a new file, with this text
+    edit: Callable[[str], Tool]  # `one` of the file becomes `two`
+    run: Callable[[str], Tool]
+    bus: str  # the prefix of its names for the bus's tools
+    env: Callable[[str], dict[str, str]]  # for the provider at this address
+    mode: str | None = None
+    lacks: dict[str, str] = field(default_factory=dict)  # steps that do not hold, and why
+    home: Callable[[str], dict[str, str]] = lambda address: {}  # files that it signs in with
+
+
+def claude(prefix: str = "", **more: Any) -> Agent:
+    return Agent(
+        read=lambda path: (f"{prefix}Read", {"file_path": path}),
+        write=lambda path, text: (f"{prefix}Write", {"file_path": path, "content": text}),
+        edit=lambda path: (f"{prefix}Edit", {"file_path": path, "old_string": "one", "new_string": "two"}),
+        run=lambda line: (f"{prefix}Bash", {"command": line, "description": "Run it", "timeout": 60_000}),
+        bus="mcp__nexus__",
+        env=lambda address: {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "k"},
+        **more,
+    )
+
+
+def codex(**more: Any) -> Agent:
+    def run(line: str) -> Tool:
+        return "exec_command", {"cmd": line}
+
+    return Agent(
+        read=lambda path: run(f"cat {path}"),
+        write=lambda path, text: run(f"echo {text} > {path}"),
+        edit=lambda path: run(f"sed -i s/one/two/ {path}"),
+        run=run,
+        bus="mcp__nexus/",
+        **{"lacks": {"asks": "it asks for nothing where the sandbox bounds it"}, **more},
+    )
+
+
+def codex_config(address: str) -> dict[str, Any]:
+    provider = {"name": "fake", "base_url": f"{address}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
+    return {"model_provider": "fake", "model_providers": {"fake": provider}}
+
+
+def codex_toml(address: str) -> str:
+    provider = codex_config(address)["model_providers"]["fake"]
+    lines = (f"{name} = {json.dumps(value)}" for name, value in provider.items())
+    return 'model_provider = "fake"\n[model_providers.fake]\n' + "\n".join(lines)
+
+
+def opencode_config(address: str) -> str:
+    models = {"fake": {"name": "fake"}}
+    options = {"baseURL": f"{address}/v1", "apiKey": "k"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": options, "models": models}
+    return json.dumps({"provider": {"fake": provider}, "model": "fake/fake", "small_model": "fake/fake"})
+
+
+def cline_run(line: str) -> Tool:
+    return "run_commands", {"commands": [line]}
+
+
+def cline_providers(address: str) -> str:
+    settings = {"provider": "openai-compatible", "apiKey": "k", "model": "fake", "baseUrl": f"{address}/v1"}
+    known = {"openai-compatible": {"settings": settings, "updatedAt": "2026-01-01T00:00:00Z", "tokenSource": "manual"}}
+    return json.dumps({"version": 1, "lastUsedProvider": "openai-compatible", "modes": {}, "providers": known})
+
+
+def file_tools(read: str, write: str, edit: str, path: str, old: str, new: str) -> dict[str, Any]:
+    return {
+        "read": lambda at: (read, {path: at}),
+        "write": lambda at, text: (write, {path: at, "content": text}),
+        "edit": lambda at: (edit, {path: at, old: "one", new: "two"}),
+    }
+
+
+AGENTS = {
+    "claude": claude(),
+    "claude-code": claude("mcp__acp__"),
+    "codex": codex(
+        env=lambda address: {
+            "OPENAI_API_KEY": "k",
+            "MODEL_PROVIDER": "fake",
+            "CODEX_CONFIG": json.dumps(codex_config(address)),
+        }
+    ),
+    "codex-zed": codex(
+        env=lambda address: {"OPENAI_API_KEY": "k"}, home=lambda address: {"~/.codex/config.toml": codex_toml(address)}
+    ),
+    "gemini": Agent(
+        read=lambda path: ("read_file", {"file_path": path}),
+        write=lambda path, text: ("write_file", {"file_path": path, "content": text}),
+        edit=lambda path: (
+            "replace",
+            {"file_path": path, "instruction": "Count on.", "old_string": "one", "new_string": "two"},
+        ),
+        run=lambda line: ("run_shell_command", {"command": line}),
+        bus="mcp_nexus_",
+        env=lambda address: {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": "k"},
+        lacks={"resumed": "it did not load the session after its turn was killed; a new one was told what was said"},
+    ),
+    "opencode": Agent(
+        **file_tools("read", "write", "edit", "filePath", "oldString", "newString"),
+        run=lambda line: ("bash", {"command": line, "description": "Run it"}),
+        bus="nexus_",
+        env=lambda address: {"OPENCODE_CONFIG_CONTENT": opencode_config(address)},
+        lacks={"asks": "it writes inside of its directory without a question"},
+    ),
+    "qwen": Agent(
+        **file_tools("read_file", "write_file", "edit", "file_path", "old_string", "new_string"),
+        run=lambda line: ("run_shell_command", {"command": line, "is_background": False}),
+        bus="mcp__nexus__",
+        env=lambda address: {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "k", "OPENAI_MODEL": "fake"},
+    ),
+    "cline": Agent(
+        read=lambda path: ("read_files", {"files": [{"path": path}]}),
+        write=lambda path, text: cline_run(f"echo {text} > {path}"),
+        edit=lambda path: cline_run(f"sed -i s/one/two/ {path}"),
+        run=lambda line: cline_run(line),
+        bus="nexus__",
+        env=lambda address: {"CLINE_API_KEY": "k", "CLINE_PROVIDER": "openai-compatible", "CLINE_MODEL": "fake"},
+        home=lambda address: {"~/.cline/data/settings/providers.json": cline_providers(address)},
+        lacks={
+            "message": "it gives its model no tool of the servers that a client names",
+            "asks": "it asks for no path: a command is the only way that its model writes here",
+        },
+    ),
+}
+made: dict[str, dict[str, str]] = {}  # by agent and step: why it does not hold, or nothing
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The models, at work."""
+    Provider.asked.clear()
+    Provider.over.clear()
+    Provider.hanging.clear()
+    server, address = serve()
+    yield address
+    Provider.over.set()
+    server.shutdown()
+
+
+def program(name: str) -> str:
+    """The agent's program, which `make agents` installed."""
+    preset = presets()[name]
+    found = INSTALLED / f"{name}-{preset['tried'][-1]}" / "node_modules" / ".bin" / preset["command"][0]
+    assert found.exists(), f"{found} is not there: run `make agents`, which installs the agents"
+    return str(found)
+
+
+@dataclass
+class Day:
+    """One agent's day."""
+
+    name: str
+    agent: Agent
+    played: Played
+    cwd: str
+    holds: dict[str, str] = field(default_factory=dict)
+
+    def note(self, step: str, holds: bool, why: str = "") -> None:
+        self.holds[step] = "" if holds else (why or "it does not")
+
+    async def turn(self, *rounds: Round) -> str:
+        return (await self.played.turn(play(*rounds))).answer or ""
+
+    async def results(self) -> str:
+        entries = await self.played.entries()
+        return "\n".join(entry.content for entry in entries if entry.role == Role.TOOL)
+
+    async def hang(self) -> asyncio.Task[Any]:
+        """A turn whose model does not answer."""
+        Provider.hanging.clear()
+        turn = asyncio.create_task(self.played.turn(play(HANG)))
+        waiting = asyncio.create_task(asyncio.to_thread(Provider.hanging.wait, 120))
+        await asyncio.wait((turn, waiting), return_when="FIRST_COMPLETED")
+        return turn
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that run the agent."""
+        folder = str(INSTALLED / f"{self.name}-")
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if any(word.startswith(folder) for word in process.info["cmdline"] or [])
+        ]
+
+
+@pytest.fixture
+async def day(
+    request: pytest.FixtureRequest,
+    committed: None,
+    tmp_path: Path,
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+) -> Day:
+    """An agent of the pool with a worktree of its own, and nothing of its day done yet."""
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    name = request.param
+    agent, preset = AGENTS[name], presets()[name]
+    configure(home=tmp_path / "hub", control=True)
+    (tmp_path / "hub").mkdir()
+    operator = tmp_path / "operator"
+    operator.mkdir()
+    monkeypatch.setenv("HOME", str(operator))
+    for variable, value in agent.env(address).items():
+        monkeypatch.setenv(variable, value)
+    for file, text in agent.home(address).items():
+        place = Path(file).expanduser()
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    repository = tmp_path / "shop"
+    (repository / "out").mkdir(parents=True)
+    (repository / "out" / "notes.txt").write_text("number one\n")
+    git(repository, "init", "--quiet")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Begin")
+    fields = {key: value for key, value in preset.items() if key not in ("package", "tried")}
+    runner = Acp.model_validate(
+        {
+            "kind": "acp",
+            "name": name,
+            **fields,
+            "command": [program(name), *preset["command"][1:]],
+            "read_paths": [str(INSTALLED)],
+            "sign_in": [*preset["sign_in"], *agent.home(address)],
+        }
+    )
+
+    def create() -> PoolAgent:
+        pool("pool_create_agent", agent_id="ops", preset="worker", cwd=str(repository))
+        pool(
+            "pool_create_agent", agent_id="ann", preset="trusted", cwd=str(repository), worktree=True,
+            allowed_write_paths=["out"],
+        )  # fmt: skip
+        return PoolAgent.objects.get(agent_id="ann")
+
+    row = await in_thread(WRITERS, create)
+    return Day(name, agent, Played(row, runner, acp.take), row.cwd)
+
+
+@pytest.mark.parametrize("day", AGENTS, indirect=True)
+async def test_a_day(day: Day) -> None:
+    agent, out = day.agent, f"{day.cwd}/out"
+    message = {"from_agent_id": "ann", "subject": "Done", "body": "It is done.", "project_root": day.cwd}
+    to = {"target": {"strategy": "direct", "agent_id": "ops"}}
+    calls: Sequence[Tool] = [
+        agent.read(f"{out}/notes.txt"),
+        agent.edit(f"{out}/notes.txt"),
+        agent.write(f"{out}/new.txt", "fresh"),
+        agent.run(f"pwd > {out}/ran.txt"),
+        (f"{agent.bus}message_create", {**message, **to}),
+        agent.write(f"{day.cwd}/elsewhere", "more"),
+        agent.write(OUTSIDE, "no"),  # the last: some end their turn when they are refused
+    ]
+    day.played.decide = lambda subject: subject.endswith("/elsewhere")
+    await day.turn(*([call] for call in calls), "worked")
+    results = await day.results()
+    day.note("worktree", Path(out, "ran.txt").is_file() and Path(out, "ran.txt").read_text().strip() == day.cwd)
+    day.note("read", "number one" in results or await _was_sent("number one"))
+    edited = Path(out, "notes.txt").read_text() == "number two\n"
+    day.note("edit", edited and Path(out, "new.txt").read_text().strip() == "fresh")
+    day.note("run", Path(out, "ran.txt").is_file())
+    sent = await in_thread(WRITERS, lambda: list(Message.objects.filter(subject="Done").values_list("from_agent_id")))
+    asked = [subject for subject in day.played.asked if "message_create" in subject]
+    day.note("message", len(sent) == 1 and asked == [], f"sent: {sent}, asked: {day.played.asked}")
+    refused = [entry for entry in await day.played.entries() if _failed(entry)]
+    day.note("outside", not Path(OUTSIDE).exists() and bool(refused))
+    asked = [subject for subject in day.played.asked if subject == f"write_file {day.cwd}/elsewhere"]
+    day.note("asks", len(asked) == 1, f"asked: {day.played.asked}")
+
+    turn = await day.hang()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    _, left = psutil.wait_procs(day.processes(), timeout=GONE_SECONDS)
+    day.note("cancel", left == [], f"left: {left}")
+
+    turn = await day.hang()
+    for process in day.processes():
+        with suppress(psutil.NoSuchProcess):  # it went with another
+            process.kill()
+    with pytest.raises(RunnerFailed) as failed:
+        await turn
+    day.note("killed", "ended in the middle" in str(failed.value) or "error" in str(failed.value), str(failed.value))
+
+    before = await _session(day)
+    Provider.asked.clear()
+    answer = await day.turn("back again")
+    known = any("message_create" in text for said in Provider.asked for _, text in said)
+    after = await _session(day)
+    day.note("resumed", "back again" in answer and known and after == before, f"{before} → {after}, known: {known}")
+
+    made[day.name] = day.holds
+    wrong = {step: day.holds[step] for step in STEPS if bool(day.holds[step]) != (step in agent.lacks)}
+    assert not wrong, f"{wrong}\n{await day.results()}"
+
+
+def test_the_table_in_the_docs_is_what_the_run_made() -> None:
+    if set(made) != set(AGENTS):
+        pytest.skip("not every agent had its day in this run")
+    table = table_of(made)
+    if os.environ.get("NEXUS_AGENTS_TABLE") == "write":
+        TABLE.write_text(table)
+    assert TABLE.read_text() == table, "run `NEXUS_AGENTS_TABLE=write make agents`"
+
+
+def table_of(days: dict[str, dict[str, str]]) -> str:
+    """docs/reference/agents.md."""
+    lines = [
+        "# Published agents in the pool",
+        "",
+        "Each of these agents did the same day in a pool, in the sandbox, over models that do what they are told. The",
+        "run (`make agents`) makes this page. `nexus runners presets` lists how they are started.",
+        "",
+        "| agent | package | version | " + " | ".join(STEPS) + " |",
+        "|---" * (3 + len(STEPS)) + "|",
+    ]
+    notes: list[str] = []
+    for name, holds in days.items():
+        cells = []
+        for step in STEPS:
+            if not holds[step]:
+                cells.append("yes")
+                continue
+            notes.append(f"{len(notes) + 1}. {name}, {step}: {AGENTS[name].lacks[step]}.")
+            cells.append(f"no ({len(notes)})")
+        preset = presets()[name]
+        lines.append(f"| {name} | `{preset['package']}` | {preset['tried'][-1]} | " + " | ".join(cells) + " |")
+    steps = [f"| {step} | {meaning} |" for step, meaning in STEPS.items()]
+    return "\n".join([*lines, "", *notes, *([""] if notes else []), "| step | it |", "|---|---|", *steps, ""])
+
+
+async def _was_sent(text: str) -> bool:
+    return any(text in said for asked in Provider.asked for _, said in asked)
+
+
+def _failed(entry: Entry) -> bool:
+    return (entry.role == Role.TOOL and (entry.meta or {}).get("status") == "failed") or "denied" in entry.content
+
+
+async def _session(day: Day) -> str | None:
+    entries = await day.played.entries()
+    found = [entry.meta[acp.SESSION] for entry in entries if entry.meta and acp.SESSION in entry.meta]
+    return found[-1] if found else None
