@@ -24,14 +24,14 @@ class HookMemory:
         signal: int | None = None,
         look_by: float = 0.0,
         refresh_by: float = 0.0,
-        load: Sequence[str] = (),
+        told: Sequence[str] = (),
         pressed: Sequence[str] = (),
         owed: Sequence[str] = (),
     ) -> None:
         self.signal = signal  # the signal file's time when the store was last looked at
         self.look_by = look_by  # look at the store by then, signal or not, for what time alone changes
         self.refresh_by = refresh_by  # refresh the session by then
-        self.told = load  # waiting messages and handoffs it has been told of
+        self.told = told  # waiting messages and handoffs it has been told of
         self.pressed = pressed  # those it was kept from stopping for
         self.owed = owed  # what it owed when it last stopped, and was told of
 
