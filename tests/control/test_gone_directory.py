@@ -103,7 +103,7 @@ async def test_an_agent_process_is_refused_each_thing_and_its_turn_fails(
     shutil.rmtree(place)
     await is_told(turn_id, place)
     read, _, ran = "\n".join((await said("ann"))[2:]).partition("; ")
-    assert ERROR in read and ("is not there any more" if confined else "could not be started") in ran
+    assert "Resource not found" in read and ("is not there any more" if confined else "could not be started") in ran
 
 
 async def test_a_model_is_told_by_each_tool_and_its_turn_fails(place: Path) -> None:
