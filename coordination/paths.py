@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from coordination.errors import CoordinationCode
+from nexus.core.mounts import Reached
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.parameters import Reached
 
 
 def resolve_root(project_root: str) -> str:

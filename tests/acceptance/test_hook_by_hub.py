@@ -106,7 +106,9 @@ def test_it_tells_the_same_without_a_django_of_its_own(home: Path, hub_beside: H
     forget(home)
     by_itself, own = hook(home, project, "PostToolUse", **STANDALONE)
     assert by_hub == by_itself and "Hello" in by_hub and "Measure it" in by_hub
-    assert DJANGO not in imported and "pydantic" not in imported and DJANGO in own
+    assert DJANGO not in imported, sorted(imported)[:5]
+    assert "pydantic" not in imported
+    assert DJANGO in own
 
 
 def test_what_one_way_told_the_other_does_not_tell_again(home: Path, hub_beside: Hub, project: str) -> None:

@@ -62,20 +62,6 @@ class Outside:
     resolves: bool = False
 
 
-class Reached(str):
-    """A parameter that leads outside the store, with what it led to when it was touched before the call; None is an
-    error. Who uses that waits for nothing outside any more.
-    """
-
-    __slots__ = ("led_to",)
-    led_to: Any
-
-    def __new__(cls, text: str, led_to: Any) -> Reached:
-        made = super().__new__(cls, text)
-        made.led_to = led_to
-        return made
-
-
 def not_blank(text: str) -> str:
     """The text itself. Raises ValueError when it is blank."""
     if not text.strip():
