@@ -44,7 +44,10 @@ WHERE status = 'SUBMITTED' AND claimed_by <> :agent
   AND (verifier = 'agent:' || :agent OR (verifier = 'creator' AND from_agent_id = :agent))
 LIMIT 1000
 """
-TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs')"
+TABLES = """
+SELECT (SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs'))
+  + (SELECT count(*) FROM pragma_table_info('handoffs') WHERE name IN ('deadline_at', 'verifier'))
+"""
 TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 AGENT = "SELECT role, capabilities FROM agents WHERE agent_id = :agent"
 
@@ -68,7 +71,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
     workspace = workspace_id_of(root)
     values = {"agent": agent_id, "workspace": workspace, "now": now.strftime("%Y-%m-%d %H:%M:%S.%f")}
     with closing(connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
-        if store.execute(TABLES).fetchone()[0] < 3:
+        if store.execute(TABLES).fetchone()[0] < 5:
             return Seen(set(), float("inf"))  # another process is making the store
         waiting = {row[0] for row in store.execute(MESSAGES, values)}
         changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from nexus.core import harness_events
 from nexus.core.harness_events import Happening, HarnessEvent, Said
-from nexus.hooks import clients, configuration, entry, points
+from nexus.hooks import clients, configuration, entry, points, quick_check
 from nexus.hooks import harness as dialects
 from nexus.hooks.clients import HOOKED
 from tests.hooks.harness import Harness
@@ -249,3 +251,11 @@ def test_it_gates_edits_when_told_to(harness: Harness) -> None:
     assert harness.hook("--planning", text=edit).stdout == ""
     told = json.loads(harness.hook("--planning", text=edit, NEXUS_PLANNING_GATE_EDITS="true").stdout)
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_it_waits_for_a_store_that_another_process_is_making(tmp_path: Path) -> None:
+    database = tmp_path / "nexus.db"
+    with closing(sqlite3.connect(database)) as store:
+        store.executescript("CREATE TABLE agents (a); CREATE TABLE message_deliveries (a); CREATE TABLE handoffs (a)")
+    seen = quick_check.glance(database, agent_id="ann", root=str(tmp_path), busy_ms=1000)
+    assert seen == quick_check.Seen(set(), float("inf"))
