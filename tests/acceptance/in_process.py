@@ -34,6 +34,8 @@ def die(at: str, before: bool) -> None:
 
 async def main() -> None:
     from nexus.control.direct import ClientAdapter, DirectAgentAPI
+    from nexus.control.models import Turn
+    from nexus.control.services import turns
     from nexus.control.worker.work import Worker
     from nexus.core.clock import now
     from nexus.core.operations.errors import NexusError
@@ -42,6 +44,8 @@ async def main() -> None:
 
     async def answered(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         if method == "die":
+            while not turns.queued.has_listeners(Turn):  # from then on the worker claims a turn where it is stored
+                await asyncio.sleep(0.01)
             die(**parameters)
             return {}
         of_agent = method not in ("create_agent", "list_agents")
