@@ -272,6 +272,7 @@ class Relay:
         self._stdin, self._from_hub = Lines(LONGEST_LINE), Lines(LONGEST_ANSWER)
         self._ended = False  # the client sends no more
         self._pause, self._next = PAUSES[0], 0.0
+        self._created, self._creator = 0, os.urandom(6).hex()  # of these a call's client_id is made
         self._pipes = [number for number in (0, 1) if _is_pipe(number)]
         for number in self._pipes:
             os.set_blocking(number, False)
@@ -348,6 +349,8 @@ class Relay:
             is_call = method == "tools/call"
             name = params.get("name")
             repeatable = isinstance(name, str) and name in self._repeatable if is_call else method in REPEATABLE
+            if is_call and isinstance(name, str) and name in self._once:
+                line, repeatable = self._identified(line, message, params.get("arguments"))
             self._keep(key, line, repeatable, is_call)
             if self._hub is not None:
                 self._put(key)
@@ -358,6 +361,23 @@ class Relay:
             self._push(line)
         elif len(self._notices) < MOST_NOTICES:
             self._notices.append(line)
+
+    def _identified(self, line: bytes, message: Any, arguments: Any) -> tuple[bytes, bool]:
+        """Give a call that creates something a client_id where it has none, so that a repeated call creates it once.
+        Return its line, and whether it may be sent again."""
+        if not isinstance(arguments, dict):
+            return line, False
+        if arguments.get("client_id") is None:
+            self._created += 1
+            arguments["client_id"] = f"{self._creator}-{self._created}"
+            try:
+                identified = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+            except (ValueError, RecursionError):  # half a character: the hub refuses it
+                return line, False
+            if len(identified) > LONGEST_LINE:
+                return line, False
+            line = identified
+        return line, True
 
     def _keep(self, key: int | str, line: bytes, repeatable: bool, is_call: bool) -> None:
         self._forget(key)
@@ -406,6 +426,7 @@ class Relay:
         self._from_hub = Lines(LONGEST_ANSWER)
         self._away, self._lost = welcome["away"], welcome["lost"]
         self._repeatable = frozenset(welcome["repeatable"])
+        self._once = frozenset(welcome.get("once", ()))  # one that runs since before an upgrade does not say it
         self._pause = PAUSES[0]
         hub.setblocking(False)
         for notice in self._notices:

@@ -48,7 +48,7 @@ from nexus.core.config import TABLE, CoreSettings, written
 from nexus.core.limits import most_values, values_in
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.registry import TOOLSETS, Operation
 from nexus.core.operations.replies import Outcome, Reply
 from nexus.core.operations.toolsets import Choice, default
 from nexus.core.turns import Turn
@@ -297,11 +297,11 @@ def _welcome(reply: Reply) -> dict[str, Any]:
     )
     lost = NexusError(
         Code.DB_ERROR,
-        "The hub ended before it answered, and this may have been done. Send it again with the same client_id, or "
-        "look first.",
+        "The hub ended before it answered, and this may have been done. Look whether it was, before you send it again.",
         {"retryable": True, "may_be_done": True},
     )
-    return {"away": _answer(away, reply), "lost": _answer(lost, reply), "repeatable": _repeatable()}
+    answers = {"away": _answer(away, reply), "lost": _answer(lost, reply)}
+    return {**answers, "repeatable": _repeatable(), "once": _once()}
 
 
 def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:
@@ -314,10 +314,21 @@ def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:
 
 
 def _repeatable() -> list[str]:
-    """The tools that change nothing in the store, whichever toolset has one of that name."""
+    """The tools that a relay may call again: they change nothing, or nothing more at the second call."""
+    return [*_tools_that(lambda operation: operation.read_only or operation.idempotent), ENABLE]
+
+
+def _once() -> list[str]:
+    """The tools that create something once for each `client_id`."""
+    return _tools_that(lambda operation: "client_id" in operation.params.model_fields)
+
+
+def _tools_that(hold: Callable[[Operation[Any]], bool]) -> list[str]:
+    """The names of tools for which `hold` is true in every toolset that has one of that name."""
     every = [operation for toolset in TOOLSETS.values() for operation in toolset.tools]
-    writing = {operation.name for operation in every if not operation.read_only}
-    return [*sorted({operation.name for operation in every} - writing), ENABLE]
+    return sorted(
+        {operation.name for operation in every} - {operation.name for operation in every if not hold(operation)}
+    )
 
 
 def _say(writer: asyncio.StreamWriter, **message: Any) -> None:

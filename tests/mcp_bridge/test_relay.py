@@ -30,6 +30,7 @@ WELCOME: dict[str, Any] = {
     "away": {"call": {"content": [], "structuredContent": "away"}, "other": {"code": -32603, "message": "away"}},
     "lost": {"call": {"content": [], "structuredContent": "lost"}, "other": {"code": -32603, "message": "lost"}},
     "repeatable": ["inbox_count"],
+    "once": ["message_create"],
 }
 
 
@@ -37,8 +38,8 @@ def line(message: Any) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def call(number: int, name: str) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": {}}}
+def call(number: int, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
 
 
 def answer(number: int) -> dict[str, Any]:
@@ -150,10 +151,10 @@ def test_it_carries_lines_both_ways(connect: Connect) -> None:
     assert [agent.hear(), agent.hear()] == [answer(1), {"jsonrpc": "2.0", "method": "notifications/x"}]
 
 
-def test_it_sends_reads_again_and_never_a_write(connect: Connect, hub: Hub) -> None:
+def test_it_sends_reads_again_and_no_write_that_could_happen_twice(connect: Connect, hub: Hub) -> None:
     """The hub is killed in the middle of four calls, one of which it has answered."""
     agent, side, _ = connect()
-    agent.say(call(1, "message_create"), call(2, "inbox_count"), call(3, "message_create"))
+    agent.say(call(1, "handoff_claim"), call(2, "inbox_count"), call(3, "handoff_claim"))
     agent.say({"jsonrpc": "2.0", "id": "four", "method": "tools/list"})
     for _ in range(4):
         side.hear()
@@ -166,6 +167,44 @@ def test_it_sends_reads_again_and_never_a_write(connect: Connect, hub: Hub) -> N
     assert [side.hear()["id"], side.hear()["id"]] == [2, "four"]
     side.say(answer(2))
     assert agent.hear() == answer(2)
+
+
+def test_it_gives_a_call_that_creates_something_an_id_and_sends_it_again(connect: Connect, hub: Hub) -> None:
+    agent, side, _ = connect()
+    agent.say(call(1, "message_create", subject="ü"), call(2, "message_create", client_id="mine"))
+    first, second = side.hear(), side.hear()
+    assert first["params"]["arguments"].pop("client_id")
+    assert first == call(1, "message_create", subject="ü")
+    assert second == call(2, "message_create", client_id="mine")
+    side.close()
+    side, _ = hub.accept()
+    repeated = side.hear()
+    assert repeated["params"]["arguments"].pop("client_id")
+    assert [repeated, side.hear()] == [first, second]
+
+
+def test_each_call_that_creates_something_has_an_id_of_its_own(connect: Connect) -> None:
+    """Also where a client gives each request the same number."""
+    agent, side, _ = connect()
+    ids = set()
+    for _ in range(3):
+        agent.say(call(1, "message_create", client_id=None))
+        ids.add(side.hear()["params"]["arguments"]["client_id"])
+        side.say(answer(1))
+        agent.hear()
+    assert len(ids) == 3
+
+
+@pytest.mark.parametrize("arguments", [[], {"subject": "\ud800"}, {"body": "x" * (LONGEST_LINE - 120)}])
+def test_it_leaves_a_call_that_can_have_no_id_as_it_is(connect: Connect, arguments: Any) -> None:
+    """Arguments that are none, text that UTF-8 cannot hold, a line that is as long as it may be."""
+    agent, side, _ = connect()
+    given = call(1, "message_create") | {"params": {"name": "message_create", "arguments": arguments}}
+    assert len(line(given)) <= LONGEST_LINE + 1
+    agent.say(given)
+    assert side.hear() == given
+    side.close()
+    assert agent.hear()["result"]["structuredContent"] == "lost"
 
 
 def test_it_sends_what_a_hub_did_not_take_again(connect: Connect, hub: Hub) -> None:
