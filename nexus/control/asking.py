@@ -1,4 +1,4 @@
-"""A turn asks the people, and waits for the answer without a thread."""
+"""Questions from a running turn to the operators. The turn waits for the answer without holding a thread."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ ENDS = frozenset(f"question.{status}" for status in ("answered", "expired", "wit
 
 
 def end_of(question_id: str) -> Interest:
-    """The event that ends this question."""
+    """Return the interest in the event that ends this question."""
     return interest_in(STREAM, "question_id", question_id, lambda event: event.type in ENDS)
 
 
 async def ask(turn: Turn, kind: str, title: str, detail: str, *, subject: str) -> Decision:
-    """What the people say (`runners.base.Ask`); who waits no more withdraws the question. A question that cannot be
-    shown whole is refused: nobody allows what they did not see."""
+    """Ask the operators and return their decision (see `runners.base.Ask`). A question that is too long to be shown
+    whole is refused, because nobody may allow what they did not see. If the turn stops waiting, its question is
+    withdrawn."""
     if len(title) > TITLE_LENGTH:
         title, detail = f"{title[: TITLE_LENGTH - 1]}…", f"{title}\n\n{detail}"
     put = partial(

@@ -1,4 +1,4 @@
-"""What of the pool needs a person: questions, agents that are not woken, worktrees; and what a person can do."""
+"""Items of the pool that need an operator (questions, held agents, worktrees), and the actions on them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _need(question: Question) -> AttentionItem:
 
 
 def actions_for(question: Question, moment: datetime) -> Sequence[str]:
-    """The actions that a question admits now."""
+    """Return the names of the operations that a question admits now."""
     if question.always:
         return ("pool_ask_again",)
     if question.status != QuestionStatus.ASKED or question.expires_at <= moment:
@@ -46,7 +46,8 @@ def actions_for(question: Question, moment: datetime) -> Sequence[str]:
 
 
 def quick_actions(question: Question) -> Sequence[Action]:
-    """What can be said to a question that waits, beside it; nothing where it has to be read whole first."""
+    """Return the actions to offer beside a waiting question; none for a long permission, which must be read whole
+    first."""
     long = len(question.detail) + len(question.subject) > WHOLE
     if question.kind == QuestionKind.PERMISSION and long:
         return ()
@@ -55,7 +56,7 @@ def quick_actions(question: Question) -> Sequence[Action]:
 
 
 def _held_agents(picture: Picture, each: int) -> Found:
-    """Agents that a bound keeps from being woken."""
+    """Find agents that are not woken because they reached a limit."""
     rows = PoolAgent.objects.living().exclude(held_why=None).order_by("held_at")
     needs = [
         AttentionItem(
@@ -71,7 +72,7 @@ def _held_agents(picture: Picture, each: int) -> Found:
 
 
 def _left_worktrees(picture: Picture, each: int) -> Found:
-    """Worktrees of agents that ended, which nobody decided about."""
+    """Find worktrees of ended agents that nobody has merged, kept or discarded."""
     left = PoolWorktree.objects.filter(state=WorktreeState.OPEN, merged_at=None, agent__ended_at__isnull=False)
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
     needs = [

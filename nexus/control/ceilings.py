@@ -1,4 +1,4 @@
-"""What an agent of the pool may do on the bus, whatever it calls it through: the hub itself reaches further."""
+"""The ceiling of a pool agent on the bus, checked for every call and transport. The hub itself has no such limit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _living = Select(lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_
 
 
 def check(caller: Caller, operation: Operation[Any], params: Any) -> None:
-    """Raises NOT_PERMITTED where an agent of the pool uses a toolset that its preset does not have, or names a
-    directory that is neither at or below its own, nor a project already: it makes none elsewhere, and learns of no
-    directory whether it is there. Nor does a turn act whose agent has ended: its name may be another's by now."""
+    """Check a pool agent's call against its ceiling. Raises NOT_PERMITTED in three cases: its preset does not have the
+    toolset; it names a directory that is neither at or below its own nor a project already (so it cannot create
+    projects elsewhere, nor learn whether a directory exists); or its turn outlived the agent, whose name may belong to
+    another by now."""
     if caller.transport == TURN and not _is_living(pk=(caller.connection or "").removeprefix(f"{TURN}:")):
         raise refused("member", f"This agent has ended; who is called {caller.agent_id!r} from now on is another.")
     toolset, named = operation.toolset.name, getattr(params, PROJECT, None)

@@ -1,4 +1,4 @@
-"""What `nexus doctor` looks for in the pool: a file of runners that cannot be read, and worktrees without an owner."""
+"""Checks of `nexus doctor` for the pool: an unreadable runners file, and worktrees without an owner."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ GONE = "UPDATE pool_worktrees SET state = 'discarded' WHERE worktree_id = '{}'"
 
 
 def _check_runners(examination: Any) -> Iterator[Finding]:
-    """The file that names the runners can be read."""
+    """Check that the runners file can be read."""
     if wrong := problem():
         yield Finding(wrong, "Mend the file; `nexus rpc runners` shows what it says then.")
 
 
 def _check_worktrees(examination: Any) -> Iterator[Finding]:
-    """Every worktree below the home is an agent's, and there; those of agents that ended are decided about."""
+    """Check that each worktree below the home belongs to an agent and exists, and that those of ended agents are
+    settled."""
     if "pool_worktrees" not in examination.tables():
         return
     known = set()

@@ -9,7 +9,7 @@ DEFAULT_PORT = 8765  # of JSON-RPC, where it has a port of its own
 
 @section
 class ControlSettings(Settings):
-    """The pool: agents that Nexus runs itself."""
+    """Settings of the pool: the agents that Nexus runs itself."""
 
     control: bool = setting(False, "Run a pool of agents, and serve JSON-RPC at /rpc.", live=False, bare="true")
     rpc_port: int = setting(

@@ -1,7 +1,7 @@
-"""The pool in process, for code that runs in a configured Django: as `NexusClient`, without HTTP.
+"""The pool's API in process, for code that runs in a configured Django: as `NexusClient`, without HTTP.
 
-A call goes the way of every transport, through the operations' runner. In the worker's own process a turn that is sent
-is taken at once, without another process to wake.
+Each call goes through the operations' runner, as on every transport. In the worker's own process a turn that is sent
+starts at once, because no other process has to be woken.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from nexus.core.waiting import READERS, in_thread
 
 
 class DirectAgentAPI(PoolMethods):
-    """The pool, as an agent of it (`requester_id`) or as an administrator. Every method raises NexusError."""
+    """The pool's methods, called as one of its agents (`requester_id`) or as an administrator. Every method raises
+    NexusError."""
 
     def __init__(self, requester_id: str | None = None) -> None:
         self.requester_id = requester_id
 
     def for_agent(self, agent_id: str) -> AgentScopedAPI:
-        """The methods of one agent."""
+        """Return the methods of one agent."""
         return AgentScopedAPI(agent_id, self.requester_id)
 
     async def list_agents(self) -> list[str]:
-        """The names of the pool's agents."""
+        """Return the names of the pool's agents."""
         return [row["agent_id"] for row in (await self.call("list_agents", {}))["agents"]]
 
     async def call(
         self, method: str, params: Mapping[str, Any], *, of_agent: bool = False, seconds: float = 0
     ) -> Result:
-        """The result of an operation. Raises NexusError."""
+        """Call an operation and return its result. Raises NexusError."""
         return await _performed(self.requester_id, method, params)
 
 
 class AgentScopedAPI(AgentMethods):
-    """One agent of the pool, as another of it or as an administrator. Every method raises NexusError."""
+    """The methods of one pool agent, called as another agent or as an administrator. Every method raises NexusError."""
 
     def __init__(self, agent_id: str, requester_id: str | None = None) -> None:
         self.agent_id, self.requester_id = agent_id, requester_id
 
     async def cancel(self, request_id: str | None = None) -> Result:
-        """Stop a turn, or without a name the one that the agent is at: {cancelled, request_id, reason}."""
+        """Stop a turn, by default the agent's current one. Returns {cancelled, request_id, reason}."""
         if request_id is None:
             request_id = await in_thread(READERS, lambda: selectors.current_request(self.agent_id))
         if request_id is None:
@@ -55,25 +56,26 @@ class AgentScopedAPI(AgentMethods):
     async def call(
         self, method: str, params: Mapping[str, Any], *, of_agent: bool = False, seconds: float = 0
     ) -> Result:
-        """The result of an operation on this agent. Raises NexusError."""
+        """Call an operation on this agent and return its result. Raises NexusError."""
         return await _performed(self.requester_id, method, {**params, "agent_id": self.agent_id})
 
 
 class ClientAdapter(PoolMethods, AgentMethods):
-    """The in-process API in the form of a `NexusClient`: the pool's methods, and those of one agent if one is given."""
+    """The in-process API with the methods of `NexusClient`: the pool's, and those of one agent if one is given."""
 
     def __init__(self, global_api: DirectAgentAPI, agent_api: AgentScopedAPI | None = None) -> None:
         self._global, self._agent = global_api, agent_api
 
     async def list_agents(self) -> list[dict[str, Any]]:
-        """The agents of the pool, as rows."""
+        """Return the agents of the pool as rows."""
         agents: list[dict[str, Any]] = (await self.call("list_agents", {}))["agents"]
         return agents
 
     async def call(
         self, method: str, params: Mapping[str, Any], *, of_agent: bool = False, seconds: float = 0
     ) -> Result:
-        """The result of an operation. Raises NexusError; ValueError for an agent's method where no agent is given."""
+        """Call an operation and return its result. Raises NexusError, and ValueError for an agent's method if no agent
+        is given."""
         if not of_agent:
             return await self._global.call(method, params)
         if self._agent is None:

@@ -1,7 +1,8 @@
-"""What agents are just writing, as the pool's worker tells it: in the memory of the server that runs it, bounded.
+"""Drafts: the text that agents are writing right now, as the pool's worker reports it. They are kept in the memory of
+the server that runs the worker, and are bounded.
 
-A listener keeps a place in the text and is given what is behind it, so that one who is slow, or comes late, gets more
-at once and nothing is kept for it. Nothing here is durable: the entry of the transcript replaces its draft.
+A listener remembers its offset in the text and receives what follows. A slow or late listener gets more text at once,
+so nothing is queued for it. Nothing is durable: the entry in the transcript replaces its draft.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 @dataclass
 class Draft:
-    """The text of the entry that will stand at `position`, as far as it is written, and its turn's tokens so far."""
+    """The text written so far of the entry that will stand at `position`, and the tokens of its turn so far."""
 
     request_id: str
     position: int
@@ -27,7 +28,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a listener is told of a draft: `text` from `offset` on. At 0 it begins anew."""
+    """A piece of a draft for one listener: `text` from `offset` on. Offset 0 starts the draft anew."""
 
     request_id: str
     position: int
@@ -38,14 +39,15 @@ class Piece:
 
 
 class Drafts:
-    """By pool_agent_id, the draft of each agent that is writing."""
+    """The draft of each agent that is writing, by pool_agent_id."""
 
     def __init__(self) -> None:
         self._drafts: dict[str, Draft] = {}
         self._wakes: dict[str, set[Callable[[], None]]] = defaultdict(set)
 
     def hear(self, line: bytes) -> None:
-        """Take in what the worker says (`nexus.control.worker.reports`): one piece, or that an agent writes no more."""
+        """Store a report of the worker (`nexus.control.worker.reports`): one piece, or that an agent has stopped
+        writing."""
         try:
             agent = self._take_in(json.loads(line))
         except (ValueError, TypeError, KeyError):  # something in the worker printed before its output was its line
@@ -54,7 +56,7 @@ class Drafts:
             wake()
 
     def _take_in(self, said: dict[str, Any]) -> str:
-        """The agent of whom it was said."""
+        """Apply a report to the drafts and return its agent's pool_agent_id."""
         agent: str = said["agent"]
         if "text" not in said:
             self._drafts.pop(agent, None)
@@ -67,12 +69,12 @@ class Drafts:
         return agent
 
     def clear(self) -> None:
-        """The worker has ended, and nobody writes."""
+        """Drop all drafts: the worker has ended."""
         self._drafts.clear()
 
     @contextmanager
     def listened(self, pool_agent_id: str, wake: Callable[[], None]) -> Iterator[Listener]:
-        """A listener, which is woken whenever this agent wrote."""
+        """Yield a listener for an agent; `wake` is called whenever the agent has written."""
         wakes = self._wakes[pool_agent_id]
         wakes.add(wake)
         try:
@@ -84,7 +86,7 @@ class Drafts:
 
 
 class Listener:
-    """One client's place in what an agent is writing."""
+    """One client's position in the text that an agent is writing."""
 
     def __init__(self, drafts: dict[str, Draft], pool_agent_id: str) -> None:
         self._drafts, self._agent = drafts, pool_agent_id
@@ -92,9 +94,10 @@ class Listener:
         self._told: tuple[int, int, int] | None = None  # characters of it, and tokens
 
     def next(self, request_id: str | None, position: int) -> Piece | None:
-        """What is new, for who was told that this turn runs, and the entries before `position`; None where nothing is.
+        """Return the new text for a client that knows this running turn and the entries before `position`; None if
+        there is none.
 
-        So a draft never comes after the entry or the end that replaces it, nor before what stands before it.
+        So a draft never arrives after the entry or the end of turn that replaces it, nor before the entries before it.
         """
         draft = self._drafts.get(self._agent)
         if draft is None or (draft.request_id, draft.position) != (request_id, position):

@@ -1,4 +1,4 @@
-"""The codes of this app."""
+"""The error codes of this app."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nexus.core.operations.errors import ErrorCode
 
 
 class ControlCode(ErrorCode):
-    """Why the pool cannot do what it is asked."""
+    """Reasons why the pool cannot do what a call asks."""
 
     NOT_PERMITTED = (
         "NOT_PERMITTED",

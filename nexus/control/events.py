@@ -1,4 +1,4 @@
-"""What the log is told of the pool: operators see it, the agents of the bus do not."""
+"""Events of the pool in the event log. Operators see them; agents of the bus do not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tell_turn(type: str, actor: str | None, turn: Turn, moment: datetime, **payl
 
 
 def tell_question(type: str, actor: str | None, question: Question, moment: datetime, **payload: Any) -> None:
-    """Append an event about a question to people; who asks it sees it, too."""
+    """Append an event about a question to the operators; the agent that asked sees it, too."""
     about = {"question_id": question.pk, "agent_id": question.agent_id, "kind": question.kind, "title": question.title}
     emit(
         workspace_id=None,

@@ -1,4 +1,4 @@
-"""Questions that nobody answered in time become refusals, whether or not their asker still waits."""
+"""Expiry of questions: an unanswered question becomes a refusal, whether or not the agent that asked still waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nexus.core.work import Work
 
 
 class Expiry(Work[str, None]):
-    """One lane: what is due is only recorded."""
+    """Background work that records due questions as expired, one at a time. `claim` does all of it."""
 
     name = "questions"
 
@@ -21,7 +21,7 @@ class Expiry(Work[str, None]):
         return questions.expire_next()
 
     def act(self, item: str) -> None:
-        """Nothing is left to do."""
+        """Do nothing: `claim` has recorded the expiry."""
 
     def settle(self, item: str, outcome: None) -> bool:
         return True

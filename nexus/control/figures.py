@@ -1,4 +1,5 @@
-"""What is measured of the pool: how long turns wait and take, what they cost, and how long people are waited for."""
+"""Metrics of the pool: how long turns wait and run, how many tokens they use, and how long questions wait for an
+answer."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
 
 
 def _ended(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Turn]:
-    """The turns that were begun, and ended within the window, the newest first: by their index."""
+    """Return the turns that started and that ended within the window, newest first. Uses the index on ended_at."""
     rows = Turn.objects.filter(ended_at__gte=since, ended_at__lt=until, started_at__isnull=False)
     if agent_id is not None:
         rows = rows.filter(agent__agent_id=agent_id)
@@ -25,7 +26,7 @@ def _ended(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[T
 
 
 def _waited(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    """From when a turn was sent, or its agent woken, until a worker took it."""
+    """Sample the time from when a turn was sent, or its agent woken, until a worker started it."""
     rows: Any = _ended(since, until, agent_id)
     told = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[:limit]
     return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in told]

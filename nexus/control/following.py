@@ -1,8 +1,8 @@
-"""Following an agent live: the one loop behind its server-sent events and its WebSocket (docs/how-to/run-a-pool.md).
+"""Live following of an agent: the one loop behind its server-sent events and its WebSocket (docs/how-to/run-a-pool.md).
 
-The transcript is the buffer: a follower reads page after page from its place in it and parks on the waiter at its end.
-One that is slow, or was away, reads on from its place; nothing is kept for it. What the agent is just writing is told
-in between, from the server's memory alone.
+The transcript is the buffer: a follower reads page after page from its position and parks on the waiter at the end. A
+slow or returning client continues at its position, so nothing is queued for it. Drafts are sent in between, from the
+server's memory alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LastTurn(TypedDict):
 
 
 class State(TypedDict):
-    """What an agent is at, beside what it said."""
+    """An agent's current state: its turns, and whether it has ended."""
 
     running: str | None  # its turn's request_id
     waiting: int
@@ -67,7 +67,7 @@ class State(TypedDict):
 
 @dataclass(frozen=True)
 class Position:
-    """Where a follower is: behind how many entries of which agent's transcript."""
+    """A follower's position: the agent, and how many entries of its transcript the client has."""
 
     agent: PoolAgent
     after: int
@@ -77,10 +77,10 @@ class Position:
 
 
 def position(agent_id: str, given: str | None) -> Position:
-    """The place that a client names, `AGENT:NUMBER` as it was told or a number alone; without one the beginning.
+    """Return the position that a client gives, as `AGENT:NUMBER` or a number alone; the beginning if it gives none.
 
-    A name is given out again: with its place a client goes on in the transcript that it began. Raises
-    VALIDATION_ERROR, and NOT_FOUND where no agent had this name.
+    Names are reused: with `AGENT` a client continues in the transcript that it began. Raises VALIDATION_ERROR, and
+    NOT_FOUND if no agent had this name.
     """
     found = PLACE.fullmatch(given or "0")
     if found is None or whole_number(found[2]) is None:
@@ -95,19 +95,20 @@ def position(agent_id: str, given: str | None) -> Position:
 
 
 def may_follow(caller: Caller, agent: PoolAgent) -> None:
-    """Raises NOT_PERMITTED for who may not look into the agent, POOL_OFF."""
+    """Check that the caller may read the agent. Raises NOT_PERMITTED, POOL_OFF."""
     must_run()
     check_authority(actor_of(caller), agent, "look into")
 
 
 def is_over(place: Position) -> bool:
-    """Whether nothing is to come any more behind a place."""
+    """Return whether nothing can come after a position any more."""
     rest = Entry.objects.filter(agent=place.agent, position__gte=place.after)
     return state_of(place.agent)["ended"] and not rest.exists()
 
 
 class Follower:
-    """One client's place. `identify` is asked with every page: a key may have died, or a parent ended, meanwhile."""
+    """One client's position. `identify` is called for every page: meanwhile a key may be revoked or a parent may
+    end."""
 
     def __init__(self, identify: Callable[[], Caller], place: Position) -> None:
         self.identify = identify
@@ -116,13 +117,13 @@ class Follower:
         self._is_news = self._is_written = False  # what it is woken for: the store has more, or the agent wrote
 
     async def follow(self) -> AsyncGenerator[Entry | State | Piece | None, None]:
-        """Yield each entry in order, the state whenever it has changed and everything said before it was told, what the
-        agent is just writing in pieces, and None after a silence.
+        """Yield each entry in order; the state when it has changed, after all entries that it knows of; pieces of the
+        agent's draft; and None after a silence.
 
-        A piece is of the entry that comes next: any entry, and a state in which its turn runs no more, replaces what
-        pieces told. `place` is behind what was yielded before the current item: a client resumes there. Ends with the
-        agent, once all that it said is told, and when the server goes down. Raises NexusError when the caller may no
-        longer follow.
+        A piece belongs to the next entry. An entry replaces the pieces before it, and so does a state in which the
+        piece's turn no longer runs. `place` is the position after all items before the current one: a client resumes
+        there. Ends when the agent has ended and all its entries were sent, and when the server shuts down. Raises
+        NexusError when the caller may no longer follow.
         """
         loop = asyncio.get_running_loop()
         async with waiter().park(interest_in(STREAM, "pool_agent_id", self.place.agent.pk, self._note)) as parked:
@@ -165,8 +166,8 @@ class Follower:
         parked.wake()
 
     def _look(self) -> tuple[State, list[Entry], bool]:
-        """The state, then a page of the entries, and whether these are all: what a state knows of was said by then, and
-        is told before it."""
+        """Return the state, a page of entries, and whether these are all. The state is read first: the entries that it
+        knows of are stored by then and are sent before it."""
         may_follow(self.identify(), self.place.agent)
         state = state_of(self.place.agent)
         rows = Entry.objects.filter(agent=self.place.agent, position__gte=self.place.after).select_related("turn")
@@ -174,7 +175,7 @@ class Follower:
 
 
 def state_of(agent: PoolAgent) -> State:
-    """What an agent is at now: read by index, however many turns it took."""
+    """Return an agent's current state. Read by index, so it does not slow down with the number of turns."""
     ended = not PoolAgent.objects.living().filter(pk=agent.pk).exists()
     turns = Turn.objects.filter(agent=agent)
     open_ones = list(turns.open().values_list("status", "request_id"))
@@ -200,7 +201,7 @@ def _last(turn: Turn) -> LastTurn:
 
 
 def entry_told(entry: Entry) -> EntryTold:
-    """The shape of an entry on a stream."""
+    """Return an entry in the shape of a stream's message."""
     return {
         "position": entry.position,
         "role": entry.role,

@@ -1,4 +1,4 @@
-"""What is typed about agents of the pool."""
+"""Forms and filters of the pool's pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = {  # by the rule that refuses what was asked there
 
 
 class NewPoolAgentForm(OperationForm):
-    """An agent to create. Its name is proposed, so that a form that is sent twice creates one."""
+    """An agent to create. The form proposes the name, so that submitting it twice creates one agent."""
 
     parent_agent_id = forms.CharField(required=False, widget=forms.HiddenInput)
     agent_id = forms.CharField(
@@ -89,21 +89,21 @@ class NewPoolAgentForm(OperationForm):
         field.choices = list(known.items())
 
     def refused(self, error: Mapping[str, Any]) -> bool:
-        """What a rule refuses is shown where it was asked for, too."""
+        """Show the error of a rule at the field that it is about, too."""
         field = FIELDS.get(error.get("details", {}).get("rule", ""))
         if error["code"] == ControlCode.WORKTREE_REFUSED:
             field = "worktree"
         return super().refused({**error, "details": {"field": field}} if field else error)
 
     def given(self) -> dict[str, Any]:
-        """What was typed, as the operation takes it; what is empty was not said."""
+        """Return the operation's parameters; empty fields are left out."""
         paths = [line.strip() for line in self.cleaned_data["allowed_write_paths"].split("\n") if line.strip()]
         said = {**self.cleaned_data, "allowed_write_paths": paths}
         return {name: value for name, value in said.items() if value not in ("", [], None)}
 
 
 class WorkForm(OperationForm):
-    """A message to an agent. `request_id` makes a form that is sent twice one turn."""
+    """A message to an agent. With `request_id`, submitting the form twice makes one turn."""
 
     content = LinesField(rows=4, label="Message (Markdown)")
     request_id = forms.CharField(widget=forms.HiddenInput)
@@ -113,13 +113,13 @@ class WorkForm(OperationForm):
 
 
 class TurnForm(forms.Form):
-    """Names the turn to stop."""
+    """The turn to stop."""
 
     request_id = forms.CharField()
 
 
 class DiscardForm(OperationForm):
-    """Whether a worktree goes although it holds what was not merged."""
+    """Whether to discard a worktree that holds unmerged changes."""
 
     changes_too = forms.BooleanField(required=False)
 
@@ -132,7 +132,7 @@ class PoolFilters(Filters):
 
 
 class NewPoolAgentFilters(Filters):
-    """Below which agent a new one stands; the newest that may have children are offered, and the one that is named."""
+    """The parent of a new agent. Offers the newest agents that may have children, and the one that the URL names."""
 
     parent = choice_field(label="Below")
 

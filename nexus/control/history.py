@@ -1,4 +1,5 @@
-"""What no operation leaves behind in the pool. Nothing here belongs to one workspace, so no history of one holds it."""
+"""States of the pool that no operation leaves behind, and its retention. Pool rows belong to no workspace, so no
+workspace's export holds them."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ IMPOSSIBLE = (
 
 
 def _ceilings(examination: Any) -> Iterator[Finding]:
-    """No agent of the pool is more than its parent."""
+    """Check that no pool agent exceeds its parent's ceiling."""
     if "pool_agents" not in examination.tables():
         return
     raised = examination.value(
@@ -56,7 +57,7 @@ def _ceilings(examination: Any) -> Iterator[Finding]:
 
 
 def _waiting_for_nobody(examination: Any) -> Iterator[Finding]:
-    """Every turn that waits is an agent's that is there."""
+    """Check that every queued turn belongs to a living agent."""
     if "pool_turns" not in examination.tables():
         return
     lost = "status = 'queued' AND agent_id IN (SELECT pool_agent_id FROM pool_agents WHERE ended_at IS NOT NULL)"
@@ -86,13 +87,15 @@ def _questions(horizon: datetime) -> QuerySet[Question]:
 
 
 def _entries(horizon: datetime) -> QuerySet[Entry]:
-    """What living agents know no more. What they know goes by compaction alone: their runners need it."""
+    """Return compacted entries of living agents. Entries in the context leave it by compaction alone: the runners need
+    them."""
     living = PoolAgent.objects.living().values("pk")
     return Entry.objects.filter(agent__in=living, compacted_at__lt=horizon).order_by("agent", "compacted_at")
 
 
 def _turns(horizon: datetime) -> QuerySet[Turn]:
-    """Turns of living agents of which no entry is left, but the last ones, and those that are still asked about."""
+    """Return old turns of living agents that have no entry left, except the last ones and those that questions or wakes
+    still refer to."""
     newer = Turn.objects.filter(agent=OuterRef("agent"), ended_at__gt=OuterRef("ended_at"))
     kept = (
         Entry.objects.filter(turn=OuterRef("pk")),

@@ -1,7 +1,7 @@
-"""What the pool tidies by itself: full contexts, and what it keeps in the home beside its rows.
+"""Housekeeping of the pool: compaction of full contexts, and removal of files that ended agents left in the home.
 
-The home has a HOME for each agent that worked in the sandbox, and logs of what went between models and agents. A HOME
-goes when its agent has ended, a log when no agent of its name is known any more.
+The home has a HOME for each agent that ran in the sandbox, and logs of the traffic between models and agents. A HOME is
+removed when its agent has ended, a log when no agent of its name is in the database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nexus.core.contributions import DoctorCheck, Finding
 
 
 def clear() -> None:
-    """Remove what is left of agents that are no more; what cannot be removed stays, and `nexus doctor` tells of it."""
+    """Remove what ended agents left behind. What cannot be removed stays, and `nexus doctor` reports it."""
     home = CoreSettings.current().home
     there = [*_entries(home / HOMES), *_entries(home / LOGS)]  # first: who is made from here on is not among them
     living = PoolAgent.objects.living().values_list("pk", flat=True)
@@ -36,7 +36,8 @@ def clear() -> None:
 
 
 def _left(home: Path, there: Iterable[Path], living: Collection[str], known: Collection[str]) -> list[Path]:
-    """Of what is there, the HOMEs of no agent that lives, and the logs of no agent that is known."""
+    """Return the paths of `there` that are left over: HOMEs of agents that are not living, and logs of unknown
+    agents."""
 
     def is_left(path: Path) -> bool:
         if path.parent == home / HOMES:
@@ -63,7 +64,7 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def _check(examination: Any) -> Iterator[Finding]:
-    """Of agents that ended or are forgotten, nothing is left in the home."""
+    """Check that ended or forgotten agents have left nothing in the home."""
     if "pool_agents" not in examination.tables():
         return
     home = Path(examination.path)
@@ -85,7 +86,7 @@ CHECKS = (DoctorCheck("pool leftovers", _check),)
 
 
 def compact_full() -> None:
-    """Compact each living agent whose context is nearly full, as its runner counts."""
+    """Compact each living agent whose context is nearly full, by its runner's limit."""
     for agent in PoolAgent.objects.living():
         available = selectors.runner_of(agent).available_tokens
         while selectors.is_nearly_full(agent) and transcript.compact(agent, None, available):

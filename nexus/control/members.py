@@ -1,4 +1,4 @@
-"""Who acts on whom in the pool: identity first, then lineage."""
+"""Authority in the pool: who calls, and whether the caller may act on an agent (identity first, then lineage)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _living = Select(lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts: an agent of the pool, or an administrator, who may do everything."""
+    """The caller: an agent of the pool, or an administrator, who may do everything."""
 
     name: str
     agent: PoolAgent | None = None
@@ -28,10 +28,10 @@ class Actor:
 
 
 def actor_of(caller: Caller) -> Actor:
-    """Who a connection is in the pool.
+    """Return the actor that a caller is in the pool.
 
     An operator is an administrator, and so is a local process that is bound to no agent: it can read the token's file.
-    Raises NOT_PERMITTED for an agent that is none of the pool's.
+    Raises NOT_PERMITTED for an agent that is not of the pool.
     """
     if caller.operator is not None:
         return Actor(caller.operator)
@@ -47,17 +47,17 @@ def actor_of(caller: Caller) -> Actor:
 
 
 def find(agent_id: str) -> PoolAgent | None:
-    """The living agent of this name."""
+    """Return the living agent of this name, or None."""
     return _living.first(agent_id=agent_id)
 
 
 def names() -> set[str]:
-    """Those of the living agents."""
+    """Return the names of the living agents."""
     return set(PoolAgent.objects.living().values_list("agent_id", flat=True))
 
 
 def get(agent_id: str) -> PoolAgent:
-    """The living agent of this name. Raises NOT_FOUND."""
+    """Return the living agent of this name. Raises NOT_FOUND."""
     agent = find(agent_id)
     if agent is None:
         raise not_found("pool agent", agent_id[:200])
@@ -65,7 +65,7 @@ def get(agent_id: str) -> PoolAgent:
 
 
 def check_authority(actor: Actor, agent: PoolAgent, verb: str) -> None:
-    """Raises NOT_PERMITTED unless the actor is an administrator, the agent itself, or one it descends from."""
+    """Check that the actor is an administrator, the agent itself or one of its ancestors. Raises NOT_PERMITTED."""
     if actor.agent is None or actor.agent.pk == agent.pk or actor.agent.pk in _ancestors(agent):
         return
     raise refused(
@@ -74,13 +74,13 @@ def check_authority(actor: Actor, agent: PoolAgent, verb: str) -> None:
 
 
 def check_tool(actor: Actor, tool: str) -> None:
-    """Raises NOT_PERMITTED where an agent does not have this tool, whatever it calls it through."""
+    """Check that an agent has this tool, on whatever transport it calls it. Raises NOT_PERMITTED."""
     if actor.agent is not None and not rules.may_use(actor.agent.permissions, tool):
         raise refused("tools", f"{actor.name!r} ({actor.agent.preset}) does not have the tool {tool}.")
 
 
 def check_not_disabled(actor: Actor, tool: str) -> None:
-    """Raises NOT_PERMITTED where a tool was taken from an agent, which else may use it on itself."""
+    """Check that a tool which every agent may use on itself was not taken from this agent. Raises NOT_PERMITTED."""
     if actor.agent is not None and tool in actor.agent.disabled_tools:
         raise refused("tools", f"The tool {tool} was taken from {actor.name!r}.")
 
@@ -92,5 +92,5 @@ def _ancestors(agent: PoolAgent) -> Iterator[str]:
 
 
 def refused(rule: str, message: str) -> NexusError:
-    """A NOT_PERMITTED that names the rule; raise what this returns."""
+    """Return a NOT_PERMITTED error that names the rule, for the caller to raise."""
     return NexusError(ControlCode.NOT_PERMITTED, message, {"rule": rule})

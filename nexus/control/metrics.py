@@ -1,4 +1,4 @@
-"""What /metrics tells of the pool."""
+"""What /metrics shows of the pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:
-    """Agents, turns that have not ended, how long the oldest waits, and what waits for a person."""
+    """Yield the counts of agents, open turns and waiting questions, and the age of the oldest queued turn."""
     counts, moment = monitoring.counts(), now()
     agents = {"free": counts.agents - counts.held, "held": counts.held}
     yield gauge("nexus_pool_agents", "Living agents of the pool; those that are held are not woken.", "state", agents)

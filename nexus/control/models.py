@@ -1,4 +1,4 @@
-"""The pool: its agents and their lineage, the turns that they take, and what was said in them."""
+"""The pool: its agents and their lineage, their turns, transcripts, worktrees and questions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PresetChoices(models.TextChoices):
 
 
 class HeldChoices(models.TextChoices):
-    """Which bound keeps an agent from being woken."""
+    """The limit that keeps an agent from being woken."""
 
     DEPTH = "depth"
     RATE = "rate"
@@ -31,12 +31,12 @@ class HeldChoices(models.TextChoices):
 
 class PoolAgentQuerySet(models.QuerySet["PoolAgent"]):
     def living(self) -> PoolAgentQuerySet:
-        """Those that have not ended."""
+        """Agents that have not ended."""
         return self.filter(ended_at=None)
 
 
 class PoolAgent(models.Model):
-    """An agent that Nexus runs; one that ended is history, and its name is free again."""
+    """An agent that Nexus runs. The row of an ended agent is history, and its name is free again."""
 
     pool_agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     agent_id = models.CharField(max_length=LONGEST_ID + 1)  # of its identity on the bus, too
@@ -85,14 +85,14 @@ class PoolAgent(models.Model):
 
     @property
     def permissions(self) -> Permissions:
-        """What it may do."""
+        """The agent's permissions."""
         return Permissions(
             Preset(self.preset), self.cwd, tuple(self.write_paths), frozenset(self.disabled_tools), self.depth
         )
 
 
 class WorktreeState(models.TextChoices):
-    """What became of a work tree."""
+    """The state of a worktree."""
 
     OPEN = "open"
     KEPT = "kept"  # a person wants it there, whoever made it
@@ -100,7 +100,7 @@ class WorktreeState(models.TextChoices):
 
 
 class PoolWorktree(models.Model):
-    """A branch and a work tree of an agent's own, below the home."""
+    """An agent's own branch and worktree, below the home."""
 
     worktree_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     agent = models.OneToOneField(PoolAgent, on_delete=models.CASCADE, related_name="worktree")
@@ -127,7 +127,7 @@ class PoolWorktree(models.Model):
 
 
 class TurnStatus(models.TextChoices):
-    """How far a turn is."""
+    """The status of a turn."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -142,20 +142,20 @@ OVER = tuple(status for status in TurnStatus if status not in (TurnStatus.QUEUED
 
 class TurnQuerySet(models.QuerySet["Turn"]):
     def open(self) -> TurnQuerySet:
-        """Those that have not ended."""
+        """Turns that have not ended."""
         return self.filter(ended_at=None)
 
     def queued(self) -> TurnQuerySet:
-        """Those that wait to be taken: by the index of the open ones."""
+        """Turns that wait to be started; uses the index of open turns."""
         return self.open().filter(status=TurnStatus.QUEUED)
 
     def ended(self) -> TurnQuerySet:
-        """Those that have."""
+        """Turns that have ended."""
         return self.exclude(ended_at=None)
 
 
 class Turn(models.Model):
-    """A message to an agent, and what came of it. The row is the intent: a worker takes it, and settles it once."""
+    """A message to an agent, and its outcome. The row is the intent: a worker starts it, and settles it once."""
 
     turn_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, related_name="turns", db_index=False)
@@ -213,12 +213,12 @@ class Turn(models.Model):
 
     @property
     def took(self) -> timedelta | None:
-        """From its begin to its end; None where it has not had both."""
+        """The time from start to end; None unless both are known."""
         return self.ended_at - self.started_at if self.started_at and self.ended_at else None
 
 
 class Wake(models.Model):
-    """One thing that woke an agent, and the turn that it began."""
+    """One item that woke an agent, and the turn that it started."""
 
     wake_id = models.BigAutoField(primary_key=True)
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="wakes")
@@ -236,14 +236,14 @@ class Wake(models.Model):
 
 
 class QuestionKind(models.TextChoices):
-    """What a person is asked."""
+    """The kind of a question to the operators."""
 
     PERMISSION = "permission"  # may this be done?
     QUESTION = "question"  # it is answered in words
 
 
 class QuestionStatus(models.TextChoices):
-    """How far a question is."""
+    """The status of a question."""
 
     ASKED = "asked"
     ALLOWED = "allowed"
@@ -255,24 +255,24 @@ class QuestionStatus(models.TextChoices):
 
 class QuestionQuerySet(models.QuerySet["Question"]):
     def open(self) -> QuestionQuerySet:
-        """Those that nobody has answered, their time over or not."""
+        """Questions that nobody has answered, expired or not."""
         return self.filter(status=QuestionStatus.ASKED)
 
     def waiting(self, moment: datetime) -> QuestionQuerySet:
-        """Those that can be answered."""
+        """Questions that can be answered."""
         return self.open().filter(expires_at__gt=moment)
 
     def due(self, moment: datetime) -> QuestionQuerySet:
-        """Those whose time is over, which is not recorded yet."""
+        """Questions that have expired, which is not recorded yet."""
         return self.open().filter(expires_at__lte=moment)
 
     def of(self, agent_id: str, pool_agent: PoolAgent | None) -> QuestionQuerySet:
-        """Those of an asker; an agent of the pool has none of a predecessor of its name."""
+        """Questions of one agent. For a pool agent, those of an earlier agent of the same name are left out."""
         return self.filter(agent_id=agent_id, pool_agent=pool_agent)
 
 
 class Question(models.Model):
-    """What an agent, of the pool or not, asks the people; answered once."""
+    """A question of an agent, of the pool or not, to the operators; answered once."""
 
     question_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     agent_id = models.CharField(max_length=ID_LENGTH)  # who asks
@@ -319,13 +319,13 @@ class Question(models.Model):
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the asker may go on: it was allowed, or its question has an answer."""
+        """Whether the agent may go on: a permission was given, or the question was answered."""
         answered = self.kind == QuestionKind.QUESTION and self.status == QuestionStatus.ANSWERED
         return answered or self.status == QuestionStatus.ALLOWED
 
 
 class Role(models.TextChoices):
-    """Who says an entry of a transcript."""
+    """The author of an entry in a transcript."""
 
     SYSTEM = "system"
     USER = "user"
@@ -335,12 +335,12 @@ class Role(models.TextChoices):
 
 class EntryQuerySet(models.QuerySet["Entry"]):
     def in_context(self) -> EntryQuerySet:
-        """What the agent still knows: not what was compacted away."""
+        """Entries that the agent still knows: those that were not compacted."""
         return self.filter(compacted_at=None).order_by("position")
 
 
 class Entry(models.Model):
-    """One message of an agent's transcript. Append-only, but that compaction takes it out of the context."""
+    """One message of an agent's transcript. Append-only, except that compaction takes it out of the context."""
 
     entry_id = models.BigAutoField(primary_key=True)
     agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, related_name="entries", db_index=False)

@@ -1,4 +1,4 @@
-"""The reads behind the operators' pages of the pool: bounded, however many agents there are and whatever they said."""
+"""Reads for the operators' pages of the pool; bounded, whatever the number of agents and the size of transcripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLED = 50  # entries before a page among which the calls are looked for that i
 
 @dataclass(frozen=True)
 class Counts:
-    """What the pool is at."""
+    """The number of agents and of open turns."""
 
     agents: int
     held: int  # of them, that a bound keeps from being woken
@@ -34,7 +34,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Member:
-    """An agent of the pool in a list."""
+    """A row in a list of pool agents."""
 
     agent: PoolAgent
     level: int  # below the topmost of its line that lives
@@ -46,13 +46,13 @@ class Member:
 
     @property
     def permissions(self) -> list[str]:
-        """What it may, in words."""
+        """The agent's permissions, in words."""
         return wording.describe_permissions(self.agent.permissions)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a transcript, oldest first, and whether there is more on either side."""
+    """A part of a transcript, oldest first, and whether there are entries before and after it."""
 
     entries: list[Entry]
     earlier: bool = False
@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Spent:
-    """What an agent's turns came to."""
+    """The number and the tokens of an agent's turns."""
 
     turns: int
     input_tokens: int
@@ -69,35 +69,35 @@ class Spent:
 
 
 def counts() -> Counts:
-    """How many agents live, and how many turns run and wait."""
+    """Count the living agents and the running and waiting turns."""
     turns = dict(Turn.objects.open().order_by().values_list("status").annotate(Count("pk")))
     agents = PoolAgent.objects.living().aggregate(agents=Count("pk"), held=Count("held_why"))
     return Counts(**agents, running=turns.get(TurnStatus.RUNNING, 0), waiting=turns.get(TurnStatus.QUEUED, 0))
 
 
 def living(words: str, *, offset: int, limit: int) -> list[Member]:
-    """Living agents, each behind its parent; with words, those that have them in their name, runner or directory."""
+    """Return living agents, each after its parent; with words, those whose name, runner or directory contains them."""
     known = named(PoolAgent.objects.living(), words).order_by("pool_agent_id").values_list("pk", "parent")
     lined_up = list(_lined_up(known))[offset : offset + limit]
     return _members([pk for pk, _ in lined_up], dict(lined_up))
 
 
 def ended(words: str, *, offset: int, limit: int) -> list[Member]:
-    """Agents that ended, the latest first."""
+    """Return agents that ended, latest first."""
     rows = named(PoolAgent.objects.exclude(ended_at=None), words).order_by("-ended_at", "-pool_agent_id")
     keys = list(rows.values_list("pk", flat=True)[offset : offset + limit])
     return _members(keys, dict.fromkeys(keys, 0))
 
 
 def named(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
-    """Those of the agents whose name, runner or directory holds the words; all where there are none."""
+    """Keep the agents whose name, runner or directory contains the words; all if there are no words."""
     if not words:
         return rows
     return rows.filter(Q(agent_id__icontains=words) | Q(runner__icontains=words) | Q(cwd__icontains=words))
 
 
 def _lined_up(known: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, int]]:
-    """Each agent with its level, right behind its parent; one whose parent is not among them stands at the top."""
+    """Yield each agent with its level, right after its parent; an agent whose parent is not in `known` has level 0."""
     parents = dict(known)
     below: dict[str | None, list[str]] = defaultdict(list)
     for pk, parent in parents.items():
@@ -134,22 +134,22 @@ def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
 
 
 def glimpses(turns: QuerySet[Turn]) -> QuerySet[Turn]:
-    """Turns with a `glimpse` of what they were asked, and without the long texts."""
+    """Annotate turns with `glimpse`, the beginning of their message, and defer the long texts."""
     return turns.defer("content", "answer").annotate(glimpse=Left("content", GLIMPSE))
 
 
 def open_turns(agent: PoolAgent, limit: int) -> list[Turn]:
-    """The turns of an agent that have not ended, in the order in which they are taken."""
+    """Return an agent's open turns, in the order in which they are started."""
     return list(glimpses(Turn.objects.open().filter(agent=agent)).order_by("turn_id")[:limit])
 
 
 def ended_turns(agent: PoolAgent, limit: int) -> list[Turn]:
-    """The turns of an agent that ended, the latest first."""
+    """Return an agent's ended turns, latest first."""
     return list(glimpses(Turn.objects.ended().filter(agent=agent)).order_by("-ended_at", "-turn_id")[:limit])
 
 
 def spent(agent: PoolAgent) -> Spent:
-    """What all turns of an agent came to that ended."""
+    """Sum up an agent's ended turns."""
     found = (
         Turn.objects.ended()
         .filter(agent=agent)
@@ -161,22 +161,23 @@ def spent(agent: PoolAgent) -> Spent:
 
 
 def questions_of(agent: PoolAgent, limit: int) -> list[Question]:
-    """What an agent asks the people and waits for, what ends first first."""
+    """Return an agent's waiting questions, the next to expire first."""
     return list(Question.objects.waiting(now()).filter(pool_agent=agent).order_by("expires_at")[:limit])
 
 
 def allowed_always(agent: PoolAgent, limit: int) -> list[Question]:
-    """What a person allowed an agent always, the newest first."""
+    """Return the permissions that were given to an agent always, newest first."""
     return list(Question.objects.filter(pool_agent=agent, always=True).order_by("-question_id")[:limit])
 
 
 def dead_letters(agent: PoolAgent) -> int:
-    """How many messages began so many turns of an agent, none of which ended well, that they come no more."""
+    """Count the messages that woke an agent the maximum number of times, without a turn that ended well; they wake it
+    no more."""
     return Delivery.objects.of(agent.agent_id).filter(status=DeliveryStatus.PARKED).count()
 
 
 def given_up(agent: PoolAgent, limit: int) -> list[tuple[str, str]]:
-    """The same of what has no lease: its kind and id."""
+    """Return the other items that wake an agent no more after so many failed turns: kind and id of each."""
     well = Count("turn", filter=Q(turn__status=TurnStatus.DONE))
     tried = Wake.objects.filter(turn__agent=agent).exclude(kind=MAIL).values_list("kind", "item")
     never = tried.annotate(turns=Count("turn"), well=well).filter(turns__gte=MAX_ATTEMPTS, well=0)
@@ -184,19 +185,18 @@ def given_up(agent: PoolAgent, limit: int) -> list[tuple[str, str]]:
 
 
 def is_running(agent: PoolAgent) -> bool:
-    """Whether an agent is at a turn."""
+    """Return whether an agent has a running turn."""
     return Turn.objects.filter(agent=agent, status=TurnStatus.RUNNING).exists()
 
 
 def running(limit: int) -> list[tuple[str, str, str]]:
-    """Of the turns that are being taken, the agent's name, its id in the pool, and a glimpse of what it was asked;
-    one for each agent."""
+    """Return the running turns, one for each agent: its name, its pool_agent_id, and the beginning of the message."""
     turns: Any = Turn.objects.open().filter(status=TurnStatus.RUNNING).order_by()
     return list(turns.values_list("agent__agent_id", "agent_id", Left("content", GLIMPSE))[:limit])
 
 
 def part(agent: PoolAgent, *, before: int | None, limit: int) -> Part:
-    """The newest entries of a transcript, or those before a position."""
+    """Return the newest entries of a transcript, or those before a position."""
     entries = _excerpts(agent)
     if before is not None:
         entries = entries.filter(position__lt=before)
@@ -206,7 +206,7 @@ def part(agent: PoolAgent, *, before: int | None, limit: int) -> Part:
 
 
 def newer(agent: PoolAgent, *, after: int, limit: int) -> list[Entry]:
-    """The entries behind the first `after` of a transcript, oldest first."""
+    """Return the entries after the first `after` of a transcript, oldest first."""
     return list(_excerpts(agent).filter(position__gte=after).order_by("position")[:limit])
 
 
@@ -216,7 +216,7 @@ def _excerpts(agent: PoolAgent) -> QuerySet[Entry]:
 
 
 def calls(agent: PoolAgent, shown: Sequence[Entry]) -> dict[str, str]:
-    """By its id, the name of each call of a tool that the results among some entries may answer."""
+    """Return the names of the tool calls that results among these entries may answer, by call id."""
     if not any(entry.role == Role.TOOL for entry in shown):
         return {}
     said = Entry.objects.filter(agent=agent, role=Role.ASSISTANT, position__lte=shown[-1].position)
@@ -225,8 +225,8 @@ def calls(agent: PoolAgent, shown: Sequence[Entry]) -> dict[str, str]:
 
 
 def tool_calls(meta: object) -> list[dict[str, Any]]:
-    """The calls that an entry makes, or the one that it answers where that became another since: id, name, arguments
-    and changes to files each; what a runner left out is empty."""
+    """Return the calls that an entry makes, or the call that a result answers if it has changed since: id, name,
+    arguments and diffs of each. What the runner left out is empty."""
     if not isinstance(meta, dict):
         return []
     listed = meta.get("tool_calls") or [meta.get("call")]

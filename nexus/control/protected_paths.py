@@ -1,6 +1,6 @@
-"""What no agent opens, whatever directory of its own holds it: the hub's home and its database.
+"""Paths that no agent may open, even within its own directory: the hub's home and its database.
 
-With what stands there an agent would be the administrator, or choose what the hub starts.
+With these files an agent could become the administrator, or choose what the hub starts.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ STORE_FILES = ("", "-wal", "-shm", "-journal")  # SQLite's, behind the name of t
 
 
 def home() -> str:
-    """The real path of the hub's home."""
+    """Return the real path of the hub's home."""
     return os.path.realpath(CoreSettings.current().home)
 
 
 def database() -> list[str]:
-    """The real paths of the database's files, there or not."""
+    """Return the real paths of the database's files, whether or not they exist."""
     path = os.path.realpath(CoreSettings.current().database)
     return [path + behind for behind in STORE_FILES]
 
 
 def is_hidden(path: str, cwd: str) -> bool:
-    """Whether a real path is the hub's own, for an agent of this directory: one that lies in the home itself, as a
-    worktree does, is the agent's."""
+    """Return whether a real path belongs to the hub, for an agent that works in `cwd`. An agent whose directory lies in
+    the home, such as a worktree, may open what is in there, except the database."""
     hubs = home()
     lives_there = cwd != hubs and within(cwd, (hubs,))
     return (within(path, (hubs,)) and not lives_there) or path in database()

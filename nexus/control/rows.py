@@ -1,4 +1,4 @@
-"""The shapes that clients of the pool see."""
+"""Rows of the pool, as clients see them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PoolAgentRow(TypedDict):
 
 
 class Living(NamedTuple):
-    """What a list reads of a living agent: the names are the columns. Instances would take three times as long."""
+    """Columns that a list reads of a living agent, by name. Reading model instances would take three times as long."""
 
     pk: str
     parent_id: str | None
@@ -91,7 +91,7 @@ class QuestionRow(TypedDict):
 
 
 def agent_row(agent: Living, *, children: int) -> PoolAgentRow:
-    """The shape of an agent of the pool, with how many living children it has."""
+    """Return the row of a pool agent; `children` is the number of its living children."""
     return {
         "agent_id": agent.agent_id,
         "is_temp": agent.is_temporary,
@@ -110,7 +110,7 @@ def agent_row(agent: Living, *, children: int) -> PoolAgentRow:
 
 
 def context_row(agent: PoolAgent, *, messages: int, system_prompt: bool, max_iterations: int) -> ContextRow:
-    """The shape of what an agent's context is like."""
+    """Return the row of an agent's context."""
     return {
         "message_count": messages,
         "system_prompt": system_prompt,
@@ -121,7 +121,7 @@ def context_row(agent: PoolAgent, *, messages: int, system_prompt: bool, max_ite
 
 
 def message_row(entry: Entry, index: int) -> PoolMessageRow:
-    """The shape of a message of a transcript."""
+    """Return the row of a message in a transcript."""
     row: PoolMessageRow = {
         "index": index,
         "role": Role(entry.role).value,
@@ -137,7 +137,7 @@ ASKED = QuestionStatus.ASKED.value
 
 
 def question_row(question: Question) -> QuestionRow:
-    """The shape of a question to people, as it is now: one whose time is over counts as expired."""
+    """Return the row of a question as of now: after its time it counts as expired."""
     over = question.status == QuestionStatus.ASKED and question.expires_at <= now()
     return {
         "question_id": question.question_id,

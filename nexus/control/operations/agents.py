@@ -1,4 +1,4 @@
-"""One agent of the pool: it is sent work, asked, cancelled."""
+"""Operations on one agent of the pool: send it work, query it, cancel its turns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Send(OfAgent):
 
 
 def answer(agent_id: str, request_id: str) -> Answer | None:
-    """What came of a turn; None while it goes on. Raises TURN_FAILED and TURN_INTERRUPTED."""
+    """Return a turn's answer; None while it is open. Raises TURN_FAILED and TURN_INTERRUPTED."""
     turn = selectors.turn(agent_id, request_id)
     return None if turn is None or turn.ended_at is None else _answer(turn)
 
@@ -83,7 +83,7 @@ def _answer(turn: Turn) -> Answer:
 
 
 def end_of(agent_id: str, request_id: str) -> Interest:
-    """The event that ends this turn."""
+    """Return the interest in the event that ends this turn."""
 
     def admits(event: Any) -> bool:
         return event.type in turns.ENDS and event.payload.get("agent_id") == agent_id

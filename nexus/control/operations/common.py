@@ -1,4 +1,4 @@
-"""What the operations of the pool share."""
+"""Parts that the pool's operations share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RequestId = Annotated[Id, Field(description="Yours, for cancelling and for safe 
 
 
 def must_run() -> None:
-    """Raises POOL_OFF where no pool runs."""
+    """Check that the pool runs. Raises POOL_OFF."""
     if not ControlSettings.current().control:
         raise NexusError(
             ControlCode.POOL_OFF,

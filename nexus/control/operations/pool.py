@@ -1,4 +1,4 @@
-"""The pool as a whole: agents are created, listed and ended."""
+"""Operations on the pool as a whole: create, list and end agents."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Created(TypedDict):
 
 
 class Resumed(CreateAgent):
-    """The call while it waits: it knows what it made."""
+    """State of a waiting call: the agent that it created."""
 
     request_id: str
     warning: str
@@ -87,7 +87,7 @@ def _resumed(p: CreateAgent, data: Data) -> CreateAgent:
 
 
 def _look(p: CreateAgent, caller: Caller) -> Created:
-    """What was made, and its answer once there is one."""
+    """Return the created agent, and its answer once there is one."""
     assert isinstance(p, Resumed)
     response = answer(p.agent_id or "", p.request_id)
     if response is None:

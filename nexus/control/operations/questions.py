@@ -1,4 +1,4 @@
-"""People in the loop: agents ask, operators answer."""
+"""Operations on questions: agents ask, operators answer."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ class AskOperator(Params):
 
 
 class Asked(AskOperator):
-    """The call while it waits: it knows its question."""
+    """State of a waiting call: the question that it asked."""
 
     question_id: str
     expires_at: datetime
 
 
 def _opens_a_tool(subject: str) -> bool:
-    """Whether "allow always" for this subject would open a tool, which Nexus asks about itself, with what it does."""
+    """Return whether "allow always" for this subject would open a tool about which Nexus asks itself, with its
+    arguments."""
     tool, _, place = subject.strip().partition(" ")
     return tool in rules.TOOLS and place.strip()[:1] in ("", "/")
 

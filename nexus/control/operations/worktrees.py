@@ -1,4 +1,4 @@
-"""Work trees of agents: looked at by those above them, and merged, kept or discarded."""
+"""Operations on agents' worktrees: agents above show the changes, then merge, keep or discard them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of `nexus rpc`: what each verb takes, and how it is read."""
+"""The arguments of `nexus rpc`: each verb's parameters and their types."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def verb(
     arguments: Callable[[CommandParser], None],
     *examples: str,
 ) -> Verb:
-    """A verb of the command: with its own arguments, and with `--port`."""
+    """Return a verb of the command with its own arguments and `--port`."""
 
     def with_port(parser: CommandParser) -> None:
         arguments(parser)
@@ -54,7 +54,7 @@ def verb(
 
 
 def _path(text: str) -> Path:
-    """The type of an argument that is a path, as it is meant here: the server's own directory is another one."""
+    """Parse a path relative to this process's directory; the server's own directory is another one."""
     if not text:
         raise argparse.ArgumentTypeError("use a path")
     try:
@@ -64,7 +64,7 @@ def _path(text: str) -> Path:
 
 
 def _seconds(text: str) -> float:
-    """The type of an argument that is a time."""
+    """Parse a number of seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -75,7 +75,7 @@ def _seconds(text: str) -> float:
 
 
 def _tokens(text: str) -> int:
-    """The type of an argument that is a number of tokens."""
+    """Parse a number of tokens."""
     tokens = whole_number(text)
     if tokens is None:
         raise argparse.ArgumentTypeError("use a whole number")
@@ -83,7 +83,7 @@ def _tokens(text: str) -> int:
 
 
 def _port_number(text: str) -> int:
-    """The type of an argument that is a port."""
+    """Parse a port number."""
     port = whole_number(text, LAST_PORT)
     if not port:
         raise argparse.ArgumentTypeError(f"use a port from 1 to {LAST_PORT}")
@@ -98,7 +98,7 @@ def _ports(text: str) -> list[int]:
 
 
 def nothing(parser: CommandParser) -> None:
-    """A verb takes nothing of its own."""
+    """Add no arguments."""
 
 
 def add_agent(parser: CommandParser) -> None:

@@ -1,6 +1,6 @@
 """JSON-RPC over HTTP: `POST /rpc`, `POST /` and `POST /agent/{id}` (docs/reference/json-rpc.md).
 
-Checked in this order: HTTP's limits, the method, who calls, the route, JSON, JSON-RPC, parameters.
+A request is checked in this order: HTTP's limits, the method, the caller, the route, JSON, JSON-RPC, parameters.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NARROWED = "x-nexus-agent"
 
 
 class Failed(Exception):
-    """A request that is answered before it is dispatched."""
+    """A request that is answered with an error before it is dispatched."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
@@ -56,20 +56,20 @@ class Failed(Exception):
 
 
 class Endpoint:
-    """The ASGI application; `token` is the administrator's, as long as the server runs."""
+    """The ASGI application; `token` is the administrator's token, valid while the server runs."""
 
     def __init__(self) -> None:
         self.token: str | None = None
 
     def serves(self, scope: Mapping[str, Any]) -> bool:
-        """Whether a request is for this and not for the pages of the hub."""
+        """Return whether a request is for JSON-RPC and not for the pages of the hub."""
         path: str = scope["path"]
         if self.token is None:  # no pool runs
             return False
         return path == "/rpc" or path.startswith(AGENT_PATH) or (path == "/" and scope["method"] == "POST")
 
     async def alone(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application of a port where nothing else is: what is no HTTP is closed."""
+        """Serve a port that has nothing but JSON-RPC: connections other than HTTP are closed."""
         if scope["type"] == "http":
             await self(scope, receive, send)
         else:
@@ -97,7 +97,7 @@ class Endpoint:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, scope: Any, receive: Any) -> str:
-        """The body of the answer. Raises Failed."""
+        """Return the body of the answer. Raises Failed."""
         _check_limits(scope)
         body = await _body(receive)
         if scope["method"] != "POST":
@@ -119,7 +119,7 @@ class Endpoint:
         return "" if request.id is None else serialize_response(response)
 
     def _caller(self, info: ConnectionInfo) -> Caller:
-        """The administrator, or the agent of a key. Raises Failed."""
+        """Return the caller: the administrator, or the agent that the key belongs to. Raises Failed."""
         try:
             check_place(info)
             presented = [value.partition(" ")[2].strip() for value in info.values("authorization") if _is_bearer(value)]
@@ -134,7 +134,8 @@ class Endpoint:
             raise Failed(403, INVALID_REQUEST, refused.message) from None
 
     def follower(self, info: ConnectionInfo, connection: str) -> Caller:
-        """Who follows an agent live: whom JSON-RPC takes, and without its header whom the hub takes. Raises Refused."""
+        """Return the caller that follows an agent: by JSON-RPC's credentials, or without its header by the hub's.
+        Raises Refused."""
         if not info.values("authorization"):
             return identify(info, transport="rpc", connection=connection)
         try:
@@ -157,7 +158,7 @@ def _check_limits(scope: Any) -> None:
 
 
 async def _routed(path: str) -> str | None:
-    """The agent that a path names; None for the pool. Raises Failed."""
+    """Return the agent that a path names; None for the pool. Raises Failed."""
     if path in POOL_PATHS:
         return None
     if not path.startswith(AGENT_PATH):
@@ -189,7 +190,7 @@ def _too_large() -> Failed:
 
 
 async def _dispatched(request: Request, agent_id: str | None, caller: Caller, info: ConnectionInfo) -> Response:
-    """What a call came to."""
+    """Call the operation and return JSON-RPC's response."""
     name = operation_of(request.method, agent_id is not None)
     if name is None:
         return make_error_response(request.id, METHOD_NOT_FOUND, f"There is no method {request.method[:100]!r} here.")
@@ -209,7 +210,8 @@ async def _dispatched(request: Request, agent_id: str | None, caller: Caller, in
 
 
 def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:
-    """The caller, as the agent that a header names: an administrator may act as less. Raises VALIDATION_ERROR."""
+    """Return the caller, narrowed to the agent that a header names: an administrator may act as an agent. Raises
+    VALIDATION_ERROR."""
     named = info.values(NARROWED)
     if not named:
         return caller

@@ -1,4 +1,4 @@
-"""JSON-RPC's methods: the operations of the pool, by their plain names, and what their errors are there."""
+"""JSON-RPC's methods: the pool's operations by their short names, and the codes of their errors."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ CODES = {
 
 
 def operation_of(method: str, of_agent: bool) -> str | None:
-    """The operation that a method is, for one agent or the pool; None when there is none."""
+    """Return the name of the operation behind a method, of one agent or of the pool; None if there is none."""
     return PREFIX + method if method in (OF_AGENT if of_agent else GLOBAL) else None
 
 
 def code_of(error: NexusError) -> int:
-    """JSON-RPC's code for a documented error."""
+    """Return JSON-RPC's code for a documented error."""
     return CODES.get(error.code, SERVER_ERROR)
 
 
 def error_response(request_id: Id, error: NexusError) -> Response:
-    """JSON-RPC's answer for a documented error; `data` holds its own code, and its details where there are any."""
+    """Return JSON-RPC's response for a documented error; `data` holds its own code, and its details if there are
+    any."""
     data = {"code": error.code.value, **({"details": error.details} if error.details else {})}
     return make_error_response(request_id, code_of(error), error.message, json.loads(json.dumps(data, default=str)))

@@ -1,9 +1,9 @@
 """An agent of the pool live, as server-sent events: `GET /agent/{agent_id}/stream`.
 
-`entry` is an entry of its transcript, `state` what it is at, whenever that changed, and `draft` a piece of what it is
-just writing. A message's id is the place to resume from, exactly, by `Last-Event-ID` or `?after=`; without one the
-transcript is told from its beginning. The stream ends with the agent; who comes back to its end is answered 204, which
-ends a browser's tries.
+`entry` is an entry of its transcript, `state` its new state after a change, and `draft` a piece of the text that it is
+writing. A message's id is the exact position to resume from, by `Last-Event-ID` or `?after=`; without one the stream
+begins with the transcript. The stream ends with the agent. A client that comes back after the end gets a 204, so that a
+browser stops trying.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Who = Callable[[ConnectionInfo, str], Caller]  # given the name of the connectio
 
 
 def openapi() -> dict[str, Any]:
-    """The stream's path in the OpenAPI schema."""
+    """Return the stream's path in the OpenAPI schema."""
     from nexus.core.rest.schema import ANY_OF, FAILURES
 
     text = {"schema": {"type": "string"}}
@@ -64,12 +64,12 @@ def openapi() -> dict[str, Any]:
 
 
 def asks(path: str) -> bool:
-    """Whether a path is that of a stream."""
+    """Return whether a path is that of a stream."""
     return PATH.fullmatch(path) is not None
 
 
 class Stream:
-    """The ASGI application; `who` says who is at the other end."""
+    """The ASGI application; `who` identifies the caller."""
 
     def __init__(self, who: Who) -> None:
         self.who = who
@@ -93,7 +93,7 @@ class Stream:
         await while_there(receive, _sent(follower, send))
 
     async def _begun(self, scope: Any) -> Follower | None:
-        """The follower at the place that was asked for; None where nothing is to come. Raises NexusError."""
+        """Return a follower at the requested position; None if nothing can come any more. Raises NexusError."""
         info, connection = ConnectionInfo.of_scope(scope, scope.get("user")), of_its_own("sse")
         found = PATH.fullmatch(scope["path"])
         assert found is not None
@@ -142,7 +142,7 @@ def _message(place: Position, item: Entry | State | Piece | None) -> str:
 
 
 def _here(place: Position) -> str:
-    """A comment and an id: keeps the connection alive, moves the client's place, and no listener is called."""
+    """Return a comment with an id: it keeps the connection alive and moves the client's position without an event."""
     return f": here\nid: {place}\n\n"
 
 

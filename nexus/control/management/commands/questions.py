@@ -1,4 +1,4 @@
-"""`nexus questions`: what agents ask the people, and the answers."""
+"""`nexus questions`: agents' questions to the operators, and the answers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Command(VerbsCommand):
         )
 
     def allow(self, options: Mapping[str, Any]) -> int:
-        """Allowed, each by itself."""
+        """Allow each of the questions."""
         operation = "pool_allow_always" if options["always"] else "pool_allow"
         return self.each(options, options["question_id"], lambda one: self.call(operation, question_id=one))
 

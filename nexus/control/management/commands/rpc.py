@@ -1,4 +1,4 @@
-"""`nexus rpc`: a server's pool from a terminal and from scripts, over its JSON-RPC."""
+"""`nexus rpc`: use a server's pool from a terminal or a script, over its JSON-RPC."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ server:
             sys.exit(1)
 
     def list(self, options: Mapping[str, Any]) -> int:
-        """The agents of the pool."""
+        """Print the agents of the pool."""
 
         async def listed(client: NexusClient) -> dict[str, Any]:
             return {"agents": await client.list_agents()}
@@ -114,7 +114,7 @@ server:
         return self._ask(options, listed)
 
     def create(self, options: Mapping[str, Any]) -> int:
-        """A new agent."""
+        """Create an agent."""
         message = None if options["message"] is None else text_of(options["message"])
         seconds = None if message is None else options["timeout"]
 
@@ -141,11 +141,11 @@ server:
         return self._ask(options, created)
 
     def destroy(self, options: Mapping[str, Any]) -> int:
-        """Ended; exit code 1 where there was none."""
+        """End an agent; exit code 1 if there is none of this name."""
         return self._ask(options, lambda client: client.destroy_agent(options["agent_id"]), done="success")
 
     def send(self, options: Mapping[str, Any]) -> int:
-        """The answer to a message."""
+        """Send a message and print the answer."""
         content = text_of(options["content"])
 
         async def sent(client: NexusClient) -> dict[str, Any]:
@@ -159,7 +159,7 @@ server:
         return self._ask(options, sent)
 
     def cancel(self, options: Mapping[str, Any]) -> int:
-        """Stopped; exit code 1 where there was nothing to stop."""
+        """Stop a turn; exit code 1 if there is nothing to stop."""
         return self._ask(
             options,
             lambda client: client.for_agent(options["agent_id"]).cancel(options["request_id"]),
@@ -167,7 +167,7 @@ server:
         )
 
     def status(self, options: Mapping[str, Any]) -> int:
-        """What an agent's context is like."""
+        """Print an agent's context size."""
 
         async def asked(client: NexusClient) -> dict[str, Any]:
             agent = client.for_agent(options["agent_id"])
@@ -177,7 +177,7 @@ server:
         return self._ask(options, asked)
 
     def messages(self, options: Mapping[str, Any]) -> int:
-        """The newest messages; with --follow each that comes, one a line, until the agent ends."""
+        """Print the newest messages; with --follow also each new one, one a line, until the agent ends."""
 
         async def newest(client: NexusClient) -> dict[str, Any]:
             agent = client.for_agent(options["agent_id"])
@@ -206,7 +206,7 @@ server:
         return 0
 
     def logs(self, options: Mapping[str, Any]) -> int:
-        """The newest lines of an agent's log in this home. Raises ClientError where there is none."""
+        """Print the newest lines of an agent's log in this home. Raises ClientError if there is none."""
         from nexus.control.runners.traffic import DIRECTORY
 
         agent_id = options["agent_id"]
@@ -223,11 +223,11 @@ server:
         return self._print({"agent_id": agent_id, "path": path, "lines": [_parsed(line) for line in lines]})
 
     def compact(self, options: Mapping[str, Any]) -> int:
-        """How much room was made."""
+        """Compact an agent's context and print how many tokens this freed."""
         return self._ask(options, lambda client: client.for_agent(options["agent_id"]).compact())
 
     def runners(self, options: Mapping[str, Any]) -> int:
-        """The runners that a server of this home would start with. Raises CONFIG_ERROR where their file is wrong."""
+        """Print the runners that a server of this home would use. Raises CONFIG_ERROR for an invalid file."""
         if wrong := problem():
             raise NexusError(Code.CONFIG_ERROR, wrong)
         known = runners()
@@ -238,7 +238,7 @@ server:
         return self._print({"default": known.default, "runners": rows})
 
     def detect(self, options: Mapping[str, Any]) -> int:
-        """What is on the port."""
+        """Print what listens on the port."""
         port, host = _server(options)
         result = asyncio.run(detect_server(port, host))
         self._print({"port": port, "result": result})
@@ -247,7 +247,7 @@ server:
         raise NotReached(f"No server with a pool answers on port {port}.")
 
     def discover(self, options: Mapping[str, Any]) -> int:
-        """The servers that are found; exit code 1 where there are none."""
+        """Print the servers that are found; exit code 1 if there are none."""
         home = CoreSettings.current().home
         ports = options["ports"] or {*discover_token_ports(home), _port(options)}
         found = asyncio.run(discover_servers(sorted(ports), timeout=options["timeout"], nexus_dir=home))
@@ -258,7 +258,7 @@ server:
         return 0
 
     def shutdown(self, options: Mapping[str, Any]) -> int:
-        """The server is asked to end."""
+        """Ask the server to end."""
         return self._ask(options, lambda client: client.shutdown_server(), done="success")
 
     def _ask(
@@ -268,7 +268,7 @@ server:
         *,
         done: str | None = None,
     ) -> int:
-        """Print what a call comes to; exit code 1 where its field `done` says that nothing was. Raises ClientError."""
+        """Call the server and print the result; exit code 1 if its field `done` is false. Raises ClientError."""
 
         async def asked() -> Mapping[str, Any]:
             async with _client(options) as client:
@@ -291,7 +291,7 @@ def _unanswered(seconds: float, request_id: str, made: str = "") -> ClientError:
 
 
 def _port(options: Mapping[str, Any]) -> int:
-    """The port of the server that is meant."""
+    """Return the port of the server that the options name."""
     if given := options["port"] or ControlSettings.current().rpc_port:
         return int(given)
     files = discover_token_ports(CoreSettings.current().home)
@@ -299,7 +299,8 @@ def _port(options: Mapping[str, Any]) -> int:
 
 
 def _server(options: Mapping[str, Any]) -> tuple[int, str]:
-    """The port and the address of the server that is meant: this home's may listen elsewhere than others."""
+    """Return the port and the address of the server that the options name; this home's may listen on another
+    address."""
     port, holder = _port(options), running(CoreSettings.current().home)
     return port, holder.address if holder and holder.port == port else BIND_HOST
 
@@ -309,7 +310,7 @@ def _client(options: Mapping[str, Any]) -> NexusClient:
 
 
 def _without_pool(options: Mapping[str, Any]) -> str:
-    """What to do where the server that is meant is this home's, and runs no pool; empty where that is not so."""
+    """Return advice for the case that this home's server is meant and runs no pool; empty otherwise."""
     home = CoreSettings.current().home
     holder = running(home)
     if holder is None or options["port"] not in (None, holder.port) or discover_token_ports(home):

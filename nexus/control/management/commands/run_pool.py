@@ -36,7 +36,8 @@ exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has
         parser.add_argument("--since", required=True, help="When the server started.")
 
     def run(self, **options: Any) -> None:
-        """Work until the server is gone. Raises CONFIG_ERROR where no server started this, and for wrong runners."""
+        """Work until the server has ended. Raises CONFIG_ERROR if no server started this process, or for invalid
+        runners."""
         if not stat.S_ISSOCK(os.fstat(0).st_mode):
             raise NexusError(Code.CONFIG_ERROR, "The server starts this by itself: nexus serve --control.")
         runners()  # from here on it goes on with them, whatever becomes of their file

@@ -1,4 +1,4 @@
-"""`nexus runners`: what takes the turns of the pool's agents, tried and signed in to by hand."""
+"""`nexus runners`: list, test and sign in to the runners of the pool's agents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Command(VerbsCommand):
         )  # fmt: skip
 
     def list(self, options: Mapping[str, Any]) -> int:
-        """The runners, one a row."""
+        """Print the runners, one a row."""
         known = runners()
         rows = [
             {"runner": name, "kind": runner.kind, "default": name == known.default}
@@ -49,7 +49,7 @@ class Command(VerbsCommand):
         return self._rows(options, "runners", rows)
 
     def presets(self, options: Mapping[str, Any]) -> int:
-        """The presets, one a row."""
+        """Print the presets, one a row."""
         rows = [
             {
                 "preset": name,
@@ -62,19 +62,19 @@ class Command(VerbsCommand):
         return self._rows(options, "presets", rows)
 
     def check_one(self, options: Mapping[str, Any]) -> int:
-        """A handshake and one turn."""
+        """Test a runner with a handshake and one turn."""
         from nexus.control.runners import acp_check  # which needs the extra `acp`
 
         return self._tried(options, acp_check.check)
 
     def login(self, options: Mapping[str, Any]) -> int:
-        """A sign-in in the operator's home."""
+        """Sign in to a runner in the operator's own home."""
         from nexus.control.runners import acp_check
 
         return self._tried(options, partial(acp_check.login, method=options["method"]))
 
     def _tried(self, options: Mapping[str, Any], act: Callable[..., Coroutine[Any, Any, None]]) -> int:
-        """Do it with the runner, and show its steps as they come."""
+        """Run `act` with the runner and print its steps as they come."""
         runner, steps, error = _acp(options["runner"]), list[str](), None
 
         def say(step: str) -> None:
@@ -106,7 +106,7 @@ def _add_login(parser: CommandParser) -> None:
 
 
 def _acp(name: str) -> Acp:
-    """Raises VALIDATION_ERROR for a runner that is no process of an agent."""
+    """Return the `acp` runner of this name. Raises VALIDATION_ERROR for a runner of another kind."""
     runner = runners().named(name)
     if not isinstance(runner, Acp):
         raise invalid(f"{name} is of kind {runner.kind}; only agents of kind acp are tried like this.", field="runner")
