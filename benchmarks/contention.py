@@ -64,7 +64,7 @@ def write_on(way: str, seconds: float) -> None:
     """One writer: send messages, one after the other, and print `{took: [seconds], refused}`."""
     set_up(Path(os.environ["NEXUS_HOME"]))
     from coordination.toolset import run
-    from nexus.core.database import sqlite
+    from nexus.core.database.sqlite import store as sqlite
     from nexus.core.operations.caller import Caller
 
     if way != WAYS[0]:

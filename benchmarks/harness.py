@@ -154,7 +154,7 @@ def set_up(home: Path, settings: str = "nexus_site.settings_agent") -> None:
 
     django.setup()
     del os.environ["DJANGO_SETTINGS_MODULE"]  # the processes that are started choose their own
-    from nexus.core.database import store
+    from nexus.core.database.store import store
 
     store().prepare()
 

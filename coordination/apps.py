@@ -11,11 +11,17 @@ if TYPE_CHECKING:
 
 class CoordinationConfig(NexusAppConfig):
     name = "coordination"
+    declared_in = (
+        *("operations.info", "operations.joining", "operations.workspaces", "operations.agents"),
+        *("operations.sessions", "operations.events", "operations.channels", "operations.artifacts"),
+        *("operations.shared_md", "resources"),
+    )
 
     def ready(self) -> None:
         from coordination import overlong
         from coordination.domain import Coordination
         from coordination.models import Agent, Session, SessionStatus
+        from coordination.toolset import COORDINATION
         from nexus.core import domain
         from nexus.core.database.triggers import keep_triggers
         from nexus.core.logs import redact_logs
@@ -27,6 +33,9 @@ class CoordinationConfig(NexusAppConfig):
             "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
         )
         overlong.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)
+        COORDINATION.administered_in(
+            *(f"coordination.operations.{module}" for module in ("administration", "limits", "figures"))
+        )
         super().ready()
 
     def streams(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from django.db import OperationalError
 from django.db.models import QuerySet
 
 from nexus.core.clock import now
-from nexus.core.database import store, write
+from nexus.core.database.store import store, write
 
 AHEAD_SECONDS = 3600  # what began later than in so long was begun by a wrong clock, whatever time it was given
 SKEW = timedelta(minutes=1)  # by which the clocks of machines that share a store may differ

@@ -14,7 +14,7 @@ from coordination.services import workspaces
 from nexus.core import files
 from nexus.core.clock import iso
 from nexus.core.config import CoreSettings
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import NexusError, invalid
 
 

@@ -201,7 +201,7 @@ def play(home: Path, seed: int) -> None:
     import time_machine
     import uuid_utils
 
-    from nexus.core.database import store
+    from nexus.core.database.store import store
 
     make = uuid_utils.uuid7
 

@@ -28,9 +28,11 @@ TYPES = (
 
 class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
+    declared_in = ("operations.offering", "operations.holding", "operations.reading", "shared_md")
 
     def ready(self) -> None:
         from coordination import arrivals, debts, overlong, renewal
+        from coordination.toolset import COORDINATION
         from handoffs.debts import owed, verdicts
         from handoffs.leases import LONGEST, renew, seconds
         from handoffs.models import Handoff
@@ -40,6 +42,7 @@ class HandoffsConfig(NexusAppConfig):
         arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         debts.register("handoff", owed)
         debts.register("verdict", verdicts)
+        COORDINATION.administered_in("handoffs.operations.administration")
         super().ready()
 
     def streams(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from handoffs.models import DebtNotice, Handoff, HandoffStatus
 from handoffs.verification import CREATOR, named_agent
 from inbox import services as mail
 from nexus.core.clock import iso, now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 
 MOST = 1_000

@@ -13,8 +13,8 @@ from handoffs.models import Handoff, HandoffStatus
 from handoffs.steps import UNCLAIMED, record
 from handoffs.work import work
 from nexus.core.clock import iso, now
-from nexus.core.database import store, write
 from nexus.core.database.prepared import Select, Slot, Update
+from nexus.core.database.store import store, write
 
 AT_ONCE = 50  # lapsed ones, and overdue ones, that a transaction records
 

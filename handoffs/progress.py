@@ -13,8 +13,8 @@ from handoffs.notices import notify
 from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle
 from handoffs.work import work
 from nexus.core.clock import iso, now
-from nexus.core.database import write
 from nexus.core.database.prepared import Slot, Update
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import invalid

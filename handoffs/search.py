@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from django.db import connection
 
-from inbox.search.fts5 import match
-from inbox.search.tsvector import query
-from nexus.core.fulltext import words_of
+from nexus.core.fulltext import fts5_query, tsquery, words_of
 
 SQLITE = "SELECT rowid FROM handoff_search WHERE handoff_search MATCH %s ORDER BY rowid DESC LIMIT %s"
 POSTGRESQL = "SELECT document FROM handoff_search WHERE words @@ %s::tsquery ORDER BY document DESC LIMIT %s"
@@ -23,9 +21,9 @@ def holding(text: str, limit: int) -> list[int]:
     if not words:
         return []
     if connection.vendor == "postgresql":
-        wanted = query(words)
+        wanted = tsquery(words)
         return [] if wanted is None else _newest(POSTGRESQL, wanted.text, limit)
-    return _newest(SQLITE, match(words), limit)
+    return _newest(SQLITE, fts5_query(words), limit)
 
 
 def _newest(statement: str, wanted: str, limit: int) -> list[int]:

@@ -26,8 +26,8 @@ from handoffs.titles import single_line, title_of
 from handoffs.verification import named_agent, parse_verifier
 from handoffs.work import work
 from nexus.core.clock import iso, now
-from nexus.core.database import write
 from nexus.core.database.prepared import Slot, Update, insert
+from nexus.core.database.store import write
 from nexus.core.limits import opaque_text, within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 

@@ -18,8 +18,8 @@ from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle
 from handoffs.titles import in_quotes
 from handoffs.work import work
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import insert
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError

@@ -19,8 +19,8 @@ from coordination.routing import Strategy, Visibility
 from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import insert
+from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 PARKED = Q(status=DeliveryStatus.PARKED)

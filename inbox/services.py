@@ -22,8 +22,8 @@ from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.search import document_of
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import Slot, Update, insert, unsaved
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import invalid, not_found
 

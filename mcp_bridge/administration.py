@@ -12,7 +12,7 @@ from mcp_bridge import tasks
 from mcp_bridge.listing import SHOWN, listed
 from mcp_bridge.models import TaskStatus
 from nexus.core.clock import iso
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code

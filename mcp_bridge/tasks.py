@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mcp_bridge.models import ID_LENGTH, Task, TaskStatus
 from nexus.core.clock import now
-from nexus.core.database import unless_busy, write
+from nexus.core.database.store import unless_busy, write
 from nexus.core.operations import deferred
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.deferred import Deferred, NotKept

@@ -26,7 +26,7 @@ from django.urls import re_path  # noqa: E402
 from mcp_bridge.http import McpEndpoint  # noqa: E402
 from nexus.core import waiting  # noqa: E402
 from nexus.core.apps import nexus_apps  # noqa: E402
-from nexus.core.database import store  # noqa: E402
+from nexus.core.database.store import store  # noqa: E402
 from nexus.core.operations.errors import NexusError  # noqa: E402
 from nexus.core.operations.replies import Outcome, failure  # noqa: E402
 from nexus_site.serving import garbage, metrics  # noqa: E402

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nexus.core import access
 from nexus.core.config import CoreSettings
-from nexus.core.database import store_of
+from nexus.core.database.store import store_of
 from nexus.web import theme
 from nexus_site import launch
 from nexus_site.serving.bounds import MAX_BODY_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging.config
 
 from nexus.core.config import CoreSettings
-from nexus.core.database import store_of
+from nexus.core.database.store import store_of
 from nexus_site import launch
 
 NEXUS: CoreSettings = launch.resolved().settings

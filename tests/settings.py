@@ -11,7 +11,7 @@ if SERVER:
     NAME = f"nexus_tests_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
     os.environ["NEXUS_DATABASE_URL"] = url(NAME)
 
-from nexus.core.database import store_of
+from nexus.core.database.store import store_of
 from nexus_site.settings import *  # noqa: F403
 from nexus_site.settings import NEXUS
 

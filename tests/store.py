@@ -87,7 +87,7 @@ def held() -> Iterator[None]:
     else:
         import psycopg
 
-        from nexus.core.database.postgres import WRITERS_LOCK
+        from nexus.core.database.postgres.store import WRITERS_LOCK
 
         with psycopg.connect(str(settings.NEXUS.database_url)) as writer:
             writer.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])

@@ -16,7 +16,7 @@ from coordination.models import Event
 from coordination.selectors import profile_of
 from coordination.toolset import COORDINATION
 from nexus.core.clock import now
-from nexus.core.database import unless_busy
+from nexus.core.database.store import unless_busy
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import invalid

@@ -22,7 +22,7 @@ from coordination.routing import describe
 from coordination.rows import event_row
 from nexus.core import files
 from nexus.core.cli import one_line, spelled
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number

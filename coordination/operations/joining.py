@@ -16,7 +16,7 @@ from coordination.parameters import MOUNTED
 from coordination.services import agents, sessions, workspaces
 from coordination.toolset import operation
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations import connections
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.connections import OfConnection

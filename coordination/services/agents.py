@@ -13,8 +13,8 @@ from coordination import renewal
 from coordination.models import Agent
 from coordination.routing import MAX_NAME, capability_set
 from nexus.core.clock import now
-from nexus.core.database import store, write
 from nexus.core.database.prepared import Select, Slot, Update, is_on_loop
+from nexus.core.database.store import store, write
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.toolsets import choose

@@ -12,8 +12,8 @@ from coordination.models import Artifact, ArtifactType, Stream
 from coordination.paths import resolve_inside
 from coordination.services import retries, workspaces
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import insert
+from nexus.core.database.store import write
 from nexus.core.limits import json_within_limit, within_limit
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.validation import refuse_constant

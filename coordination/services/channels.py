@@ -9,7 +9,7 @@ from coordination.ids import new_id
 from coordination.models import Channel
 from coordination.services import workspaces
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid
 
 DEFAULT_CHANNEL = "general"

@@ -10,7 +10,7 @@ from coordination.lookups import require_agent
 from coordination.models import AgentKey, LentKey
 from coordination.services import agents, audit
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import not_found
 
 

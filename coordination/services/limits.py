@@ -21,7 +21,7 @@ from coordination.models import AgentLimits, LimitScope
 from coordination.services import audit
 from nexus.core.clock import now
 from nexus.core.config import TABLE, parse
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import TOOLSETS, Operation

@@ -11,7 +11,7 @@ from django.db import IntegrityError
 from coordination.models import AgentKey
 from coordination.services import audit
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from coordination.models import Agent, AgentKey, Session, SessionStatus
 from coordination.near_misses import no_agent
 from coordination.services import agents, audit, keys, sessions
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid
 
 

@@ -16,7 +16,7 @@ from coordination.lookups import require_agent
 from coordination.models import Session, SessionStatus, Stream
 from coordination.services import agents, workspaces
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 

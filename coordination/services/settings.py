@@ -20,8 +20,8 @@ from coordination.models import StoredSetting
 from coordination.services import audit, limits
 from nexus.core.clock import now
 from nexus.core.config import LARGEST, TABLE, flag, parse, variable
-from nexus.core.database import write
 from nexus.core.database.prepared import is_on_loop
+from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.shapes import one_of
 

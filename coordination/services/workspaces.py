@@ -11,7 +11,7 @@ from coordination.lookups import workspace_exists
 from coordination.models import Workspace
 from coordination.paths import resolve_root, workspace_id_of
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid
 
 

@@ -23,7 +23,7 @@ from nexus.control.models import STREAM, Entry, PoolAgent, Turn, TurnStatus
 from nexus.control.operations.common import must_run
 from nexus.control.services import transcript
 from nexus.core.clock import iso
-from nexus.core.database import unless_busy
+from nexus.core.database.store import unless_busy
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.parameters import whole_number

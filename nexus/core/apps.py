@@ -32,20 +32,21 @@ if TYPE_CHECKING:
 
 
 class NexusAppConfig(AppConfig):
-    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`, what agents read in
-    `resources.py`; the rest it lists here.
+    """An app of Nexus. Its settings stand in `config.py`; the rest it lists here.
 
     An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. What a method
     needs it imports itself: an agent's process loads neither pages nor routes.
     """
 
+    # What declares its operations and its texts for agents, in the order in which agents see them.
+    declared_in: Sequence[str] = ("operations", "resources")
     default = False  # Django takes an app's own subclass, and not this import of it
 
     def __init_subclass__(cls) -> None:
         cls.default = True
 
     def ready(self) -> None:
-        for module in ("operations", "resources"):
+        for module in self.declared_in:
             if module_has_submodule(self.module, module):
                 import_module(f"{self.name}.{module}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nexus.core.contributions import AttentionItem, AttentionKind, Found
-from nexus.core.database import store
 from nexus.core.database.base import DISK_LOW
+from nexus.core.database.store import store
 
 
 def _disk(picture: Any, each: int) -> Found:

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from nexus.core.apps import as_commands, nexus_apps
 from nexus.core.clock import now
 from nexus.core.config import TABLE, flag, variable, written
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations import runner
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError, invalid

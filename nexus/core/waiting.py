@@ -25,8 +25,8 @@ from django.db import DatabaseError
 
 from nexus.core import turns
 from nexus.core.cancellation import for_client
-from nexus.core.database import store
 from nexus.core.database.base import CommitWatch
+from nexus.core.database.store import store
 from nexus.core.domain import domain
 from nexus.core.operations.errors import NexusError
 

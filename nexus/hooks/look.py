@@ -14,7 +14,7 @@ from coordination.paths import workspace_id_of
 from handoffs.selectors import next_change
 from inbox.models import Delivery, DeliveryStatus
 from nexus.core.config import CoreSettings
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError

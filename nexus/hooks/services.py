@@ -20,7 +20,7 @@ from handoffs.models import STREAM
 from inbox.models import ARRIVALS
 from nexus.core.apps import event_types
 from nexus.core.clock import iso, now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
 from nexus.hooks import sender
 from nexus.hooks.models import BACKOFF, MAX_ATTEMPTS, PAUSES, Webhook, WebhookDelivery, WebhookDeliveryStatus

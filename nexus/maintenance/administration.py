@@ -14,7 +14,7 @@ from coordination.parameters import ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
 from nexus.core.clock import iso
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Params

@@ -14,7 +14,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import Finding
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
 from nexus.maintenance import file_checks, row_checks, salvage, store_file

@@ -15,8 +15,8 @@ from django.apps import apps
 from django.db import connection
 
 from nexus.core.apps import database_objects
-from nexus.core.database import store, write
 from nexus.core.database.sqlite.schema import absent
+from nexus.core.database.store import store, write
 from nexus.core.progress import Bar
 from nexus.maintenance import store_file
 

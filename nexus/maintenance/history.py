@@ -21,8 +21,8 @@ from coordination.models import Agent, Event, Workspace
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import iso
 from nexus.core.contributions import ExportKind
-from nexus.core.database import store, write
 from nexus.core.database.keys import TextNumber
+from nexus.core.database.store import store, write
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.core.operations.validation import unstorable
 

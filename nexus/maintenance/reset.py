@@ -9,7 +9,7 @@ from coordination.services import audit
 from inbox import search
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 
 ALWAYS_KEPT = (StoredSetting,)  # settings are the hub's, not the team's
 IDENTITIES = (Agent, AgentKey)

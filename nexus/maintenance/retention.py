@@ -23,7 +23,7 @@ from coordination.services import audit
 from coordination.services import settings as stored_settings
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
-from nexus.core.database import store, write
+from nexus.core.database.store import store, write
 from nexus.maintenance.config import MaintenanceSettings
 
 if TYPE_CHECKING:

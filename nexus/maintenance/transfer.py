@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from coordination.models import Event, Workspace
 from inbox.triggers import PRUNED
 from nexus.core.config import CoreSettings
-from nexus.core.database import instead, store, write
+from nexus.core.database.store import instead, store, write
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.maintenance import history, store_file
 from nexus.maintenance.store_file import Progress

@@ -23,8 +23,8 @@ from django.db import DatabaseError, connection, transaction
 from coordination.services import workspaces
 from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import directory, schemas
 from nexus.planning.directory import TIME_LIMIT_SECONDS, Directory

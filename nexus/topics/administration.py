@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 
 from coordination.services import audit
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.topics import naming, selectors, services
 from nexus.topics.archive import ArchivedTopic

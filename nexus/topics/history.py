@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import Exists, OuterRef, QuerySet
 
 from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
+from nexus.topics.full_text import REBUILD_FTS5
 from nexus.topics.models import Topic, TopicMessage
-from nexus.topics.search.fts5 import REBUILD
 
 IMPOSSIBLE = (
     ImpossibleState(
@@ -56,7 +56,7 @@ def _search(examination: Any) -> Iterator[Finding]:
         yield Finding(
             f"The search of topics is out of step with {lost} messages.",
             "Some are not found, or are found no more where they were; `nexus topics reindex` mends it, too.",
-            examination.repair(REBUILD),
+            examination.repair(REBUILD_FTS5),
             "the index was made again",
         )
 

@@ -14,8 +14,8 @@ from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.models import Agent
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
 from nexus.topics import naming, selectors
 from nexus.topics.errors import TopicCode, argument

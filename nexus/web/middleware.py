@@ -13,7 +13,7 @@ from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
 from nexus.core.access import ConnectionInfo, Refused, identify, recognise_session
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.core.operations.errors import NexusError
 from nexus.web.login import LOCAL_RIGHTS, local_account

@@ -18,7 +18,7 @@ from nexus.control.models import PoolAgent, Turn, TurnStatus, Wake
 from nexus.control.runners.configuration import FILE
 from nexus.control.runners.rehearsal import NOTE
 from nexus.control.waking.kinds import MAIL
-from nexus.core.database import instead
+from nexus.core.database.store import instead
 from nexus.core.instance import running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
 from nexus_site import ending

@@ -15,7 +15,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from coordination.toolset import run
 from nexus.core.config import CoreSettings, variable
-from nexus.core.database import instead
+from nexus.core.database.store import instead
 from nexus.core.instance import Holder
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.processes import NEUTRAL, own_environment, python

@@ -13,7 +13,7 @@ from coordination.models import RetentionPass
 from nexus.core import waiting
 from nexus.core.access import ConnectionInfo, identify
 from nexus.core.config import CoreSettings
-from nexus.core.database import store, write
+from nexus.core.database.store import store, write
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.replies import ok
 from nexus.core.rest.errors import refusal

@@ -61,7 +61,7 @@ def write_as(kind: str, seconds: float) -> None:
 
     django.setup()
     from coordination.toolset import run
-    from nexus.core.database import store
+    from nexus.core.database.store import store
     from nexus.core.operations.caller import Caller
 
     store().prepare()

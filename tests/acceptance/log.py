@@ -56,7 +56,8 @@ def _begin(store: Any) -> None:
     if not SERVER:
         store.execute("BEGIN IMMEDIATE")
         return
-    from nexus.core.database.postgres import WRITERS_LOCK, listener
+    from nexus.core.database.postgres import listener
+    from nexus.core.database.postgres.store import WRITERS_LOCK
 
     store.execute("BEGIN")
     store.execute("SELECT pg_advisory_xact_lock(%s), pg_notify(%s, '')", (WRITERS_LOCK, listener.CHANNEL))

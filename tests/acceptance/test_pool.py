@@ -11,7 +11,7 @@ import httpx
 import psycopg
 import pytest
 
-from nexus.core.database.postgres.exclusive_lock import KINDS
+from nexus.core.database.postgres.store import KINDS
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.postgres import Cluster, database_of

@@ -12,7 +12,7 @@ from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.services import transcript, turns
 from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.replies import ENVELOPE

@@ -17,7 +17,7 @@ from nexus.control.runners.model import take
 from nexus.control.services import pool, transcript, turns
 from nexus.control.services.turns import Ended
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations import runner as operations
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS

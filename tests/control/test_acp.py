@@ -27,7 +27,7 @@ from nexus.control.runners.configuration import Acp
 from nexus.control.services import transcript
 from nexus.control.tools import files, places
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import WRITERS, in_thread
 from tests.control.playing import fill

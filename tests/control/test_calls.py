@@ -19,7 +19,7 @@ from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.services import server, transcript, turns
 from nexus.core import waiting
 from nexus.core.clock import now
-from nexus.core.database import store, write
+from nexus.core.database.store import store, write
 from nexus_site.serving.bounds import Bounded
 from tests.control.wire import TOKEN, Wire, request
 from tests.core.waiting import LONG, parked

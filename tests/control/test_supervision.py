@@ -17,8 +17,8 @@ from nexus.control.services.server import SERVER
 from nexus.control.worker import alone, supervision
 from nexus.control.worker.supervision import supervise
 from nexus.core.clock import now
-from nexus.core.database import store
 from nexus.core.database.base import ExclusiveLock
+from nexus.core.database.store import store
 from nexus.core.instance import Holder
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.pool import ADMIN, create

@@ -26,8 +26,8 @@ from nexus.control.worker import turn as taking
 from nexus.control.worker import work
 from nexus.control.worker.work import POOL, Worker
 from nexus.core.clock import now
-from nexus.core.database import store, write
 from nexus.core.database.base import ExclusiveLock
+from nexus.core.database.store import store, write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import READERS, SLOW, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS

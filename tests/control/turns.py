@@ -14,7 +14,7 @@ from nexus.control.runners.base import Decision, Draft, Scene
 from nexus.control.services import pool, transcript, turns
 from nexus.control.services.turns import Ended
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.waiting import WRITERS, in_thread
 
 ADMIN = Actor("ops")

@@ -28,7 +28,7 @@ from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from nexus.core.clock import now
-from nexus.core.database import store
+from nexus.core.database.store import store
 from tests.conftest import LOCAL, Call
 
 MODELS: list[type[models.Model]] = [

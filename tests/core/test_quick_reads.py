@@ -22,7 +22,7 @@ from coordination.services import settings as stored_settings
 from coordination.toolset import arun, run
 from nexus.core import waiting
 from nexus.core.clock import now
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Operation, operations
@@ -129,7 +129,7 @@ async def test_it_goes_to_a_thread_while_the_store_is_locked_for_readers_too(
     def locked(*_: Any) -> Any:
         raise SynchronousOnlyOperation("the store cannot be read at once")
 
-    monkeypatch.setattr("nexus.core.database.sqlite.look", locked)
+    monkeypatch.setattr("nexus.core.database.sqlite.store.look", locked)
     assert (await arun(LOCAL, "inbox_count", COUNT))["data"]["unread"] == 1
     assert [thread is threading.current_thread() for thread in threads] == [True, False]
 

@@ -20,10 +20,10 @@ from filelock import FileLock
 
 from coordination.models import Agent
 from nexus.core.apps import own_labels
-from nexus.core.database import store
 from nexus.core.database.migrations import pending_migrations
 from nexus.core.database.sqlite import file, schema
 from nexus.core.database.sqlite.file import beside, first_bytes, refuse_damaged
+from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import environment
@@ -123,7 +123,7 @@ import os, sys, threading
 import django
 django.setup()
 from coordination.models import Agent
-from nexus.core.database import store
+from nexus.core.database.store import store
 import nexus.core.database.sqlite.schema, filelock
 
 go, gone = os.pipe()
@@ -278,7 +278,7 @@ import django
 django.setup()
 from django.conf import settings
 from django.db import connection
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import NexusError
 
 def open_one():

@@ -20,7 +20,7 @@ from coordination.toolset import COORDINATION
 from mcp_bridge.server import build_server
 from nexus.core import waiting
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations import registry, runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError

@@ -17,7 +17,7 @@ from coordination.models import Event
 from coordination.toolset import COORDINATION, arun
 from nexus.core import waiting
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import Wait

@@ -20,16 +20,17 @@ from django.db import OperationalError, connection
 
 from coordination.models import Workspace
 from nexus.core.clock import now
-from nexus.core.database import sqlite, unless_busy
 from nexus.core.database.sqlite import queue as queues
+from nexus.core.database.sqlite import store as sqlite
 from nexus.core.database.sqlite.file import beside
+from nexus.core.database.store import unless_busy
 from tests.acceptance.processes import environment
 
 FAR = 60.0  # seconds; nothing here takes so long, and nothing hangs for good
 WRITER = """
 import sys, time, django
 django.setup()
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.clock import now
 from coordination.models import Workspace
 print("ready", flush=True)

@@ -16,7 +16,7 @@ from django.urls import NoReverseMatch, reverse
 from django.urls.converters import IntConverter
 
 from coordination.toolset import run
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.dashboard.urls import pages
 from tests.browser import scene
 from tests.conftest import OPERATOR

@@ -14,7 +14,7 @@ from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import Found
-from nexus.core.database import store
+from nexus.core.database.store import store
 from tests.conftest import Call, does
 from tests.handoffs.conftest import TO_BOB, Clock, Offer
 

@@ -13,7 +13,7 @@ from django.db import transaction
 from coordination.toolset import run
 from handoffs import expiry, leases
 from handoffs.models import Handoff
-from nexus.core.database import commits
+from nexus.core.database.store import commits
 from tests.conftest import LOCAL, Call, at_once
 from tests.handoffs.conftest import Offer, events_of
 from tests.store import held

@@ -16,7 +16,7 @@ from tests.acceptance.processes import environment
 OTHERS = """
 import json, sys, django
 django.setup()
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller
 from nexus.core.operations import runner
 from nexus.core.operations.registry import TOOLSETS

@@ -10,8 +10,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inbox.search import fts5, tsvector
-from nexus.core.fulltext import words_of
+from nexus.core.fulltext import fts5_query, tsquery, words_of
 from tests.conftest import examples
 from tests.postgres import SERVER
 
@@ -36,13 +35,13 @@ def sqlite_finds(document: str, words: list[str], *, whole: bool) -> bool:
         store.execute(TABLE)
         store.execute("INSERT INTO one (rowid, words) VALUES (1, ?)", [document])
         return (
-            store.execute("SELECT 1 FROM one WHERE one MATCH ?", [fts5.match(words, whole=whole)]).fetchone()
+            store.execute("SELECT 1 FROM one WHERE one MATCH ?", [fts5_query(words, whole=whole)]).fetchone()
             is not None
         )
 
 
 def postgresql_finds(document: str, words: list[str], *, whole: bool) -> bool:
-    wanted = tsvector.query(words, whole=whole)
+    wanted = tsquery(words, whole=whole)
     if wanted is None:
         return False
     with connection.cursor() as cursor:

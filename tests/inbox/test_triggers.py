@@ -13,7 +13,7 @@ from django.db.migrations.state import ProjectState
 from inbox.models import Message
 from inbox.search import search
 from nexus.core.apps import database_objects
-from nexus.core.database import store
+from nexus.core.database.store import store
 from tests.conftest import Call
 from tests.store import drop_trigger, triggers
 

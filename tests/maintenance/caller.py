@@ -11,7 +11,7 @@ import resource
 import sys
 from pathlib import Path
 
-from nexus.core.database import store
+from nexus.core.database.store import store
 
 NOBODY = 65534
 

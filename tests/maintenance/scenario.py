@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nexus.core.database import store
+from nexus.core.database.store import store
 
 MESSAGES = 40
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import start
 from tests.maintenance.conftest import Done, Home

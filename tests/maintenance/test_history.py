@@ -14,7 +14,7 @@ from django.db import transaction
 
 from coordination.models import Agent, Event, Session, Workspace
 from coordination.paths import workspace_id_of
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import history
 from tests.conftest import Call, examples

@@ -466,7 +466,7 @@ def busy_compaction(committed: None, monkeypatch: pytest.MonkeyPatch) -> list[in
         source.sqlite_errorcode = sqlite3.SQLITE_BUSY
         raise OperationalError("database is locked") from source
 
-    monkeypatch.setattr("nexus.core.database.sqlite.compact", compact)
+    monkeypatch.setattr("nexus.core.database.sqlite.store.compact", compact)
     return met
 
 

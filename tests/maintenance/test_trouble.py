@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.maintenance.conftest import ROOT, Home

@@ -273,7 +273,8 @@ KILLED = """
 import itertools, os, signal, sys
 import django
 django.setup()
-from nexus.core.database import steps, store
+from nexus.core.database import steps
+from nexus.core.database.store import store
 from nexus.core.progress import Bar
 numbers = itertools.count(1)
 def told(*_):

@@ -19,7 +19,7 @@ from django.db import connection
 
 from coordination.models import Agent, Event
 from coordination.toolset import run
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.waiting import with_store
 from nexus.planning import directory, documents, mirror, schemas
 from nexus.planning.models import Cycle, Issue, Task

@@ -11,7 +11,7 @@ from django.db import connection
 
 from coordination.services import workspaces
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.planning import documents, schemas
 from nexus.planning.models import Cycle, Task
 from nexus.planning.services import cycles, tasks

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import directory, mirror
 from nexus.planning.models import Cycle, Plan, Task

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.reservations import patterns
 from nexus.reservations.models import Reservation
 from tests.conftest import Call, examples

@@ -23,7 +23,7 @@ from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.services import workspaces
 from nexus.core.cli import NexusCommand, add_project_root, one_line
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
 

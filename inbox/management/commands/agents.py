@@ -14,7 +14,7 @@ from coordination.models import Agent, AgentKey
 from coordination.services import workspaces
 from inbox.monitoring import Inbox, inboxes
 from nexus.core.clock import iso, now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid
 from nexus.core.operations.replies import Data
 from nexus.core.operations.runner import documented

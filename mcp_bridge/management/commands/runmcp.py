@@ -20,7 +20,7 @@ from mcp_bridge.process import caller_of_process
 from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
 from nexus.core.apps import nexus_apps
 from nexus.core.cli import Group, NexusCommand
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.toolsets import Choice
 

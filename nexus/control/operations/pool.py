@@ -23,7 +23,7 @@ from nexus.control.toolset import operation
 from nexus.control.waking import kinds
 from nexus.control.worktrees import services as worktrees
 from nexus.control.worktrees.trees import Tree
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code

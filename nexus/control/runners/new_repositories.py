@@ -33,7 +33,7 @@ from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.repositories import DOT_GIT, HEAD, Identity
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import OUTSIDE, WRITERS, in_thread
 

@@ -27,7 +27,7 @@ from nexus.control.services import questions, server, turns
 from nexus.control.waking import bounds
 from nexus.control.worktrees.trees import Tree
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import NexusError, invalid
 

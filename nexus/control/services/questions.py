@@ -15,8 +15,8 @@ from nexus.control.events import QUOTED, tell_question
 from nexus.control.members import find
 from nexus.control.models import PoolAgent, Question, QuestionKind, QuestionStatus, Turn, TurnStatus
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 

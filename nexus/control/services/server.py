@@ -8,7 +8,7 @@ from coordination.services.audit import NOBODY
 from nexus.control.errors import ControlCode
 from nexus.control.models import STREAM
 from nexus.core.clock import now
-from nexus.core.database import store, write
+from nexus.core.database.store import store, write
 from nexus.core.operations.errors import NexusError
 
 END_ASKED = "pool.end_asked"

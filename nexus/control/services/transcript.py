@@ -15,8 +15,8 @@ from nexus.control import events
 from nexus.control.events import tell_turn
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.store import write
 
 BYTES_A_TOKEN = 4  # the usual estimate, where the model does not tell
 PAGE = 100  # entries that are read at once, where not all are needed

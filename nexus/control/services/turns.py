@@ -24,8 +24,8 @@ from nexus.control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.services import questions, transcript
 from nexus.control.waking import bounds, mail
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import NexusError, invalid
 

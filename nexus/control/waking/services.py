@@ -21,8 +21,8 @@ from nexus.control.waking.kinds import MAIL, declared
 from nexus.control.waking.message import Item
 from nexus.core.clock import now
 from nexus.core.contributions import WakeReason
-from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot
+from nexus.core.database.store import write
 
 
 def callable_by(kinds: Collection[str]) -> list[str]:

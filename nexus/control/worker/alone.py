@@ -7,8 +7,8 @@ import logging
 
 from django.db import DatabaseError
 
-from nexus.core.database import store
 from nexus.core.database.base import ExclusiveLock
+from nexus.core.database.store import store
 from nexus.core.waiting import READERS, in_thread
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from nexus.control.tools.places import ToolFailed, on_disk
 from nexus.control.worker.reports import Tell, Teller, to_nobody
 from nexus.control.worker.storing import stored
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations import runner as operations
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError

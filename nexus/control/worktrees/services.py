@@ -22,7 +22,7 @@ from nexus.control.worktrees.git import GitFailed
 from nexus.control.worktrees.trees import FOLDER, Difference, Merge, Tree
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError, not_found
 
 Made = tuple[PoolAgent, Turn | None]

@@ -33,7 +33,7 @@ from django.db.models.query import ModelIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
 from django.db.models.sql.where import WhereNode
 
-from nexus.core.database import store
+from nexus.core.database.store import store
 
 M = TypeVar("M", bound=Model)
 Row = TypeVar("Row")

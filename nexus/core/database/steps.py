@@ -10,7 +10,7 @@ from django.core.management.base import OutputWrapper
 from django.db import migrations
 from django.db.models import Model
 
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.progress import Bar
 
 ROWS_AT_ONCE = 20_000

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models.signals import post_migrate
 
 from nexus.core.apps import NexusAppConfig
-from nexus.core.database import store
+from nexus.core.database.store import store
 
 
 def keep_triggers() -> None:

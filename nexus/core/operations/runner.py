@@ -23,8 +23,8 @@ from django.db import DatabaseError, connection
 from nexus.core import waiting
 from nexus.core.cancellation import Left
 from nexus.core.config import CoreSettings
-from nexus.core.database import commits, store, unless_busy, write
 from nexus.core.database.place import moved
+from nexus.core.database.store import commits, store, unless_busy, write
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.connections import completed

@@ -13,7 +13,7 @@ from coordination.errors import CoordinationCode
 from coordination.services import agents, workspaces
 from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds, now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import documents, mirror

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from coordination.log.emit import emit
 from inbox import services as mail
 from nexus.core.clock import now
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import not_found

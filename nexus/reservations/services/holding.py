@@ -10,8 +10,8 @@ from typing import NamedTuple
 from coordination.services import agents, workspaces
 from inbox import services as mail
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, not_found

@@ -15,8 +15,8 @@ from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import Handoff
 from inbox import services as mail
 from nexus.core.clock import now
-from nexus.core.database import write
 from nexus.core.database.prepared import insert
+from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.reservations import selectors

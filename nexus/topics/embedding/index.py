@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from django.db.models import Max, QuerySet
 from django.db.models.functions import Length
 
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.topics.models import Embedding, TopicMessage
 
 Text = tuple[int, str]  # a document and what it says

@@ -12,7 +12,7 @@ from django.core.management.base import CommandParser
 
 from nexus.core import waiting
 from nexus.core.cli import Group, NexusCommand
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 
 

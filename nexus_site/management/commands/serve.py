@@ -22,7 +22,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import Address
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.instance import local_url, only_server
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number

@@ -18,7 +18,7 @@ from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, ago, one_line, si
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import AttentionKind, Found
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.instance import running
 
 ATTENTION = 4  # exit code: something needs a person

@@ -17,7 +17,7 @@ from nexus.control.worker.reports import to_hub
 from nexus.control.worker.watchdog import GRACE_SECONDS
 from nexus.control.worker.work import Worker
 from nexus.core.cli import Group, NexusCommand
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.guardian import kill_all
 from nexus.core.operations.errors import Code, NexusError
 

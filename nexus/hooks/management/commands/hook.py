@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from coordination.models import Agent
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.config import CoreSettings
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
 from nexus.hooks import clients, configuration, harness, signal_files
 from nexus.hooks.harness import PLANNING

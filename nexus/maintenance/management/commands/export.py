@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from coordination.services.workspaces import locate
 from nexus.core.cli import Group, NexusCommand
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.maintenance import history, store_file
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.core.cli import Group, NexusCommand
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
 from nexus.maintenance import history
 

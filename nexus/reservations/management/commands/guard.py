@@ -13,7 +13,7 @@ from django.core.management.base import CommandParser
 
 from nexus.core.cli import EXIT_CODES, Group
 from nexus.core.config import CoreSettings, without_password
-from nexus.core.database import store
+from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
 from nexus.core.processes import in_foreground
 from nexus.core.verbs import Verb, VerbsCommand

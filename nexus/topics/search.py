@@ -1,27 +1,22 @@
-"""Search over the messages of topics: what every database has in common. The index is kept by triggers.
+"""Search over the messages of topics, by words and by meaning.
 
-`fts5` and `tsvector` hold the statements, `snippets` shows the hits. A search by meaning joins in `find`; where there
-is none `hybrid` finds what full text does, and says so.
+Where there is no search by meaning, `hybrid` finds what full text does, and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple
 
-from django.db import connection
-
-from nexus.core.database import write
+from nexus.core.database.store import write
 from nexus.core.fulltext import words_of
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding import index, source
 from nexus.topics.errors import Unavailable, argument
+from nexus.topics.full_text import index_of_words
 from nexus.topics.models import TopicMessage
-from nexus.topics.search import fts5, tsvector
-from nexus.topics.search.snippets import opening, snippet
-
-__all__ = ["Found", "Hit", "find", "rebuild", "slow"]
+from nexus.topics.snippets import opening, snippet
 
 CANDIDATES_EACH = 50  # of either search, from which hybrid takes the best
 FUSION = 60  # reciprocal rank fusion's customary constant: how little the first places count above the next
@@ -34,19 +29,6 @@ class Candidate(NamedTuple):
     document: int
     length: int
     hits: int
-
-
-class Index(Protocol):
-    """The full-text index of one database; a module implements it. Its `words` are as `words_of` gives them."""
-
-    def candidates(
-        self, words: Sequence[str], *, whole: bool, topic_id: str | None, limit: int
-    ) -> list[tuple[int, int, int]]:
-        """The newest documents of a topic or of all that hold every word, `whole`, or where it `may_go_on` from its
-        beginning."""
-
-    def rebuild(self) -> None:
-        """Make the index anew from the messages."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +123,7 @@ def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
     candidates: list[Candidate] = []
     # Whole words first: for beginnings FTS5 gathers every message that has one, however few are wanted.
     for whole in (True, False):
-        found = _index().candidates(words, whole=whole, topic_id=topic_id, limit=enough)
+        found = index_of_words().candidates(words, whole=whole, topic_id=topic_id, limit=enough)
         candidates = [Candidate(*row) for row in found]
         if len(candidates) == enough:
             break
@@ -170,9 +152,5 @@ def _ranks(candidates: Sequence[Candidate]) -> dict[int, float]:
 def rebuild() -> int:
     """Make the index of words anew from the messages; how many there are."""
     with write():
-        _index().rebuild()
+        index_of_words().rebuild()
         return TopicMessage.objects.count()
-
-
-def _index() -> Index:
-    return cast(Index, tsvector if connection.vendor == "postgresql" else fts5)

@@ -1,27 +1,33 @@
-"""Full-text search over messages and events: what all databases share. Triggers keep the index current.
+"""Full-text search over messages and events: one index for each database. Triggers keep the index current.
 
-Words are runs of letters and digits, without regard to case and accents. `fts5` and `tsvector` hold the statements.
+Words are runs of letters and digits, without regard to case and accents.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, cast
+from typing import Protocol
 
 from django.db import connection
 
 from coordination.models import Event
 from inbox.models import Message
-from inbox.search import fts5, tsvector
-from nexus.core.fulltext import words_of
-
-__all__ = ["Hit", "around", "document_of", "emptied", "event_ids", "search"]
+from nexus.core.fulltext import fts5_query, tsquery, words_of
 
 EXCERPT = 160  # characters around the first hit
+NEWEST_FTS5 = """
+    SELECT i.rowid, d.message_id FROM search_index i LEFT JOIN message_documents d ON d.document = i.rowid
+    WHERE search_index MATCH %s {before} ORDER BY i.rowid DESC LIMIT %s
+"""
+TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'search\\_%%' ESCAPE '\\'"
+NEWEST_TSVECTOR = """
+    SELECT i.document, d.message_id FROM search_index i LEFT JOIN message_documents d USING (document)
+    WHERE i.words @@ %s::tsquery {before} ORDER BY i.document DESC LIMIT %s
+"""
 
 
 class Index(Protocol):
@@ -36,6 +42,66 @@ class Index(Protocol):
 
     def emptied(self) -> AbstractContextManager[None]:
         """Empty the index at once around a deletion of all messages and events, instead of row by row."""
+
+
+class Fts5:
+    """The index on SQLite."""
+
+    def newest(self, words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
+        with connection.cursor() as cursor:
+            sql = NEWEST_FTS5.format(before="" if before is None else "AND i.rowid < %s")
+            cursor.execute(sql, [fts5_query(words), *([] if before is None else [before]), limit])
+            return list(cursor.fetchall())
+
+    def every(self, words: Sequence[str]) -> list[int]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT rowid FROM search_index WHERE search_index MATCH %s ORDER BY rowid", [fts5_query(words)]
+            )
+            return [row[0] for row in cursor.fetchall()]
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        with connection.cursor() as cursor:
+            cursor.execute(TRIGGERS, [])
+            triggers = cursor.fetchall()
+            for name, _ in triggers:
+                cursor.execute(f"DROP TRIGGER {name}")
+            yield
+            cursor.execute("INSERT INTO search_index(search_index) VALUES ('delete-all')")
+            cursor.execute("DELETE FROM message_documents")
+            for _, sql in triggers:
+                cursor.execute(sql)
+
+
+class Tsvector:
+    """The index on PostgreSQL."""
+
+    def newest(self, words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
+        wanted = tsquery(words)
+        if wanted is None:
+            return []
+        with connection.cursor() as cursor:
+            sql = NEWEST_TSVECTOR.format(before="" if before is None else "AND i.document < %s")
+            cursor.execute(sql, [wanted.text, *([] if before is None else [before]), limit])
+            return list(cursor.fetchall())
+
+    def every(self, words: Sequence[str]) -> list[int]:
+        wanted = tsquery(words)
+        if wanted is None:
+            return []
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT document FROM search_index WHERE words @@ %s::tsquery ORDER BY document", [wanted.text]
+            )
+            return [row[0] for row in cursor.fetchall()]
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM search_index")  # first: the triggers then find nothing that they had to delete
+            cursor.execute("DELETE FROM message_documents")
+        yield
 
 
 @dataclass(frozen=True)
@@ -105,4 +171,4 @@ def emptied() -> AbstractContextManager[None]:
 
 
 def _index() -> Index:
-    return cast(Index, tsvector if connection.vendor == "postgresql" else fts5)
+    return Tsvector() if connection.vendor == "postgresql" else Fts5()
