@@ -44,6 +44,7 @@ class Turn:
             self.held = False
             if self._lapse is not None:
                 self._lapse.cancel()
+                self._lapse = None  # it has the context of the call, which has this: a ring
             self._turns.leave(self)
 
     def begin(self) -> None:

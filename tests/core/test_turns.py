@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 
 import pytest
@@ -98,6 +100,27 @@ async def test_a_call_that_is_parked_lets_others_be_served() -> None:
     assert (await waiting(turns, "one", [])).held
     woken.set()
     assert await asyncio.gather(*parked) == [True] * 10 * SHARE, "and each has its turn again behind its wait"
+
+
+async def test_a_call_that_was_parked_leaves_no_garbage() -> None:
+    turns = Turns()
+
+    async def park() -> weakref.ref[Turn]:
+        turn = Turn(turns, "one")
+        await turn.take()
+        begin(turn)
+        async with away():
+            await asyncio.sleep(0)
+        turn.give_back()
+        return weakref.ref(turn)
+
+    gc.disable()
+    try:
+        gone = await asyncio.create_task(park())
+        await settle()
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 CALLERS = st.sampled_from("abcdef")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,6 +20,8 @@ async def searched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
     """The generations that were searched since the hub looks after garbage."""
     monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(garbage, "OBJECTS", 1_000)
+    monkeypatch.setattr(garbage, "GROWN", 1.1)
+    monkeypatch.setattr(garbage, "MUCH_GROWN", 1.3)
     generations: list[int] = []
 
     def note(phase: str, about: dict[str, Any]) -> None:
@@ -41,14 +44,18 @@ def objects(count: int) -> list[list[int]]:
     return [[number] for number in range(count)]
 
 
+def filled(times: float) -> list[list[int]]:
+    """So many objects that the memory is so many times what it was."""
+    return [[] for _ in range(int(sys.getallocatedblocks() * (times - 1)))]
+
+
 async def test_a_full_search_waits_while_a_call_is_served(searched: list[int]) -> None:
     turn = Turn(turns(), "ann")
     await turn.take()
-    kept = objects(garbage.OBJECTS * garbage.SEARCHES * 2)
-    assert 1 in searched
+    kept = filled((garbage.GROWN + garbage.MUCH_GROWN) / 2)
     for _ in range(20):
         await asyncio.sleep(0.001)
-    assert 2 not in searched
+    assert 1 in searched and 2 not in searched
     turn.give_back()
     while 2 not in searched:
         await asyncio.sleep(0.001)
@@ -58,11 +65,22 @@ async def test_a_full_search_waits_while_a_call_is_served(searched: list[int]) -
 async def test_it_does_not_wait_for_ever(searched: list[int]) -> None:
     turn = Turn(turns(), "ann")
     await turn.take()
-    kept = objects(garbage.OBJECTS * garbage.SEARCHES * 2 * garbage.MOST_DEFERRED)
+    kept = filled(garbage.MUCH_GROWN * 1.1)
     while 2 not in searched:
         await asyncio.sleep(0.001)
     assert turn.held and kept
     turn.give_back()
+
+
+async def test_between_calls_only_what_is_new_is_searched(searched: list[int]) -> None:
+    gc.collect()  # of what other tests left
+    searched.clear()
+    kept = []
+    for _ in range(20):
+        kept.append(objects(garbage.FEW + 1))
+        await asyncio.sleep(0.001)
+    assert 1 in searched and 2 not in searched
+    assert kept
 
 
 async def test_little_garbage_goes_once_the_hub_is_idle(searched: list[int]) -> None:
