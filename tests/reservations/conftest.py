@@ -16,13 +16,13 @@ from nexus.reservations.toolset import FILES
 class Project:
     """A project directory, and the calls about its files."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, operator: str | None = None) -> None:
+        self.root, self.operator = root, operator
 
     def body(self, verb: str, /, **arguments: Any) -> dict[str, Any]:
         """The envelope of a call."""
         named = {"project_root": str(self.root), **arguments} if verb != "end" else arguments
-        operator = "ada" if verb in ("end", "list") else None
+        operator = "ada" if verb in ("end", "list") else self.operator
         return runner.run(FILES, Caller("test", operator=operator, connection="test:files"), f"files_{verb}", named)
 
     def call(self, verb: str, /, **arguments: Any) -> Any:

@@ -382,3 +382,27 @@ def test_it_compares_again_before_the_transaction_what_came_meanwhile(
     outside = {other for other, within in compared if not within}
     assert {"**/a*.py", "**/d*.py"} <= outside
     assert [other for other, within in compared if within] == ["**/c*.py"]
+
+
+def test_what_an_operator_does_is_compared_before_its_transaction(
+    shop: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depth = len(connection.savepoint_ids)
+    compared: list[tuple[str, bool]] = []  # what with, and whether in the transaction
+
+    def overlap(one: str, other: str) -> bool:
+        compared.append((other, len(connection.savepoint_ids) > depth))
+        return patterns.overlap(one, other)
+
+    shop.reserve("ann", "**/a*.py")
+    monkeypatch.setattr("nexus.reservations.selectors.overlap", overlap)
+    desk = Project(shop.root, operator="ada")
+    desk.reserve("bob", "**/b*.py")
+    assert desk.in_the_way("bob", "**/a*.py")
+    assert desk.call("release", agent_id="bob", paths=["**/b1.py"])["released"] == []
+    assert compared == [("**/a*.py", False), ("**/a*.py", False), ("**/b*.py", False)]
+    acted = Event.objects.filter(type="operator.acted").order_by("event_id").values_list("payload", flat=True)
+    assert [(each["operation"], each["agent_id"], each["events"]) for each in acted] == [
+        ("files_reserve", "bob", 1),
+        ("files_release", "bob", 0),
+    ]

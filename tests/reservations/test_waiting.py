@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coordination.models import Event
 from coordination.toolset import run
 from nexus.core import waiting
 from nexus.core.operations import runner
@@ -112,6 +113,16 @@ async def test_what_came_free_is_taken_where_nobody_waits(yard: Project, monkeyp
     await in_thread(yard.call, "release", agent_id="ann")
     assert (await call)["ok"]
     assert threads == ["nexus-slow"]
+
+
+async def test_what_an_operator_waited_for_is_noted(yard: Project) -> None:
+    asked = {"project_root": str(yard.root), "agent_id": "bob", "paths": ["src/app.py"], "timeout_seconds": LONG}
+    call = asyncio.create_task(runner.arun(FILES, Caller("test", operator="ada"), "files_reserve", asked))
+    await parked()
+    await in_thread(yard.call, "release", agent_id="ann")
+    assert (await call)["ok"]
+    acted = await in_thread(lambda: Event.objects.get(type="operator.acted").payload)
+    assert (acted["operation"], acted["agent_id"], acted["events"]) == ("files_reserve", "bob", 1)
 
 
 async def test_an_agent_has_one_allowance_for_all_of_its_calls(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:

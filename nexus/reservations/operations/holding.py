@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, NotRequired
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from coordination.guards import in_session
 from coordination.parameters import IN_WORKSPACE
 from coordination.services import workspaces
 from nexus.core.clock import now
+from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Params
@@ -46,11 +48,16 @@ class ReleasedFiles(TypedDict):
     guards=(in_session("session_id"),),
     idempotent=True,
     slow=lambda p: p.paths is not None,  # which may be compared with all that the agent holds
+    own_transaction=True,  # it compares outside of it
 )
 def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
     """Give files up as soon as you are done: whoever waits has them at once."""
     released, still_held = holding.release(
-        project_root=p.project_root, agent_id=p.agent_id, reservation_ids=p.reservation_ids, paths=p.paths
+        project_root=p.project_root,
+        agent_id=p.agent_id,
+        reservation_ids=p.reservation_ids,
+        paths=p.paths,
+        recorded=partial(domain().acting, caller.operator, "files_release", agent_id=p.agent_id),
     )
     data: ReleasedFiles = {"released": [reservation_row(reservation) for reservation in released]}
     if still_held is None:

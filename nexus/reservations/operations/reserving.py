@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, NoReturn, NotRequired, cast
 
 from pydantic import Field
@@ -14,6 +15,7 @@ from coordination.parameters import IN_WORKSPACE, ClientId
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from handoffs.models import STREAM as HANDOFFS
+from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, Id
@@ -71,9 +73,10 @@ def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.ProjectDirectory]
     )
 
 
-def _perform(p: FilesReserve, ask: bool) -> ReservedFiles:
+def _perform(p: FilesReserve, caller: Caller, *, ask: bool) -> ReservedFiles:
     wish, place = _wish(p)
-    reserved = reserving.reserve(wish, place, ask=ask)
+    recorded = partial(domain().acting, caller.operator, "files_reserve", agent_id=p.agent_id)
+    reserved = reserving.reserve(wish, place, ask=ask, recorded=recorded)
     data: ReservedFiles = {
         "reservations": [reservation_row(reservation) for reservation in reserved.reservations],
         "refused": [refused_row(conflict) for conflict in reserved.conflicts],
@@ -138,12 +141,13 @@ def _conflict_sentence(row: RefusedRow) -> str:
     acts_as="agent_id",
     guards=(in_session("session_id"),),
     slow=True,  # a file, too, is compared with each glob that may match it
+    own_transaction=True,  # it compares outside of it
     wait=Wait[FilesReserve](
         timeout=lambda p: p.timeout_seconds,
         interested=_ends,
         look=_look,
         done=lambda data: bool(data["reservations"]),
-        finish=lambda p, caller, performed: _perform(p, ask=False),
+        finish=lambda p, caller, performed: _perform(p, caller, ask=False),
         expired=lambda p, data: _refuse(cast(ReservedFiles, data)),
         next_change=lambda p: selectors.next_change(shared_by(workspaces.locate(p.project_root))),
     ),
@@ -151,4 +155,4 @@ def _conflict_sentence(row: RefusedRow) -> str:
 def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
     """Take files before you edit them: all of them or, with all_or_nothing=false, what is free. Your acts and
     heartbeats keep the lease running."""
-    return _perform(p, ask=p.ask)
+    return _perform(p, caller, ask=p.ask)

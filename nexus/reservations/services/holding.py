@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -62,14 +62,20 @@ class Released(NamedTuple):
 
 
 def release(
-    *, project_root: str, agent_id: str, reservation_ids: Sequence[str] | None, paths: Sequence[str] | None
+    *,
+    project_root: str,
+    agent_id: str,
+    reservation_ids: Sequence[str] | None,
+    paths: Sequence[str] | None,
+    recorded: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Released:
     """Give up reservations of one's own: those named, or all in the project.
 
     One that ended before stays as it ended, and so does one that has more files than a path that is named.
+    What is given up is so inside `recorded`, in a transaction.
     Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """
-    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment):
+    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment), recorded():
         _record_end(chosen, Outcome.RELEASED, agent_id, moment)
     missed = sorted(named - {*(reservation_ids or ()), *(row.pattern for row in chosen)})
     if not missed:

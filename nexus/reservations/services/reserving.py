@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -80,8 +80,17 @@ def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
     )
 
 
-def reserve(wish: Wish, place: ProjectDirectory, *, ask: bool = False) -> Reserved:
+def reserve(
+    wish: Wish,
+    place: ProjectDirectory,
+    *,
+    ask: bool = False,
+    recorded: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Reserved:
     """Reserve all of a wish, or what is free of it; what one holds in the same way already is prolonged.
+
+    What changes is changed inside `recorded`, in a transaction. Call it outside of any: what is compared for the first
+    time, for long perhaps, would hold up every writer.
 
     Whatever is in the way is answered, and no error. With `ask` its holders get a message, once for each reservation
     of theirs. A second call with the same client_id answers what the first one reserved.
@@ -98,12 +107,14 @@ def reserve(wish: Wish, place: ProjectDirectory, *, ask: bool = False) -> Reserv
             agents.touch_in_passing(wish.agent_id)
             return Reserved([], conflicts)
         with suppress(selectors.Uncompared):  # others reserved much meanwhile; the caller's allowance ends this, too
-            return _reserve(wish, place, ask)
+            return _reserve(wish, place, ask, recorded)
 
 
-def _reserve(wish: Wish, place: ProjectDirectory, ask: bool) -> Reserved:
+def _reserve(
+    wish: Wish, place: ProjectDirectory, ask: bool, recorded: Callable[[], AbstractContextManager[object]]
+) -> Reserved:
     """The transaction of `reserve`. Raises Uncompared, too."""
-    with write():
+    with write(), recorded():
         if earlier := _earlier(wish, at_once=selectors.MOST_IN_TURN):
             return earlier
         moment = now()
