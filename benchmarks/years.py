@@ -56,6 +56,8 @@ MAY_GROW = {  # calls whose answer is longer in the full store, and why
     "task_add, task_update": "each writes tasks.json anew, which has every task of the open cycle",
     "context": "it looks whether another program changed tasks.json",
     "plan_status": "the same",
+    "GET /admin/plan/?workspace=…": "it finds the longest chain of the open cycle, and draws 150 of its tasks",
+    "inbox_count of a busy agent": "it counts what the agent has read, in an index",
 }
 NOTHING_MS = 1.0  # what takes no longer in the large store cannot have grown much
 

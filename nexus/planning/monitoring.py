@@ -102,13 +102,17 @@ def _counted(rows: QuerySet[Any], by: str, **done: str) -> dict[str, Counted]:
 
 def work(workspace_id: str) -> list[Work]:
     """The tasks of the open cycle, in their order, with what each waits for and the handoff that carries it."""
-    rows = list(Task.objects.current(workspace_id).defer("context", "approach", "acceptance", "risk"))
+    shown = ("number", "title", "status", "deps", "owner", "held_by", "task_key")
+    rows = list(Task.objects.current(workspace_id).only(*shown))
     carrying = Handoff.objects.filter(task_key__in=Task.objects.current(workspace_id).order_by().values("task_key"))
     handoffs = {row.task_key: row for row in carrying.defer("payload", "result").order_by("created_event_id")}
     return _related(
         {row.number: row.deps for row in rows},
         {row.number: row.status for row in rows},
-        [Work(row.number, row.title, row.status, task=row, handoff=handoffs.get(row.task_key)) for row in rows],
+        [
+            {"number": row.number, "title": row.title, "task": row, "handoff": handoffs.get(row.task_key)}
+            for row in rows
+        ],
     )
 
 
@@ -117,25 +121,27 @@ def past_work(entries: Sequence[Mapping[str, Any]]) -> list[Work]:
     return _related(
         {entry["id"]: entry["deps"] for entry in entries},
         {entry["id"]: entry["status"] for entry in entries},
-        [Work(entry["id"], entry["title"], entry["status"], entry=entry) for entry in entries],
+        [{"number": entry["id"], "title": entry["title"], "entry": entry} for entry in entries],
     )
 
 
-def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Work]) -> list[Work]:
+def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Mapping[str, Any]]) -> list[Work]:
+    """The tasks of a cycle; `rows` is what each is apart from the others."""
     free = set(rules.ready(deps, status))
     done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
     left = {number: [each for each in needed if each not in done] for number, needed in deps.items()}
     orderly, critical = rules.layers(left), set(rules.critical_path(deps, done))
     return [
-        replace(
-            row,
-            state=READY if row.number in free else row.state,
-            waits_for=[each for each in dict.fromkeys(deps[row.number]) if status.get(each) not in (None, "completed")],
-            unknown=rules.unknown(deps, row.number),
-            stuck=row.number not in orderly,
-            critical=row.number in critical,
+        Work(
+            **row,
+            state=READY if number in free else status[number],
+            waits_for=[each for each in dict.fromkeys(deps[number]) if status.get(each) not in (None, "completed")],
+            unknown=rules.unknown(deps, number),
+            stuck=number not in orderly,
+            critical=number in critical,
         )
         for row in rows
+        for number in (row["number"],)
     ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 Deps = Mapping[int, Sequence[int]]  # by task, what it waits for
 
@@ -62,7 +63,7 @@ def layers(deps: Deps) -> dict[int, int]:
     return {task: depth[task] for task in deps if not left[task]}
 
 
-def critical_path(deps: Deps, done: Collection[int] = ()) -> list[int]:
+def critical_path(deps: Deps, done: AbstractSet[int] = frozenset()) -> list[int]:
     """The longest chain of tasks that are not done, each waiting for the one before; the first of several."""
     open_ones = {
         task: [each for each in needed if each not in done] for task, needed in deps.items() if task not in done

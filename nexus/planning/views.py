@@ -155,7 +155,7 @@ def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
         }
         for box in drawn.boxes
     ]
-    path = rules.critical_path(deps, [each.number for each in work if each.state == TaskStatus.COMPLETED])
+    path = rules.critical_path(deps, {each.number for each in work if each.state == TaskStatus.COMPLETED})
     steps = set(pairwise(path))
     lines = [{"line": line, "critical": (line.start, line.end) in steps} for line in drawn.lines]
     return {
