@@ -7,27 +7,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+# What SQLite says, without a code, of a row's text that is no UTF-8, and of the header's number of a format.
+DAMAGE = ("Could not decode to UTF-8", "unsupported file format")
+
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Turn a text that is no UTF-8 into the driver's own error of a damaged file.
+    """Turn what tells of damage without a code into the driver's own error of a damaged file.
 
     SQLite quotes the schema's text in its messages, and the driver decodes those strictly: one damaged byte there
-    raised UnicodeDecodeError, which is no sqlite3.Error. Of a row's text it raises an OperationalError without a code.
+    raised UnicodeDecodeError, which is no sqlite3.Error.
     """
     try:
         yield
     except UnicodeDecodeError:
         raise _damaged() from None
     except sqlite3.OperationalError as error:
-        if is_undecodable(error):
+        if tells_of_damage(error):
             raise _damaged() from None
         raise
 
 
-def is_undecodable(error: BaseException | None) -> bool:
-    """Whether the driver says of a row's text that it is no UTF-8."""
-    return isinstance(error, sqlite3.OperationalError) and str(error).startswith("Could not decode to UTF-8")
+def tells_of_damage(error: BaseException | None) -> bool:
+    """Return whether an error without a code tells of a damaged file."""
+    return isinstance(error, sqlite3.OperationalError) and str(error).startswith(DAMAGE)
 
 
 class Cursor(sqlite3.Cursor):
@@ -80,7 +83,7 @@ def connect(database: Any, **options: Any) -> Connection:
 
 
 def _damaged() -> sqlite3.DatabaseError:
-    error = sqlite3.DatabaseError("a text in the file is not UTF-8")
+    error = sqlite3.DatabaseError("the file is damaged")
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     error.sqlite_errorname = "SQLITE_CORRUPT"
     return error

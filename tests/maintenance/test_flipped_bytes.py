@@ -112,6 +112,13 @@ def test_a_damaged_schema_is_said_in_one_line_whatever_the_command(home: Home, c
     assert "stop" in (done.stdout + done.stderr).lower(), done  # and what to do after that
 
 
+def test_a_damaged_format_in_the_header_is_said_in_one_line(home: Home) -> None:
+    flip(home.database, 47, 0xFF)
+    done = home.process("status")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("[nexus] DB_ERROR") and "damaged" in done.stderr, done
+
+
 def test_a_good_backup_restores_over_a_damaged_schema(home: Home, written: Path, nexus: Nexus) -> None:
     damage_schema(home.database)
     assert nexus("restore", str(written / "nexus.db")).code == 0

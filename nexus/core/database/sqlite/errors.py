@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from nexus.core.config import CoreSettings
 from nexus.core.database import place
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.sqlite import is_undecodable
+from nexus.core.sqlite import tells_of_damage
 
 FULL_BYTES = 1 << 20  # a disk with less room than this is full, whatever SQLite calls its error
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -65,7 +65,7 @@ def failure(error: Exception) -> NexusError | None:
 
 def _primary_code(error: Exception) -> int:
     source = error if isinstance(error, sqlite3.Error) else error.__cause__
-    if is_undecodable(source):
+    if tells_of_damage(source):
         return sqlite3.SQLITE_CORRUPT
     return int(getattr(source, "sqlite_errorcode", 0)) & 0xFF
 
