@@ -136,10 +136,8 @@ def test_it_takes_a_path_that_stays_inside(put: Call, project: str) -> None:
     assert put("file", path="x" * 300)["size_bytes"] == 0
 
 
-@pytest.mark.parametrize("transport", ["mcp", "rest", "rpc"])
-def test_it_measures_no_file_for_an_agent_that_a_hub_answers(
-    db: None, tmp_path: Path, project: str, transport: str
-) -> None:
+@pytest.mark.parametrize("transport", ["mcp", "rest", "rpc", "stdio", "relay"])
+def test_it_measures_no_file_for_who_is_bound_by_a_key(db: None, tmp_path: Path, project: str, transport: str) -> None:
     (tmp_path / "shadow").write_text("root:x")
     Path(project, "notes.md").write_text("notes")
 
@@ -151,9 +149,10 @@ def test_it_measures_no_file_for_an_agent_that_a_hub_answers(
         found: int = answer["data"]["size_bytes"]
         return found
 
-    by_key, by_pipe = Caller(transport, agent_id="ann"), Caller("stdio", agent_id="ann")
+    by_key = Caller(transport, agent_id="ann")
     assert size(by_key, str(tmp_path), "shadow") == size(by_key, project, "notes.md") == 0
-    assert size(by_pipe, project, "notes.md") == size(Caller(transport, operator="olga"), project, "notes.md") == 5
+    for caller in (Caller("stdio"), Caller("relay"), Caller(transport, operator="olga")):
+        assert size(caller, project, "notes.md") == 5
 
 
 def test_it_does_not_tell_elsewhere_from_nowhere(refused: Call, put: Call, project: str, tmp_path: Path) -> None:

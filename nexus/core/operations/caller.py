@@ -39,11 +39,6 @@ class Caller:
     vouched: bool = field(default=False, compare=False, repr=False)
     cwd: str | None = field(default=None, compare=False, repr=False)  # a relay's: where its relative paths begin
 
-    @property
-    def in_own_process(self) -> bool:
-        """Whether the caller started a process of this user, which sees the disk as the call does."""
-        return self.agent_id is None or self.transport in ("stdio", "relay", "hook")
-
 
 def operator_behind(caller: Caller) -> str:
     """The person behind a call of an operation that OPERATORS_ONLY guards."""
