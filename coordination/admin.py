@@ -1,4 +1,4 @@
-"""The records of workspaces, sessions, channels, artifacts and events, and operators' accounts."""
+"""The admin's records of workspaces, sessions, channels, artifacts and events, and operators' accounts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nexus.web.templatetags.readable import readable
 
 
 def audience(target: Target | None) -> SafeString:
-    """A target in words."""
+    """Return a target in words."""
     return records.text(describe(target))
 
 
@@ -102,7 +102,7 @@ class WorkspaceAdmin(RecordAdmin):
 
 
 class PlaceFilter(admin.SimpleListFilter):
-    """By workspace, of those that were seen last."""
+    """Filter by workspace; offers those that were seen last."""
 
     title, parameter_name = "workspace", "workspace__workspace_id__exact"
 
@@ -114,7 +114,7 @@ class PlaceFilter(admin.SimpleListFilter):
 
 
 class InWorkspace(RecordAdmin):
-    """A record of a workspace."""
+    """Base of the records that belong to a workspace."""
 
     list_select_related: tuple[str, ...] = ("workspace",)
     list_filter: tuple[Any, ...] = (PlaceFilter,)
@@ -204,7 +204,7 @@ class ArtifactAdmin(InWorkspace):
     readonly_fields = fields
 
     def get_urls(self) -> list[Any]:
-        """The download beside the admin's own pages."""
+        """Add the download to the admin's own pages."""
         download = path(
             "<path:object_id>/download/", self.admin_site.admin_view(self.download), name="artifact_download"
         )
@@ -215,7 +215,7 @@ class ArtifactAdmin(InWorkspace):
         return rows.defer("content") if request.path.endswith("/artifact/") else rows
 
     def download(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Inline content as a file. A path artifact has none here: a file's bytes never leave by this page."""
+        """Return inline content as a file. A path artifact has none: this page never serves a file's bytes."""
         row = get_object_or_404(Artifact, pk=object_id, content__isnull=False)
         suffix = {"json": "json", "markdown": "md"}.get(row.artifact_type, "txt")
         response = HttpResponse(row.content, content_type="application/octet-stream")
@@ -251,7 +251,7 @@ class ArtifactAdmin(InWorkspace):
 
 
 class StreamFilter(admin.SimpleListFilter):
-    """By stream; which there are the apps declare, and the store is not asked."""
+    """Filter by stream. The apps declare the streams; the store is not queried."""
 
     title, parameter_name = "stream", "stream"
 
@@ -264,9 +264,9 @@ class StreamFilter(admin.SimpleListFilter):
 
 @admin.register(Event)
 class EventAdmin(InWorkspace):
-    """The log as a table; the Events page follows it live."""
+    """The event log as a table; the Events page follows it live."""
 
-    list_display_links = None  # its page tells it all
+    list_display_links = None  # the list shows all of it
     list_display = ("number", "told", "kind", "place", "created_plain")
     list_filter = (StreamFilter, PlaceFilter)
     search_fields = ("event_id__exact",)
@@ -289,7 +289,7 @@ class EventAdmin(InWorkspace):
     readonly_fields = fields
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """The list, with the sentences of its rows: made together, they cost no query each."""
+        """Return the list with the sentences of its rows. They are made together, so that they cost no query each."""
         changelist = super().get_changelist_instance(request)
         changelist.result_list = list(changelist.result_list)
         for line in lines(changelist.result_list):
@@ -330,7 +330,7 @@ class EventAdmin(InWorkspace):
         return readable(row.payload)
 
 
-# What the pages call Django's accounts. Migrations look at what a model was declared with, and see nothing of it.
+# The names of Django's accounts on the pages. Set here, so that migrations, which read the declarations, do not see it.
 User._meta.app_config.verbose_name = "Hub"
 User._meta.verbose_name, User._meta.verbose_name_plural = "operator", "operators"
 
@@ -340,11 +340,11 @@ admin.site.unregister(Group)
 
 @admin.register(User)
 class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # the theme ships no types
-    """An operator may do everything or is none: permissions and groups decide nothing here."""
+    """Operators' accounts. An operator may do everything: permissions and groups are not used."""
 
     form = UserChangeForm
     add_form = UserCreationForm
-    add_form_template = None  # Django's tells of options that are not here
+    add_form_template = None  # Django's mentions options that this form does not have
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "is_active", "is_staff", "last_login")
     list_filter = ("is_active", "is_staff")
@@ -355,7 +355,7 @@ class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # t
     readonly_fields = ("last_login",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """The account behind local requests is nobody's to log in with."""
+        """Leave out the account of local requests: nobody can log in to it."""
         return super().get_queryset(request).exclude(username=LOCAL_OPERATOR)
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:

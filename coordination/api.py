@@ -1,4 +1,4 @@
-"""REST resources of this app, and what those of the bus share."""
+"""REST resources of this app, and what all REST resources of the bus share."""
 
 from __future__ import annotations
 
@@ -47,17 +47,18 @@ from nexus.core.operations.shapes import Time
 from nexus.core.rest import schema, viewsets
 from nexus.core.rest.pagination import page_size
 
-WRITTEN_WITHIN = timedelta(hours=1)  # after the moment that a row bears, it has its id, however long its writer waited
+# a row has its id at most this long after its `created_at`, even if its writer waited
+WRITTEN_WITHIN = timedelta(hours=1)
 IN_WORKSPACE = OpenApiParameter("workspace", str, description="The workspace_id to look from; needed with a key.")
 
 
 def answer_of(name: str) -> dict[str, Any]:
-    """What an operation of the bus answers."""
+    """Return the schema of an operation's answer."""
     return schema.answer_of(COORDINATION.find(name))
 
 
 def body_of(name: str, *in_path: str) -> dict[str, Any]:
-    """The request body of an operation of the bus, less the parameters that the path holds."""
+    """Return the schema of an operation's request body, without the parameters that the path holds."""
     return schema.body_of(COORDINATION.find(name), *in_path)
 
 
@@ -71,10 +72,10 @@ class Resource(viewsets.Resource):
     """A table of the bus."""
 
     toolset = COORDINATION
-    needs_workspace = False  # an agent's key must name the workspace it looks from, as it does over MCP
+    needs_workspace = False  # an agent's key must name its workspace, as over MCP
 
     def get_queryset(self) -> Any:
-        described = getattr(self, "swagger_fake_view", False)  # by the schema's generator: nobody calls
+        described = getattr(self, "swagger_fake_view", False)  # called by the schema's generator, without a request
         keyed = self.needs_workspace and not described and self.caller.agent_id is not None
         if keyed and not self.request.query_params.get("workspace"):
             raise NexusError(
@@ -208,7 +209,7 @@ class WholeArtifact(ArtifactRecord):
 
 
 class MadeFilters(viewsets.ListFilters):
-    """When a row was made, along its ids, which `new_id` makes in the order of time."""
+    """Filters by creation time. They use the ids, which `new_id` makes in order of time."""
 
     prefix: ClassVar[str]
     created_at__gte = IsoDateTimeFilter(method="made_since")
@@ -300,7 +301,7 @@ class Events(Resource):
 
     @cached_property
     def viewer(self) -> Any:
-        """The caller's profile and the moment of the look."""
+        """The caller's profile and the time of the request."""
         assert self.caller.agent_id is not None
         return selectors.profile_of(self.caller.agent_id), now()
 

@@ -29,7 +29,7 @@ class CoordinationConfig(NexusAppConfig):
         redact_logs()
         keep_triggers()
         domain.register(Coordination())
-        overlong.register(  # an agent is present from its heartbeat on: one that is still to come is no heartbeat
+        overlong.register(  # presence begins with a heartbeat, and one in the future is not valid
             "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
         )
         overlong.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)

@@ -1,4 +1,4 @@
-"""What an agent that joins is told: who is here, and what the apps above know of the project."""
+"""The answer to an agent that joins: who is present, and what each app reports about the project."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from coordination.models import Agent, Session, SessionStatus
 
 MOST = 20  # agents, or rows of one app
 
-Part = Callable[[str, str, datetime], Any]  # of an agent, in a workspace, at a moment
+Part = Callable[[str, str, datetime], Any]  # (agent_id, workspace_id, moment)
 
 _parts: dict[str, Part] = {}
 
 
 def register(name: str, part: Part) -> None:
-    """Name what reads a part of the answer; it looks along indexes and answers a few rows."""
+    """Register the function that reads one part of the answer. It must use indexes and return a few rows."""
     _parts[name] = part
 
 
 class Present(TypedDict):
-    """Another agent that is here."""
+    """Another agent that is present."""
 
     agent_id: str
     role: str | None
 
 
 def present(agent_id: str, workspace_id: str, moment: datetime) -> list[Present]:
-    """The other agents that broadcasts reach in a workspace, up to MOST."""
+    """Return the other agents in a workspace that broadcasts reach, up to MOST."""
     since = moment - timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
     sessions = Session.objects.filter(
         workspace_id=workspace_id, status=SessionStatus.ACTIVE, last_heartbeat_at__gte=since
@@ -41,5 +41,5 @@ def present(agent_id: str, workspace_id: str, moment: datetime) -> list[Present]
 
 
 def waiting(agent_id: str, workspace_id: str, moment: datetime) -> dict[str, Any]:
-    """What each app says, by its name."""
+    """Return each app's part of the answer, by name."""
     return {name: part(agent_id, workspace_id, moment) for name, part in _parts.items()}

@@ -1,4 +1,4 @@
-"""The settings of this app."""
+"""Settings of the coordination app."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nexus.core.config import Settings, section, setting
 
 @section
 class CoordinationSettings(Settings):
-    """Presence, trust, and the bounds of the log."""
+    """Settings of presence, trust and limits of the event log."""
 
     trust_mode: str = setting(
         "open",

@@ -1,4 +1,4 @@
-"""What agents owe: work they took and have not brought, and answers. The apps whose they are register here."""
+"""Debts: work that agents took and have not finished, and answers that they owe. Each app registers its own kinds."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from coordination.models import Event
 from nexus.core.clock import iso, now
 from nexus.core.operations.shapes import Time
 
-SHOWN = 100  # debts that one agent is told of at once
+SHOWN = 100  # the most debts that one agent gets at once
 
 
 @dataclass(frozen=True)
 class Debt:
-    """One thing that an agent has and has not brought yet, or was asked and has not answered."""
+    """One piece of work that an agent took and has not finished, or one question that it has not answered."""
 
-    agent_id: str  # who owes it
+    agent_id: str  # the agent that owes it
     kind: str  # handoff, message, task, verdict, question
     identifier: str
-    what: str  # others' words, as they are
-    to: str | None  # who waits for it
+    what: str  # text of others, unchanged
+    to: str | None  # the agent or operator that waits for it
     since: datetime
     workspace_id: str
-    promised: bool = True  # by taking it on; else it comes again by itself, as mail does, and nobody need be told
+    promised: bool = True  # false for work that returns by itself, such as mail: nobody needs a notice
 
     @property
     def key(self) -> str:
-        """What tells it from others, also in the SQL of the modules `hook_queries`."""
+        """A unique key. The SQL in the modules `hook_queries` makes the same one."""
         return f"{self.kind} {self.identifier}"
 
 
@@ -41,26 +41,26 @@ _registered: dict[str, Owed] = {}
 
 
 def register(kind: str, owed: Owed) -> None:
-    """Name what reads the debts of a kind: of some agents, or of all, at a moment."""
+    """Register the function that reads the debts of one kind, for some agents or for all, at a moment."""
     _registered[kind] = owed
 
 
 def owed_by(agent_id: str) -> list[Debt]:
-    """What an agent owes, oldest first."""
+    """Return an agent's debts, oldest first, at most SHOWN."""
     return sorted(everything([agent_id]), key=lambda debt: debt.since)[:SHOWN]
 
 
 def everything(agents: Collection[str] | None = None) -> Iterator[Debt]:
-    """What some agents owe, or all of them."""
+    """Yield the debts of some agents, or of all."""
     moment = now()
     for owed in _registered.values():
         yield from owed(agents, moment)
 
 
 def overdue(after: timedelta) -> list[Debt]:
-    """What is owed for longer than `after` by agents that did nothing for as long, by agent and age.
+    """Return the debts older than `after` of agents that did nothing for as long, by agent and age.
 
-    A heartbeat is a sign of life and no act: an agent that only sends these looks available, and brings nothing.
+    A heartbeat is not an act: an agent that only sends heartbeats looks available, but finishes nothing.
     """
     horizon = now() - after
     old = [debt for debt in everything() if debt.since <= horizon]
@@ -71,8 +71,8 @@ def overdue(after: timedelta) -> list[Debt]:
 
 
 def _active(agents: Collection[str], since: datetime) -> set[str | None]:
-    """Those of some agents that an event tells of since then, heartbeats aside."""
-    first = first_event_at(since + timedelta.resolution)  # what it took on at that moment was no act since
+    """Return those of the agents that acted after `since`, heartbeats aside."""
+    first = first_event_at(since + timedelta.resolution)  # events of the very moment of taking it do not count
     if first is None:
         return set()
     acts = Event.objects.filter(event_id__gte=first, actor_agent_id__in=agents)
@@ -80,7 +80,7 @@ def _active(agents: Collection[str], since: datetime) -> set[str | None]:
 
 
 class DebtRow(TypedDict):
-    """What an agent has and has not brought yet, or was asked and has not answered."""
+    """Work that an agent took and has not finished, or a question that it has not answered."""
 
     kind: str
     id: str

@@ -1,4 +1,4 @@
-"""What core is given of this app: credentials, the operators' trail, the stored settings, the log."""
+"""What this app provides to `nexus.core`: credentials, the operators' trail, the stored settings, the event log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nexus.core.operations.registry import Operation
 
 
 class Coordination:
-    """The domain of every process of Nexus."""
+    """The domain that every process of Nexus uses."""
 
     log = Event
 

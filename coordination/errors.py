@@ -1,4 +1,4 @@
-"""The codes of this app."""
+"""Error codes of the coordination app."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nexus.core.operations.errors import ErrorCode
 
 
 class CoordinationCode(ErrorCode):
-    """What may be wrong with a workspace, a stream, a path or a derived file."""
+    """Errors of workspaces, streams, paths and derived files."""
 
     WORKSPACE_REQUIRED = "WORKSPACE_REQUIRED", 400, "The operation needs a workspace and none was given."
     WORKSPACE_UNRESOLVED = "WORKSPACE_UNRESOLVED", 400, "The path leads to no real directory."

@@ -1,4 +1,4 @@
-"""How well it goes: what the apps measure, summed up over a window, and counted once each for histograms."""
+"""Figures: the measurements of all apps, summarised over a window or counted into histograms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from nexus.core.apps import nexus_apps
 if TYPE_CHECKING:
     from nexus.core.contributions import Figure, Sample
 
-MOST = 3_000  # samples of a figure that a summary is made of, the newest
-AT_ONCE = 1_000_000  # that a histogram takes up in one go
-LATE = timedelta(minutes=10)  # after its own time, that a change may be committed and still be counted
+MOST = 3_000  # the newest samples, from which a summary is made
+AT_ONCE = 1_000_000  # samples that a histogram reads at once
+LATE = timedelta(minutes=10)  # a change may be committed this long after its own time and is still counted
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What values have in common; a percentile is the least value that so many of them do not exceed."""
+    """Statistics of some values. A percentile is the least value that at least this share of them does not exceed."""
 
     count: int
     median: float
@@ -35,8 +35,8 @@ class Summary:
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure over a window: in all, by agent and by kind, the ones with most samples first. `bars` says, by bucket of
-    the figure, how many fell into it; the last is above all bounds."""
+    """A figure over a window: in total, by agent and by kind, those with most samples first. `bars` counts the samples
+    in each bucket; the last bucket is above all bounds."""
 
     figure: Figure
     all: Summary | None
@@ -47,12 +47,12 @@ class Measured:
 
 
 def every_figure() -> list[Figure]:
-    """The figures of all apps."""
+    """Return the figures of all apps."""
     return [figure for app in nexus_apps() for figure in app.figures()]
 
 
 def measured(since: datetime, until: datetime, *, agent_id: str | None = None) -> list[Measured]:
-    """Every figure over a window, of all agents or of one."""
+    """Return every figure over a window, of all agents or of one."""
     return [_measured(figure, since, until, agent_id) for figure in every_figure()]
 
 
@@ -66,7 +66,7 @@ def _measured(figure: Figure, since: datetime, until: datetime, agent_id: str | 
         if sample.agent_id is not None:
             by_agent[sample.agent_id].append(sample.value)
     ordered = sorted(sample.value for sample in samples)
-    beyond = [bisect_right(ordered, bound) for bound in figure.bounds]  # where those begin that exceed a bound
+    beyond = [bisect_right(ordered, bound) for bound in figure.bounds]  # the index of the first sample above each bound
     return Measured(
         figure,
         summary(ordered),
@@ -83,7 +83,7 @@ def _summaries(groups: dict[str, list[float]]) -> dict[str, Summary]:
 
 
 def summary(values: Iterable[float]) -> Summary | None:
-    """What values have in common; None where there are none."""
+    """Return the statistics of some values; None where there are none."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -96,7 +96,7 @@ def summary(values: Iterable[float]) -> Summary | None:
 
 @dataclass
 class Histogram:
-    """The samples since this process first looked, by kind: how many fell into each bucket, and their sum."""
+    """Counts per bucket and the sum of samples, by kind, since this process's first scan."""
 
     figure: Figure
     counted: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -108,19 +108,19 @@ class Histogram:
         self.sums[kind] += sample.value
 
     def buckets(self, kind: str) -> Iterator[tuple[float, int]]:
-        """By upper bound, how many samples of a kind were not above it."""
+        """Yield each upper bound with the number of samples of a kind that do not exceed it."""
         total = 0
-        for place, bound in enumerate((*self.figure.bounds, math.inf)):
-            total += self.counted[kind][place]
+        for index, bound in enumerate((*self.figure.bounds, math.inf)):
+            total += self.counted[kind][index]
             yield bound, total
 
 
 class Histograms:
-    """Counts what was written since the first look, by whatever process, each thing once.
+    """Counts each sample once that any process wrote since the first scan.
 
-    What is counted is read from the store and kept in memory, as Prometheus expects of a counter: it starts anew with
-    its process. A look goes back to a while before the last one, because what was written then may have been committed
-    since; what was seen already is known by its key.
+    The counts are kept in memory and start anew with the process, as Prometheus expects of a counter. Each scan
+    begins some time before the last one, because what was written then may have been committed since; the key of a
+    sample tells whether it was counted already.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Histograms:
         self._histograms: dict[str, Histogram] = {}
 
     def look(self, moment: datetime) -> Sequence[Histogram]:
-        """The histograms as of now."""
+        """Scan the store and return the histograms."""
         with self._lock:
             since = (self._looked or moment) - LATE
             for figure in every_figure():

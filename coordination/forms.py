@@ -1,4 +1,4 @@
-"""What is typed about agents, limits and settings, and the filter by workspace that most pages have."""
+"""Forms for agents, limits and settings, and the filter by workspace that most pages have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from nexus.web.templatetags.nexus import plain
 
 
 class ProfileForm(OperationForm):
-    """A profile. What a person leaves as it was shown is not sent on, so that what the agent says meanwhile stays."""
+    """An agent's profile. Fields that the operator did not change are not sent, so that they do not overwrite what the
+    agent changes meanwhile."""
 
     role = forms.CharField(
         required=False, show_hidden_initial=True, widget=forms.TextInput(attrs={"placeholder": "reviewer"})
@@ -44,11 +45,11 @@ class ProfileForm(OperationForm):
         field.widget.attrs["placeholder"] = ", ".join(each.name for each in default())
 
     def profile(self) -> dict[str, Any]:
-        """The profile as the operations take it; an empty role is none."""
+        """Return the profile as the operations take it; an empty role is None."""
         return {**self.cleaned_data, "role": self.cleaned_data["role"] or None}
 
     def changes(self) -> dict[str, Any]:
-        """What of it was changed."""
+        """Return the fields that were changed."""
         return {name: value for name, value in self.profile().items() if name in self.changed_data}
 
 
@@ -60,7 +61,7 @@ class NewAgentForm(ProfileForm):
 
 
 def profile_of(agent: Agent) -> dict[str, str]:
-    """An agent's profile as `ProfileForm` shows it."""
+    """Return an agent's profile as `ProfileForm` shows it."""
     return {
         "role": agent.role or "",
         "capabilities": ", ".join(sorted(capability_set(agent.capabilities))),
@@ -70,13 +71,13 @@ def profile_of(agent: Agent) -> dict[str, str]:
 
 
 class LimitsForm(OperationForm):
-    """What an agent, or whoever has a role, may do at most; an empty field shows what holds then.
+    """The limits of an agent or of a role; an empty field shows the value that applies then.
 
-    What a person leaves as it was shown is not sent on, so that what others change meanwhile stays.
+    Fields that the operator did not change are not sent, so that they do not overwrite what others change meanwhile.
     """
 
     def __init__(self, *arguments: Any, role: str | None = None, **options: Any) -> None:
-        """`role` is that of the agent whose limits they are."""
+        """`role` is the role of the agent whose limits these are."""
         super().__init__(*arguments, **options)
         below = limits_of(LimitScope.ROLE, role) if role is not None else {}
         for name in limits.names():
@@ -91,11 +92,11 @@ class LimitsForm(OperationForm):
 
     @property
     def numbers(self) -> list[forms.BoundField]:
-        """The fields of the limits."""
+        """The fields of the numeric limits."""
         return [self[name] for name in limits.names()]
 
     def given(self) -> dict[str, Any]:
-        """The limits that were changed, as the operation takes them; an empty list is none."""
+        """Return the changed limits as the operation takes them; an empty list is None."""
         changed = self.changed()
         return {
             "limits": {name: self.cleaned_data[name] for name in limits.names() if name in changed},
@@ -103,16 +104,16 @@ class LimitsForm(OperationForm):
         }
 
     def changed(self) -> set[str]:
-        """The fields that say something new."""
+        """Return the names of the changed fields."""
         return set(self.changed_data)
 
     def field_of(self, name: str) -> str:
-        """A limit has its own field."""
+        """Return the form field of a parameter: each limit has its own."""
         return name.removeprefix("limits.")
 
 
 class RoleLimitsForm(LimitsForm):
-    """The same with the role whose limits they are."""
+    """`LimitsForm` with a field for the role."""
 
     role = KnownField()
     field_order = ("role",)
@@ -125,13 +126,13 @@ class RoleLimitsForm(LimitsForm):
         role.offer("role", known)
 
     def changed(self) -> set[str]:
-        """Of a role that is not the one that was shown, all that is filled in, too."""
+        """Return the names of the changed fields; of a role other than the one shown, all fields that are filled in."""
         filled = {name for name, value in self.cleaned_data.items() if value not in (None, [])}
         return super().changed() | (filled if "role" in self.changed_data else set())
 
 
 class LimitedForm(forms.Form):
-    """Whose limits."""
+    """The agent or role whose limits are removed."""
 
     scope = forms.ChoiceField(choices=LimitScope.choices)
     name = forms.CharField(strip=False)
@@ -150,7 +151,7 @@ LISTS = {
 
 
 def limits_of(scope: LimitScope, name: str) -> dict[str, Any]:
-    """What is stored for an agent or a role as `LimitsForm` shows it."""
+    """Return the stored limits of an agent or a role as `LimitsForm` shows them."""
     row = AgentLimits.objects.filter(scope=scope, name=name).first()
     if row is None:
         return {}
@@ -166,7 +167,7 @@ class SessionForm(forms.Form):
 
 
 class SettingField(forms.CharField):
-    """A setting in its own type. Its bounds are the operation's; the browser is told of them."""
+    """The field of one setting, with its type. The operation checks the bounds; the browser gets them as attributes."""
 
     def __init__(self, setting: Mapping[str, Any]) -> None:
         self.kind = type(setting["default"])
@@ -183,7 +184,7 @@ class SettingField(forms.CharField):
         super().__init__(required=False, widget=widget, initial=shown, show_hidden_initial=True, label=setting["name"])
 
     def clean(self, value: Any) -> Any:
-        if value is None:  # not among what was sent
+        if value is None:  # not in the posted data
             return None
         text = super().clean(value)
         if self.kind is bool:
@@ -196,17 +197,17 @@ class SettingField(forms.CharField):
 
 
 class SettingsForm(OperationForm):
-    """The settings that may be changed here; `default` names one that goes back to its default. What a person leaves as
-    it was shown is not sent on, so that what others change meanwhile stays."""
+    """The settings that can be changed here; `default` names one to reset. Fields that the operator did not change are
+    not sent, so that they do not overwrite what others change meanwhile."""
 
-    def __init__(self, listed: Sequence[Mapping[str, Any]], data: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, rows: Sequence[Mapping[str, Any]], data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, auto_id="set-%s")
-        for setting in listed:
+        for setting in rows:
             if not setting["pinned"] and setting["applies"] == "at once":
                 self.fields[setting["name"]] = SettingField(setting)
 
     def changes(self) -> dict[str, Any]:
-        """What was changed, by name, as the operation takes it: null goes back to the default."""
+        """Return the changed values by name, as the operation takes them: null resets to the default."""
         if "default" in self.data:
             return {self.data["default"]: None}
         return {name: self.cleaned_data[name] for name in self.changed_data if name in self.data}
@@ -228,7 +229,7 @@ class PlaceFilters(Filters):
 
     @property
     def place(self) -> Workspace | None:
-        """The workspace that was chosen."""
+        """The chosen workspace."""
         chosen = self.text("workspace")
         return next((row for row in self.workspaces if row.pk == chosen), None)
 

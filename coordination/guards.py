@@ -1,4 +1,4 @@
-"""What the operations of the bus ask of their callers."""
+"""Guards: what the operations of the bus require of their callers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nexus.core.operations.registry import Guard, Operation
 
 
 def in_session(parameter: str) -> Guard:
-    """The session that `parameter` names, with its secret, proves who acts: always in strict trust, else when given."""
+    """Return a guard that checks the session named by `parameter` and its secret: always in strict trust, otherwise
+    when they are given."""
 
     def check(operation: Operation[Any], params: Any, caller: Caller) -> None:
         assert operation.acts_as is not None, "a sensitive operation names its acting agent"

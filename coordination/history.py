@@ -1,4 +1,4 @@
-"""What of this app an export and retention take, and the states that no operation leaves behind."""
+"""What this app adds to exports and retention, and the states that no operation leaves behind."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Agent, Artifact, Channel, Event, Session, SessionStatus, Workspace
 from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, rows_in_workspace
 
-# Events come last: what indexes them for the search reads the messages they tell of. Which agents a workspace concerns
-# is for the export to say: those that any kind's rows name.
+# Events come last: the search index reads the messages that they refer to. The export finds a workspace's agents from
+# the rows of all kinds.
 KINDS = (
     ExportKind("workspace", Workspace, 10, rows_in_workspace(Workspace, "pk")),
     ExportKind("agent", Agent, 20, lambda workspace_id: Agent._base_manager.none()),
@@ -48,7 +48,8 @@ def _first_events(horizon: datetime, most: int) -> QuerySet[Event]:
 
 
 def _estimated_events(horizon: datetime) -> int:
-    """By the ids from the oldest event to the first that is kept, if the clock never went back."""
+    """Estimate the number of events before the horizon: the ids between the oldest event and the first one that is
+    kept. It is exact if the clock never went back."""
     return (first_event_at(horizon) or newest_event_id() + 1) - _oldest_event_id()
 
 
@@ -57,7 +58,8 @@ def _oldest_event_id() -> int:
 
 
 def _run(log: QuerySet[Event], horizon: datetime) -> QuerySet[Event]:
-    """The oldest unbroken run of the log: what remains has no gap, even where the clock once went back."""
+    """Return the oldest contiguous part of the log that may go, so that the rest has no gap even where the clock went
+    back."""
     kept = log.filter(created_at__gte=horizon).order_by("event_id").first()
     old = log.filter(created_at__lt=horizon).order_by("event_id")
     return old.filter(event_id__lt=kept.event_id) if kept else old

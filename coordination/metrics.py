@@ -1,4 +1,4 @@
-"""What /metrics tells of agents."""
+"""What /metrics shows of agents."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:
-    """The agents by presence, as the commands and the dashboard count them."""
+    """Count the agents by presence, as the commands and the dashboard do."""
     counted = Counter(state.presence.value for state in agent_states(now()))
     yield gauge("nexus_agents", "Agents by presence: any act of an agent counts.", "presence", counted, Presence)

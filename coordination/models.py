@@ -16,31 +16,31 @@ ID_LENGTH = 255
 
 
 def not_empty(table: str, *fields: str) -> list[models.BaseConstraint]:
-    """Check constraints that refuse the empty string in each of `fields`."""
+    """Return check constraints that refuse the empty string in each of `fields`."""
     return [models.CheckConstraint(condition=~Q(**{name: ""}), name=f"{table}_{name}_not_empty") for name in fields]
 
 
 def one_of(table: str, field: str, values: type[models.TextChoices]) -> models.BaseConstraint:
-    """A check constraint that holds `field` to its vocabulary."""
+    """Return a check constraint that allows only `values` in `field`."""
     return models.CheckConstraint(condition=Q(**{f"{field}__in": values.values}), name=f"{table}_{field}_known")
 
 
 class TargetField(models.JSONField):
-    """A canonical target, as `routing.parse_target` gives it."""
+    """A canonical target, as `routing.parse_target` returns it."""
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
         return None if value is None else stored_target(value)
 
     def deconstruct(self) -> Any:
         name, _, args, kwargs = super().deconstruct()
-        return name, "django.db.models.JSONField", args, kwargs  # a column like any other of its kind
+        return name, "django.db.models.JSONField", args, kwargs  # for migrations an ordinary JSONField
 
 
 class Workspace(models.Model):
-    """A project directory: the scope of everything but agents and inboxes."""
+    """A project directory: the scope of everything except agents and inboxes."""
 
     workspace_id = models.CharField(primary_key=True, max_length=64)  # sha256 of root_realpath
-    number = TextNumber("workspace_id")  # what events and messages hold of it
+    number = TextNumber("workspace_id")  # what events and messages store of it
     display_name = models.CharField(max_length=ID_LENGTH, null=True)
     root_realpath = models.TextField()
     created_at = models.DateTimeField()
@@ -56,7 +56,7 @@ class Workspace(models.Model):
 
     @property
     def name(self) -> str:
-        """What people and agents call the project: its display name, or that of its directory."""
+        """The project's name for people and agents: its display name, or the name of its directory."""
         return self.display_name or PurePath(self.root_realpath).name or self.root_realpath
 
 
@@ -70,21 +70,21 @@ class AgentManager(models.Manager["Agent"]):
 class Agent(models.Model):
     """A global identity; it outlives sessions and belongs to no workspace.
 
-    Deleting one keeps its row, because messages, deliveries and sessions of the past refer to it.
+    A deleted agent keeps its row, because messages, deliveries and sessions of the past refer to it.
     """
 
     agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     role = models.CharField(max_length=ID_LENGTH, null=True)
     capabilities = models.JSONField(null=True)  # as registered; `capability_set` reads it
     metadata = models.JSONField(null=True)
-    toolsets = models.JSONField(null=True)  # names; what its connections have when they choose nothing themselves
+    toolsets = models.JSONField(null=True)  # names; the default for the agent's connections
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
-    last_seen_at = models.DateTimeField(null=True)  # the agent's latest own action
+    last_seen_at = models.DateTimeField(null=True)  # the agent's latest own act
     deleted_at = models.DateTimeField(null=True)  # an operator who creates the id again clears it
 
     objects = AgentManager()
-    everyone = models.Manager["Agent"]()  # the deleted ones too
+    everyone = models.Manager["Agent"]()  # includes deleted ones
 
     class Meta:
         db_table = "agents"
@@ -96,12 +96,12 @@ class Agent(models.Model):
 
     @property
     def profile(self) -> Profile:
-        """What routing knows of this agent."""
+        """This agent's profile for routing."""
         return Profile(self.agent_id, self.role, capability_set(self.capabilities))
 
 
 class AgentKey(models.Model):
-    """The API key of an agent, as a hash; the key itself is shown once and kept nowhere."""
+    """The API key of an agent, as a hash; the key itself is shown once and stored nowhere."""
 
     agent = models.OneToOneField(Agent, on_delete=models.CASCADE, related_name="key")
     key_hash = models.CharField(max_length=64, unique=True)  # sha256 of the key
@@ -117,7 +117,8 @@ class AgentKey(models.Model):
 
 
 class LentKey(models.Model):
-    """A key that a process of an agent has for as long as it lives, beside the one that an operator issued."""
+    """A temporary key of an agent's process, in addition to the key that an operator issued. It ends with the
+    process."""
 
     key_hash = models.CharField(primary_key=True, max_length=64)  # sha256 of the key
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="lent_keys")
@@ -139,7 +140,7 @@ class SessionStatus(models.TextChoices):
 
 
 class Session(models.Model):
-    """A live instance of an agent inside a workspace."""
+    """One run of an agent in a workspace."""
 
     session_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="sessions", db_index=False)
@@ -173,7 +174,7 @@ class Session(models.Model):
 
 
 class Stream(models.TextChoices):
-    """The streams of the log that this app writes to, and what they hold: filters, not partitions."""
+    """The streams of the log that this app writes to, with their descriptions. Streams are filters, not partitions."""
 
     WORKSPACE = "workspace", "sessions, messages, artifacts"
     AGENT = "agent", "what operators did"
@@ -191,10 +192,10 @@ class Event(models.Model):
     """One line of the append-only log; a trigger refuses UPDATE, and DELETE outside a retention pass."""
 
     event_id = models.BigAutoField(primary_key=True)
-    workspace = models.ForeignKey(  # none for what belongs to the hub as a whole
+    workspace = models.ForeignKey(  # null for events of the whole hub
         Workspace, on_delete=models.PROTECT, to_field="number", null=True, related_name="events", db_index=False
     )
-    stream = models.CharField(max_length=16)  # any that an app declares
+    stream = models.CharField(max_length=16)  # any stream that an app declares
     type = models.CharField(max_length=64)
     actor_agent_id = models.CharField(max_length=ID_LENGTH, null=True)
     payload = models.JSONField(default=dict)
@@ -206,11 +207,11 @@ class Event(models.Model):
 
     class Meta:
         db_table = "events"
-        indexes = [  # each one costs every writer: ids rise with time, so a scan by id serves a search by age
+        indexes = [  # few, as each slows every write: ids rise with time, so a scan by id serves a search by age
             models.Index(fields=["workspace", "event_id"], name="events_by_workspace"),
             models.Index(fields=["workspace", "stream", "event_id"], name="events_by_stream"),
             models.Index(fields=["handoff_id"], name="events_of_handoff", condition=Q(handoff_id__isnull=False)),
-            models.Index(  # figures take them out of the whole log
+            models.Index(  # for figures, which select them from the whole log
                 fields=["event_id", "actor_agent_id"], name="events_of_claims", condition=Q(type="handoff.claimed")
             ),
             models.Index(fields=["event_id"], name="events_of_acts", condition=Q(type="operator.acted")),
@@ -225,10 +226,10 @@ class Event(models.Model):
 
 
 class StoredSetting(models.Model):
-    """A setting that an operator changed at run time; a flag or variable of the same name outweighs it."""
+    """A setting that an operator changed at run time; a flag or variable of the same name takes precedence."""
 
     name = models.CharField(primary_key=True, max_length=64)
-    value = models.TextField()  # as a flag would spell it
+    value = models.TextField()  # as a flag spells it
     updated_at = models.DateTimeField()
     updated_by = models.CharField(max_length=ID_LENGTH)  # the operator
 
@@ -240,20 +241,20 @@ class StoredSetting(models.Model):
 
 
 class LimitScope(models.TextChoices):
-    """For whom limits are stored."""
+    """The scopes of limits: an agent or a role."""
 
     AGENT = "agent"
     ROLE = "role"
 
 
 class AgentLimits(models.Model):
-    """What an agent, or whoever has a role, may do at most; it goes over the settings for all."""
+    """The limits of an agent or a role; they take precedence over the settings for all."""
 
     scope = models.CharField(max_length=16, choices=LimitScope)
-    name = models.CharField(max_length=ID_LENGTH)  # the agent's id, or the role; it need not be there yet
-    values = models.JSONField(default=dict)  # by limit, how much; 0 is no limit
-    allowed = models.JSONField(null=True)  # names of toolsets and verbs: no others may be used
-    refused = models.JSONField(null=True)  # likewise: these may not
+    name = models.CharField(max_length=ID_LENGTH)  # the agent's id, or the role; it need not exist yet
+    values = models.JSONField(default=dict)  # by limit; 0 is no limit
+    allowed = models.JSONField(null=True)  # names of toolsets and operations: only these may be used
+    refused = models.JSONField(null=True)  # likewise: these may not be used
     updated_at = models.DateTimeField()
     updated_by = models.CharField(max_length=ID_LENGTH)  # the operator
 
@@ -271,7 +272,7 @@ class AgentLimits(models.Model):
 
 
 class RetentionPass(models.Model):
-    """A row here, inside one transaction, is what lets the log's trigger allow that transaction's DELETE."""
+    """A row here allows the DELETE of events in the same transaction: the log's trigger looks for it."""
 
     class Meta:
         db_table = "retention_passes"
@@ -281,7 +282,7 @@ class RetentionPass(models.Model):
 
 
 class Channel(models.Model):
-    """A label on messages; it decides neither who receives nor who may read."""
+    """A label on messages; it does not decide who receives or who may read."""
 
     channel_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="channels", db_index=False)
@@ -300,7 +301,7 @@ class Channel(models.Model):
 
 
 class ArtifactType(models.TextChoices):
-    """What an artifact may be."""
+    """The types of artifacts."""
 
     FILE = "file"
     TEXT = "text"
@@ -309,7 +310,7 @@ class ArtifactType(models.TextChoices):
 
 
 class Artifact(models.Model):
-    """Something an agent made: its text inline, or the path of a file below the workspace."""
+    """A result of an agent: its text inline, or the path of a file in the workspace."""
 
     artifact_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="artifacts", db_index=False)
@@ -319,7 +320,7 @@ class Artifact(models.Model):
     content = models.TextField(null=True)
     metadata = models.JSONField(null=True)
     created_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that its connection was bound to, if any
-    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its maker knows a repeated call
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # identifies a repeated call of the same maker
     size_bytes = models.BigIntegerField()
     content_type = models.CharField(max_length=64)
     created_at = models.DateTimeField()
@@ -351,5 +352,5 @@ class Artifact(models.Model):
 
     @property
     def stored(self) -> str:
-        """`inline` where the content is here, `path` where only its place is."""
+        """`inline` where the content is stored here, `path` where only the path is."""
         return "path" if self.content is None else "inline"

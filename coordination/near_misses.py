@@ -1,4 +1,4 @@
-"""What a caller probably meant who named an agent that there is not."""
+"""Suggestions for an agent id that does not exist."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from coordination.models import Agent
 from nexus.core.operations.errors import NexusError, not_found
 
-MOST = 200  # ids that are compared, the newest
+MOST = 200  # the newest ids that are compared
 SEPARATORS = str.maketrans("", "", "-_ .")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The id that differs in case, separators or one letter; None where there is none. Linear in the ids' length."""
+    """Return the id that differs in case, separators or one letter; None where there is none. Linear in the ids'
+    length."""
     plain = _plain(name)
     return next((each for each in known if each != name and _is_near(plain, _plain(each))), None)
 
@@ -22,7 +23,8 @@ def _plain(name: str) -> str:
 
 
 def _is_near(one: str, other: str) -> bool:
-    """Whether one letter more, less or other, or two letters in the other order, make them equal."""
+    """Return whether two texts are equal but for one letter added, removed or replaced, or two adjacent letters
+    swapped."""
     if abs(len(one) - len(other)) > 1 or not one or not other:
         return False
     begin = _shared(one, other)
@@ -33,19 +35,19 @@ def _is_near(one: str, other: str) -> bool:
 
 
 def _shared(one: str, other: str) -> int:
-    """With how many equal letters two texts begin."""
+    """Return the length of the common prefix of two texts."""
     differ = (at for at, (letter, its) in enumerate(zip(one, other, strict=False)) if letter != its)
     return next(differ, min(len(one), len(other)))
 
 
 def near_agent(agent_id: str) -> str | None:
-    """The registered agent that a caller meant; None where none is near."""
+    """Return the registered agent that a caller probably meant; None where none is similar."""
     known = Agent.objects.order_by("-created_at", "-agent_id").values_list("agent_id", flat=True)[:MOST]
     return nearest(agent_id, known)
 
 
 def no_agent(agent_id: str) -> NexusError:
-    """A NOT_FOUND for an agent, which names the one that was meant."""
+    """Return a NOT_FOUND for an agent that names the one that was probably meant."""
     error = not_found("agent", agent_id)
     near = near_agent(agent_id)
     if near is None:

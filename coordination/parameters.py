@@ -1,4 +1,4 @@
-"""Parameters that many operations of the bus take."""
+"""Parameters that many operations of the bus share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WorkspaceId = Annotated[
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
     Field(description="From workspace_resolve."),
 ]
-IN_WORKSPACE = (  # with a project_root
+IN_WORKSPACE = (  # errors of operations with a project_root
     CoordinationCode.WORKSPACE_REQUIRED,
     CoordinationCode.WORKSPACE_UNRESOLVED,
     Code.VALIDATION_ERROR,
@@ -35,5 +35,5 @@ ClientId = Annotated[
     Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None,
     Field(description="Yours, for safe retries: the same one answers the first result."),
 ]
-SessionId = Id | None  # the instructions say where a session and its secret come from, and which calls take them
+SessionId = Id | None  # the instructions explain where session and secret come from, and which calls take them
 SessionSecret = Id | None

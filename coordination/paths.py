@@ -1,4 +1,4 @@
-"""Paths are resolved before they are trusted: workspace identity and containment."""
+"""Resolution of paths before they are trusted: workspace identity and containment."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nexus.core.operations.errors import NexusError
 
 
 def resolve_root(project_root: str) -> str:
-    """The real path of a project directory; of a call's, as it was found before the call.
+    """Return the real path of a project directory; for a path of the current call, as it was resolved before the call.
 
-    Raises WORKSPACE_UNRESOLVED when it is empty, broken, missing or no directory.
+    Raises WORKSPACE_UNRESOLVED when it is empty, broken, missing or not a directory.
     """
     root: str | None = project_root.led_to if isinstance(project_root, Reached) else _real_directory(project_root)
     if root is None:
@@ -36,12 +36,12 @@ def _real_directory(path: str) -> str | None:
 
 
 def workspace_id_of(root: str) -> str:
-    """sha256 of the real path, 64 lowercase hex digits."""
+    """Return the SHA-256 of the real path, 64 lowercase hex digits."""
     return hashlib.sha256(os.fsencode(root)).hexdigest()
 
 
 def resolve_inside(root: str, path: str) -> str:
-    """The real path of `path` below `root`.
+    """Return the real path of `path` below `root`.
 
     Raises PATH_OUTSIDE_WORKSPACE when `..`, an absolute path or a symbolic link leaves it.
     """

@@ -1,7 +1,7 @@
-"""Presence, as people look at it: on pages, in commands and in metrics. Each read is a fixed number of queries.
+"""Presence for people: on pages, in commands and in metrics. Each read is a fixed number of queries.
 
-People ask whether an agent is there, and any act of it tells. Whom a broadcast reaches is another question, which
-heartbeats alone answer (`selectors.participants`); `reached_by_broadcasts` says where the two differ.
+Here every act of an agent counts. Whom a broadcast reaches depends on heartbeats alone (`selectors.participants`);
+`reached_by_broadcasts` shows where the two differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coordination.models import Agent, Session, SessionStatus
 
 
 class Presence(StrEnum):
-    """How lately an agent was heard of."""
+    """How recently an agent acted."""
 
     PRESENT = "present"  # within session_stale_ttl_seconds
     STALE = "stale"  # silent for longer, still within presence_ttl_seconds
@@ -31,9 +31,9 @@ class AgentState:
 
     agent: Agent
     presence: Presence
-    heartbeat: datetime | None  # of its freshest active session
-    sessions: int  # active ones
-    last_act: datetime | None  # the latest of its acts, heartbeats among them
+    heartbeat: datetime | None  # the latest of its active sessions
+    sessions: int  # active sessions
+    last_act: datetime | None  # the latest act, heartbeats included
     reached_by_broadcasts: bool  # an active session has a heartbeat within presence_ttl_seconds
 
     @property
@@ -42,24 +42,25 @@ class AgentState:
 
     @property
     def beyond_broadcasts(self) -> bool:
-        """Whether it is here by its acts, and broadcasts, which go by heartbeats, do not reach it."""
+        """Whether the agent is present by its acts, but broadcasts do not reach it because its heartbeats are old."""
         return self.presence is not Presence.OFFLINE and not self.reached_by_broadcasts
 
 
 def agent_states(moment: datetime, *, workspace_id: str | None = None) -> list[AgentState]:
-    """Every agent with its presence, by id; with a workspace, its presence there: without a session it is offline."""
+    """Return every agent with its presence, by id; with a workspace, its presence there: without a session it is
+    offline."""
     agents = list(Agent.objects.order_by("agent_id"))
     return _states(agents, _sessions(workspace_id), moment, elsewhere=not workspace_id)
 
 
 def states_of(agents: Sequence[Agent], moment: datetime, *, workspace_id: str | None = None) -> list[AgentState]:
-    """The presence of some agents, as `agent_states` has it of all; a page of them at most."""
+    """Return the presence of some agents, like `agent_states` of all; use it for one page of agents at most."""
     sessions = _sessions(workspace_id).filter(agent__in=agents)
     return _states(agents, sessions, moment, elsewhere=not workspace_id)
 
 
 def state_of(agent: Agent, moment: datetime) -> AgentState:
-    """One agent with its presence."""
+    """Return one agent with its presence."""
     return states_of([agent], moment)[0]
 
 
@@ -70,7 +71,7 @@ def _sessions(workspace_id: str | None) -> QuerySet[Session]:
 def _states(
     agents: Sequence[Agent], sessions: QuerySet[Session], moment: datetime, elsewhere: bool = True
 ) -> list[AgentState]:
-    """`elsewhere`: an act counts without an active session among `sessions` too."""
+    """Return the agents' presence. With `elsewhere`, an act counts also without an active session among `sessions`."""
     active = sessions.filter(status=SessionStatus.ACTIVE).values_list("agent_id")
     heard = {
         agent_id: (heartbeat, count)

@@ -1,28 +1,28 @@
-"""Leases that last as long as their holder is heard of: the apps whose leases they are register here."""
+"""Renewal of leases whenever their holder acts. The apps whose leases are renewed register here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-EVERY = timedelta(seconds=3)  # at most so often in a process: half of the shortest lease and more is left by then
+EVERY = timedelta(seconds=3)  # per process: more than half of the shortest lease is left by then
 REMEMBERED = 10_000  # agents
 
 Renew = Callable[[str, datetime], None]
 
 _registered: dict[str, Renew] = {}
-_renewed: dict[str, datetime] = {}  # by agent, when it was last heard of here
+_renewed: dict[str, datetime] = {}  # by agent, when its leases were last renewed in this process
 
 
 def register(name: str, renew: Renew) -> None:
-    """Name what renews the running leases of an agent, inside the transaction of its act."""
+    """Register the function that renews an agent's running leases inside the transaction of its act."""
     _registered[name] = renew
 
 
 def heard_of(agent_id: str, moment: datetime) -> None:
-    """Inside a transaction: an agent acted, or sent a heartbeat."""
+    """Renew the leases of an agent that acted or sent a heartbeat. Call it inside a transaction."""
     last = _renewed.get(agent_id)
-    if last is not None and moment - EVERY < last <= moment:  # after now: from before the clock was set back
+    if last is not None and moment - EVERY < last <= moment:  # a time in the future: the clock was set back
         return
     if len(_renewed) >= REMEMBERED:
         _renewed.clear()

@@ -1,4 +1,4 @@
-"""What agents read of this app's toolset."""
+"""MCP resources of this app's toolset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COORDINATION.references.extend(
 
 
 def first_turn(given: Mapping[str, str]) -> str:
-    """The instructions, for an agent and a project that are known."""
+    """Return the instructions, filled in for a known agent and project."""
     you = f"You are agent {given['agent_id']!r} in the project {given['project_root']!r}."
     return f"{COORDINATION.instructions()}\n{you} Do your first turn now."
 

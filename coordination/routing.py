@@ -1,4 +1,4 @@
-"""Who is meant and who may see: the target grammar, eligibility and visibility.
+"""Routing: the target grammar, eligibility and visibility.
 
 Total functions over plain values: no Django, no clock, no I/O (docs/reference/mcp.md).
 """
@@ -19,16 +19,16 @@ from nexus.core.operations.errors import NexusError, invalid
 Target = dict[str, Any]
 """A target that passed `parse_target`: `strategy` in its canonical spelling, only known keys."""
 
-MAX_DEPTH = 8  # deeper nesting has no use and only serves to exhaust a parser
-MAX_RULES = 100  # of all levels together, fallbacks included: every agent is held against each of them
+MAX_DEPTH = 8  # deeper nesting has no use and could exhaust a parser
+MAX_RULES = 100  # of all levels together, with fallbacks: each agent is checked against each of them
 MAX_NAME = 255
 MAX_BYTES = 16 * 1024  # of the whole target, as JSON
-OVERSIZED: Target = {"strategy": "oversized"}  # stands for a target from before there were bounds: it admits nobody
+OVERSIZED: Target = {"strategy": "oversized"}  # replaces a target stored before there were limits; admits nobody
 MAX_FALLBACK_SECONDS = 10 * 365 * 86_400
 
 
 class Visibility(StrEnum):
-    """Who may see an item; whether one may claim it is the target's business alone."""
+    """Who may see an item. Who may claim it depends on the target alone."""
 
     PUBLIC = "public"  # every agent in the workspace
     ELIGIBLE = "eligible"  # agents that the target admits
@@ -58,7 +58,7 @@ FIELDS: Mapping[Strategy, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Profile:
-    """What routing knows of an agent; an unregistered one has neither role nor capabilities."""
+    """An agent's profile for routing; an unregistered agent has neither role nor capabilities."""
 
     agent_id: str
     role: str | None = None
@@ -66,10 +66,10 @@ class Profile:
 
 
 def capability_set(value: Any) -> frozenset[str]:
-    """The capabilities that a stored value advertises.
+    """Return the capabilities of a stored value.
 
-    A string is itself, a list its non-blank strings, a mapping its keys with a truthy flag; null is none.
-    Raises VALIDATION_ERROR for any other shape.
+    A string is one capability, a list contributes its non-blank strings, a mapping its keys with a truthy value;
+    null has none. Raises VALIDATION_ERROR for any other shape.
     """
     if value is None:
         return frozenset()
@@ -87,9 +87,9 @@ def capability_set(value: Any) -> frozenset[str]:
 
 
 def parse_target(value: Any, *, timed: bool = True) -> Target | None:
-    """The canonical form of a target, or None where it is absent or blank (no restriction).
+    """Return the canonical form of a target, or None where it is absent or blank (no restriction).
 
-    `timed=False` refuses `direct_with_fallback`, which a message cannot honour.
+    `timed=False` refuses `direct_with_fallback`, which does not work for messages.
     Raises VALIDATION_ERROR with `details.path` at the part that is wrong.
     """
     if value is None or value == {} or (isinstance(value, str) and not value.strip()):
@@ -101,7 +101,8 @@ def parse_target(value: Any, *, timed: bool = True) -> Target | None:
 
 
 def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int, left: Iterator[int]) -> Target:
-    """The canonical form of the part at `path`; each rule and fallback takes one from `left`, which all parts share."""
+    """Return the canonical form of the part at `path`. Each rule and fallback takes one from `left`, which all parts
+    share."""
     if depth > 1 and next(left, None) is None:
         raise _wrong(path, f"is one of more than {MAX_RULES} rules in all")
     if not isinstance(value, dict) or not value:
@@ -194,25 +195,25 @@ def _seconds(value: Mapping[str, Any], path: str) -> int | float:
     seconds = value.get("fallback_after_seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise _wrong(f"{path}.fallback_after_seconds", "must be a number of seconds")
-    if not 0 <= seconds <= MAX_FALLBACK_SECONDS:  # nor is NaN
+    if not 0 <= seconds <= MAX_FALLBACK_SECONDS:  # also refuses NaN
         raise _wrong(f"{path}.fallback_after_seconds", f"must be from 0 to {MAX_FALLBACK_SECONDS}")
     return seconds
 
 
 def stored_target(text: str) -> Target:
-    """A target as it was stored. One far beyond the bounds is not even parsed, which alone would take a second."""
+    """Return a target from its stored form. One far beyond the limits is not parsed: that alone would take a second."""
     target: Target = json.loads(text) if len(text) <= 4 * MAX_BYTES else OVERSIZED
     return target
 
 
 @lru_cache(maxsize=1024)
 def stored_strategy(text: str) -> str:
-    """The strategy of a target as it was stored; the same few come again and again."""
+    """Return the strategy of a stored target. The cache helps because few targets occur again and again."""
     return str(stored_target(text).get("strategy"))
 
 
 def is_eligible(target: Target | None, agent: Profile, *, created_at: datetime, now: datetime) -> bool:
-    """Whether `target` (parsed) admits `agent`; no target admits everyone.
+    """Return whether `target` (parsed) admits `agent`; no target admits everyone.
 
     The boundary of a fallback is inclusive: it opens at created_at + fallback_after_seconds.
     """
@@ -222,7 +223,7 @@ def is_eligible(target: Target | None, agent: Profile, *, created_at: datetime, 
 def eligible_agents(
     target: Target | None, agents: Iterable[Profile], *, created_at: datetime, now: datetime
 ) -> list[Profile]:
-    """Those of the agents who are eligible."""
+    """Return the agents that the target admits."""
     if target is None:
         return list(agents)
     parts = list(_parts(target, created_at, now))
@@ -230,7 +231,7 @@ def eligible_agents(
 
 
 class Named(NamedTuple):
-    """The ids, roles and capabilities of which an agent has one at least if a target admits it."""
+    """The ids, roles and capabilities that a target names. An agent that it admits has at least one of them."""
 
     ids: set[str]
     roles: set[str]
@@ -238,7 +239,7 @@ class Named(NamedTuple):
 
 
 def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> Named | None:
-    """Whom the parts of a target that are in force name; None where one of them names nobody, and admits everyone."""
+    """Return what the parts of a target that are in force name; None where a part names nobody and admits everyone."""
     named = Named(set(), set(), set())
     for part in [{"strategy": Strategy.BROADCAST}] if target is None else _parts(target, created_at, now):
         match part["strategy"]:
@@ -250,14 +251,15 @@ def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> N
                 wanted = part["capability"]
                 named.capabilities.update([wanted] if isinstance(wanted, str) else wanted)
             case Strategy.MIXED:
-                pass  # its rules come by themselves
+                pass  # its rules are parts of their own
             case _:
                 return None
     return named
 
 
 def _parts(target: Target, created_at: datetime, now: datetime) -> Iterator[Target]:
-    """The parts of a target that are in force; of one stored before there were bounds, no more than those admit."""
+    """Yield the parts of a target that are in force; of one stored before there were limits, no more than the limits
+    allow."""
     pending = [target]
     for _ in range(MAX_RULES + 1):
         if not pending:
@@ -271,7 +273,7 @@ def _parts(target: Target, created_at: datetime, now: datetime) -> Iterator[Targ
 
 
 def _admits(part: Target, agent: Profile) -> bool:
-    """Whether a part of a target admits `agent` by itself."""
+    """Return whether a part of a target admits `agent` by itself."""
     match part["strategy"]:
         case Strategy.DIRECT | Strategy.DIRECT_WITH_FALLBACK:
             return bool(agent.agent_id == part["agent_id"])
@@ -288,7 +290,7 @@ def _opens(target: Target, created_at: datetime) -> datetime:
 
 
 def next_opening(target: Target | None, *, created_at: datetime, now: datetime) -> datetime | None:
-    """When after `now` a fallback within `target` next opens; None where time changes nothing any more."""
+    """Return when after `now` the next fallback within `target` opens; None where none opens any more."""
     in_the_end = datetime.max.replace(tzinfo=created_at.tzinfo)
     parts = _parts(target, created_at, in_the_end) if target else ()
     openings = (_opens(part, created_at) for part in parts if part["strategy"] == Strategy.DIRECT_WITH_FALLBACK)
@@ -296,7 +298,7 @@ def next_opening(target: Target | None, *, created_at: datetime, now: datetime) 
 
 
 def describe(target: Target | None, *, spoken: bool = False) -> str:
-    """A target as a person reads it: `capability python`, or as a sentence goes on: `whoever has python`."""
+    """Return a target in words: `capability python`, or for use inside a sentence: `whoever has python`."""
     return _describe(
         target, iter(range(MAX_RULES)), ("whoever is", "whoever has") if spoken else ("role", "capability")
     )
@@ -316,8 +318,8 @@ def _describe(target: Target | None, left: Iterator[int], words: tuple[str, str]
         case Strategy.BROADCAST:
             return "everyone"
         case Strategy.MIXED:
-            told = takewhile(lambda _: next(left, None) is not None, target.get("rules", []))
-            return " or ".join(_describe(rule, left, words) for rule in told) or "nobody"
+            rules = takewhile(lambda _: next(left, None) is not None, target.get("rules", []))
+            return " or ".join(_describe(rule, left, words) for rule in rules) or "nobody"
         case Strategy.DIRECT_WITH_FALLBACK:
             after = f"{target.get('fallback_after_seconds')} s"
             return f"{target.get('agent_id')}, after {after} {_describe(target.get('fallback'), left, words)}"
@@ -335,7 +337,7 @@ def can_see(
     created_at: datetime,
     now: datetime,
 ) -> bool:
-    """Whether `agent`, looking from `workspace`, sees an item of `item_workspace`."""
+    """Return whether `agent`, looking from `workspace`, sees an item of `item_workspace`."""
     if not workspace or workspace != item_workspace:
         return False
     return is_shown_to(agent, visibility=visibility, target=target, actor=actor, created_at=created_at, now=now)
@@ -350,10 +352,10 @@ def is_shown_to(
     created_at: datetime,
     now: datetime,
 ) -> bool:
-    """Whether an item's visibility admits `agent`, wherever it looks from.
+    """Return whether an item's visibility admits `agent`, wherever it looks from.
 
-    The actor always sees its own item; no visibility means public. A poisoned item (unknown visibility, malformed
-    target) is seen by nobody else, so that one bad row never wedges a stream.
+    The actor always sees its own item; no visibility means public. A malformed item (unknown visibility, malformed
+    target) is visible to nobody else, so that one bad row never blocks a stream.
     """
     if visibility in (None, Visibility.PUBLIC) or (actor is not None and actor == agent.agent_id):
         return True
@@ -366,7 +368,7 @@ def is_shown_to(
 
 
 def only_shown_to(*, visibility: str | None, target: Target | None, actor: str | None) -> frozenset[str] | None:
-    """The ids of the only agents that may see an item, as far as it tells by itself; None where it depends on more."""
+    """Return the ids of the only agents that may see an item; None where the item alone does not determine them."""
     if visibility in (None, Visibility.PUBLIC) or target is None or target.get("strategy") != Strategy.DIRECT:
         return None
     return frozenset(agent for agent in (target.get("agent_id"), actor) if isinstance(agent, str))

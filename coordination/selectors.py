@@ -18,8 +18,8 @@ from coordination.near_misses import no_agent
 from coordination.routing import Profile, Target, capability_set, eligible_agents, is_eligible, named_by
 from nexus.core.database.prepared import Select, Slot
 
-MOST_NAMED = 10  # agents, roles and capabilities of a target that are looked up one by one
-PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # such a capability stands in the JSON of every store as it is
+MOST_NAMED = 10  # the most agents, roles and capabilities of a target that are looked up one by one
+PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # JSON stores these characters unchanged
 
 Row = tuple[str, str | None, str | None]
 
@@ -46,23 +46,24 @@ def _as_profile(row: Row) -> Profile:
 
 @lru_cache(maxsize=4096)
 def _advertised(text: str) -> frozenset[str]:
-    """The capabilities in a profile's JSON; most agents of a team share theirs with others."""
+    """Return the capabilities in a profile's JSON. The cache helps because most agents of a team share theirs."""
     return capability_set(json.loads(text))
 
 
 def profile_of(agent_id: str) -> Profile:
-    """What routing knows of an agent, registered or not."""
+    """Return an agent's profile for routing, registered or not."""
     row = _profile_of.first(name=agent_id)
     return _as_profile(row) if row else Profile(agent_id)
 
 
 def profiles() -> list[Profile]:
-    """Every registered agent, for resolving a group target."""
+    """Return the profile of every registered agent, to resolve a group target."""
     return list(map(_as_profile, _profiles()))
 
 
 def admitted(target: Target | None, moment: datetime) -> list[Profile]:
-    """The registered agents that a target of now admits; of those whom it does not name no profile is read."""
+    """Return the registered agents that a target created now admits. Profiles of agents that it does not name are not
+    read."""
     named = named_by(target, created_at=moment, now=moment)
     if named is None or sum(map(len, named)) > MOST_NAMED or not all(map(PLAIN.fullmatch, named.capabilities)):
         return eligible_agents(target, profiles(), created_at=moment, now=moment)
@@ -74,15 +75,15 @@ def admitted(target: Target | None, moment: datetime) -> list[Profile]:
 
 
 def count_admitted(target: Target | None, moment: datetime) -> int:
-    """How many registered agents a target of now admits."""
-    nobody = Profile("")  # whom no target names: one that admits it admits everyone
+    """Count the registered agents that a target created now admits."""
+    nobody = Profile("")  # no target names it: a target that admits it admits everyone
     if is_eligible(target, nobody, created_at=moment, now=moment):
         return Agent.objects.count()
     return len(admitted(target, moment))
 
 
 def get_agent(agent_id: str) -> Agent:
-    """The agent. Raises NOT_FOUND for one that is not registered, or was deleted."""
+    """Return the agent. Raises NOT_FOUND for one that is not registered, or was deleted."""
     agent = Agent.objects.filter(pk=agent_id).first()
     if agent is None:
         raise no_agent(agent_id)
@@ -90,13 +91,13 @@ def get_agent(agent_id: str) -> Agent:
 
 
 def agents_without_key() -> list[str]:
-    """The agents that no API key was ever issued to, oldest first."""
+    """Return the agents that no API key was ever issued to, oldest first."""
     keyless = Agent.objects.filter(key=None).order_by("created_at", "agent_id")
     return list(keyless.values_list("agent_id", flat=True))
 
 
 def capabilities() -> dict[str, list[str]]:
-    """Every advertised capability with the agents that have it, both sorted."""
+    """Return every advertised capability with the agents that have it, both sorted."""
     holders: dict[str, list[str]] = defaultdict(list)
     for profile in sorted(profiles(), key=lambda profile: profile.agent_id):
         for capability in profile.capabilities:
@@ -105,15 +106,16 @@ def capabilities() -> dict[str, list[str]]:
 
 
 def roles() -> dict[str, int]:
-    """By role that agents have, how many have it; sorted."""
+    """Return the number of agents by role, sorted."""
     named = Agent.objects.exclude(role=None).values_list("role").annotate(Count("pk"))
     return {role: count for role, count in named.order_by("role") if role}
 
 
 def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[str]]:
-    """The agents with an active session in a workspace, sorted: those present, and those whose every heartbeat is old.
+    """Return the agents with an active session in a workspace, sorted: those present, and those with only old
+    heartbeats.
 
-    Presence is one predicate: an active session with a heartbeat within presence_ttl_seconds.
+    An agent is present if it has an active session with a heartbeat within presence_ttl_seconds.
     """
     horizon = moment - timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
     heartbeats = (

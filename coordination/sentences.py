@@ -1,4 +1,4 @@
-"""How the events of agents, sessions, artifacts, operators and settings read to people."""
+"""The sentences for events of agents, sessions, artifacts, operators and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""shared.md: a readable snapshot of one workspace, written and never read back."""
+"""shared.md: a readable snapshot of one workspace. Nexus writes it and never reads it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nexus.core.operations.errors import NexusError, invalid
 
 
 class Rendered(NamedTuple):
-    """Where the file is, its size in bytes and how many sections it has."""
+    """The path of the file, its size in bytes and its number of sections."""
 
     path: Path
     size: int
@@ -31,7 +31,7 @@ SECTIONS: dict[int, tuple[str, Section]] = {}
 
 
 def section(position: int, title: str) -> Callable[[Section], Section]:
-    """Register the section at this position: each app renders what it owns."""
+    """Register a section at this position. Each app renders its own data."""
 
     def register(lines: Section) -> Section:
         SECTIONS[position] = (title, lines)
@@ -41,7 +41,7 @@ def section(position: int, title: str) -> Callable[[Section], Section]:
 
 
 def render(*, workspace_id: str, limit_events: int) -> Rendered:
-    """Write the workspace's shared.md, whole or not at all; one state always gives the same bytes.
+    """Write the workspace's shared.md atomically; the same state always gives the same bytes.
 
     Raises VALIDATION_ERROR (id not 64 lowercase hex digits, limit out of range), NOT_FOUND, RENDER_ERROR.
     """
@@ -62,7 +62,7 @@ def render(*, workspace_id: str, limit_events: int) -> Rendered:
 
 
 def one_line(text: str | None) -> str:
-    """Text of unknown origin as one line of Markdown that stays text."""
+    """Return untrusted text as one line of Markdown that is shown literally."""
     printable = "".join(character if character.isprintable() else " " for character in text or "-")
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", printable[:200])
 

@@ -1,4 +1,4 @@
-"""The options of a command that name whom something is for."""
+"""Command options that name a target."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from django.core.management.base import CommandParser
 from coordination import selectors
 from nexus.core.options import Option
 
-AGENT = Option("agent_id", exists=selectors.get_agent)  # a name that was mistyped is no agent that has nothing
+AGENT = Option("agent_id", exists=selectors.get_agent)  # a mistyped name is an error
 
 
 def add_target(parser: CommandParser, *, everybody: str) -> None:
-    """One of --to, --role, --capability and --everybody; `everybody` tells what the last one means."""
+    """Add --to, --role, --capability and --everybody, of which one may be given; `everybody` is the help of the
+    last."""
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--to", metavar="AGENT", help="One agent, present or not.")
     target.add_argument("--role", help="Every agent in this role.")
@@ -23,7 +24,7 @@ def add_target(parser: CommandParser, *, everybody: str) -> None:
 
 
 def target_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """The target that the options name."""
+    """Return the target that the options name."""
     for strategy, field, value in (
         ("direct", "agent_id", options["to"]),
         ("role", "role", options["role"]),

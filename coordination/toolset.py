@@ -1,4 +1,5 @@
-"""The toolset of the bus: what coordination, inbox, handoffs and their keepers offer, answered in the envelope."""
+"""The toolset of the bus: the operations of coordination, inbox, handoffs and their maintenance, answered in the
+envelope."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ operation = COORDINATION.operation
 
 
 def run(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
-    """Call an operation and get its envelope; blocks while a waiting operation waits."""
+    """Call an operation and return its envelope; blocks while a waiting operation waits."""
     return runner.run(COORDINATION, caller, name, arguments)
 
 
 async def arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
-    """`run` from an event loop."""
+    """Call `run` from an event loop."""
     return await runner.arun(COORDINATION, caller, name, arguments)
 
 
 def call(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Data:
-    """Call an operation and get its data. Raises its error."""
+    """Call an operation and return its data. Raises its error."""
     return runner.perform(COORDINATION, caller, name, arguments).result()

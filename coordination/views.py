@@ -30,7 +30,7 @@ from nexus.web.templatetags.nexus import duration, grouped
 
 
 def limits(request: HttpRequest) -> HttpResponse:
-    """Every limit there is, and the form for a role, which `?role=` fills with what is stored; POST stores it."""
+    """Show every limit, and the form for a role, which `?role=` fills with the stored values; POST stores it."""
     role = LimitsFilters(request.GET).text("role")
     team = roles()
     form = RoleLimitsForm(posted(request), initial={"role": role, **limits_of(LimitScope.ROLE, role)}, known=list(team))
@@ -56,13 +56,13 @@ def limits(request: HttpRequest) -> HttpResponse:
 
 
 def _cells(value: Callable[[str], int | None]) -> list[tuple[str, int | None]]:
-    """A row's limits: what each is called, and how much it is."""
+    """Return a row's limits, each with its label and its value."""
     return [(TITLES.get(name, name), value(name)) for name in stored.names()]
 
 
 @form_only(lambda: redirect("admin:limits"))
 def take_back(request: HttpRequest) -> HttpResponse:
-    """Forget what is stored for an agent or a role."""
+    """Remove what is stored for an agent or a role."""
     form = LimitedForm(request.POST)
     if not form.is_valid():
         return HttpResponseBadRequest("Name a role or an agent whose limits are taken back.")
@@ -73,12 +73,12 @@ def take_back(request: HttpRequest) -> HttpResponse:
     return redirect("admin:limits")
 
 
-ROWS = 50  # agents of a figure, those with most samples; the page says how many it leaves out
+ROWS = 50  # agents of a figure, most samples first; the page says how many are left out
 COLUMNS = ("median", "p90", "p99", "max")
 
 
 def figures(request: HttpRequest) -> TemplateResponse:
-    """`?hours=` is the window, `?agent=` narrows it to one."""
+    """Show the figures; `?hours=` is the window, `?agent=` selects one agent."""
     filters = FigureFilters(request.GET)
     hours, agent_id = int(filters.text("hours") or "24"), filters.text("agent").strip()
     given = {"agent_id": agent_id} if agent_id else {}
@@ -119,10 +119,10 @@ def _format_value(value: float, unit: str) -> str:
 
 
 def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """The spread as bars, each with the most that it holds; places across are in percent."""
+    """Return the distribution as bars, each with its upper bound; horizontal positions are in percent."""
     top, width = max((bucket["count"] for bucket in buckets), default=0) or 1, 100 / len(buckets)
     bars = []
-    for place, bucket in enumerate(buckets):
+    for index, bucket in enumerate(buckets):
         bound, height = bucket["at_most"], 100 * bucket["count"] / top
         label = (
             "more"
@@ -131,15 +131,15 @@ def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:
             if bound < 1 and unit == "seconds"
             else _format_value(bound, unit)
         )
-        bars.append({"x": place * width + width / 20, "width": width * 0.9, "y": 100 - height, "height": height,
+        bars.append({"x": index * width + width / 20, "width": width * 0.9, "y": 100 - height, "height": height,
                      "label": label, "count": bucket["count"]})  # fmt: skip
     return bars
 
 
 def settings(request: HttpRequest) -> HttpResponse:
-    """Every setting with its source and bounds; POST stores those that were changed."""
-    listed = run(operator(request), "settings_list", {})["data"]["settings"]
-    form = SettingsForm(listed, posted(request))
+    """Show every setting with its source and bounds; POST stores those that were changed."""
+    described = run(operator(request), "settings_list", {})["data"]["settings"]
+    form = SettingsForm(described, posted(request))
     if "default" in request.POST or form.is_valid():
         values = form.changes()
         if not values:
@@ -149,5 +149,5 @@ def settings(request: HttpRequest) -> HttpResponse:
             COORDINATION, request, "settings_update", f"Stored: {', '.join(sorted(values))}.", form, values=values
         )["ok"]:
             return redirect("admin:settings")
-    rows = [(setting, form[setting["name"]] if setting["name"] in form.fields else None) for setting in listed]
+    rows = [(setting, form[setting["name"]] if setting["name"] in form.fields else None) for setting in described]
     return render(request, "coordination/settings.html", "Settings", rows=rows)

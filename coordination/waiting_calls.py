@@ -1,4 +1,4 @@
-"""How many calls of one caller may wait for their turn (docs/explanation/fairness.md)."""
+"""The limit on the calls of one caller that wait for their turn (docs/explanation/fairness.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ RETRY_SECONDS = 1
 
 
 def turn_of(caller: str) -> Turn:
-    """The turn of another call of this caller. Raises QUOTA_EXCEEDED where as many as may wait for theirs already."""
+    """Return the turn of another call of this caller. Raises QUOTA_EXCEEDED where too many of its calls wait
+    already."""
     most = CoreSettings.current().max_waiting_calls
     if turns().waiting(caller) < most:
         return Turn(turns(), caller)

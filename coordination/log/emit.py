@@ -1,4 +1,4 @@
-"""Writing to the event log: always inside the transaction of the change that the event records."""
+"""Writes to the event log, always inside the transaction of the change that the event records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nexus.core.database.prepared import insert, unsaved
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import announce_commit
 
-VISIBILITIES = frozenset(VisibilityChoices.values)  # which Django makes anew at every look
+VISIBILITIES = frozenset(VisibilityChoices.values)  # a constant, because Django computes the values at each access
 
 committed = Signal(use_caching=True)  # sent in this process, with the `event`, once its transaction is committed
 
@@ -34,9 +34,9 @@ def emit(
     target: Target | None = None,
     handoff_id: str | None = None,
 ) -> Event:
-    """Append one event; one that belongs to no workspace has None for it.
+    """Append one event; `workspace_id` is None for an event that belongs to no workspace.
 
-    Raises INTERNAL_ERROR, before anything is written, for what no reader could understand.
+    Raises INTERNAL_ERROR, before anything is written, for an event that readers could not understand.
     """
     if stream not in streams() or visibility not in VISIBILITIES or not type.strip():
         raise NexusError(
@@ -63,4 +63,4 @@ def emit(
 
 def _announce(event: Event) -> None:
     committed.send_robust(Event, event=event)
-    announce_commit(event)  # last: who waits sees what came of it, too
+    announce_commit(event)  # last: a woken reader must see all changes

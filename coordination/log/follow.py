@@ -1,7 +1,7 @@
-"""Following the event log live: the one loop behind server-sent events and WebSockets (docs/how-to/follow-the-log.md).
+"""Following the event log live: the loop behind server-sent events and WebSockets (docs/how-to/follow-the-log.md).
 
-A follower reads page after page from its cursor and parks on the waiter at the head of the log. Nothing is buffered for
-it: the log is the buffer, and a follower that is slow or was away reads on from its cursor.
+A follower reads page after page from its cursor and waits at the head of the log. Nothing is buffered for it: the log
+is the buffer, and a follower that is slow or was away continues from its cursor.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from nexus.core.operations.validation import MAX_ITEMS, unstorable
 from nexus.core.waiting import READERS, Interest, in_thread, waiter
 
 PAGE = 100  # events read at once
-SPAN = 50_000  # ids a look passes: filters that nothing meets must not keep others from the readers' threads
-FEW = 20  # workspaces with which streams are combined
-HEARTBEAT_SECONDS = 15  # of silence, then the client is told that the connection lives
-AGAIN_SECONDS = 1  # after which the log is read again that could not be read
+SPAN = 50_000  # ids that one read passes: filters without a match must not block the readers' threads
+FEW = 20  # up to so many workspaces are combined with the streams
+HEARTBEAT_SECONDS = 15  # of silence, after which the client gets a heartbeat
+AGAIN_SECONDS = 1  # before the log is read again after an error
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Which events to follow: within a field any of its values will do, and an empty field admits everything."""
+    """Which events to follow. One of the values of each field must match; an empty field matches everything."""
 
     workspace: frozenset[str] = frozenset()
     stream: frozenset[str] = frozenset()
@@ -42,10 +42,10 @@ class Filters:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Filters:
-        """From lists of strings, or strings with commas, by field. Raises VALIDATION_ERROR."""
+        """Parse lists of strings, or strings with commas, by field. Raises VALIDATION_ERROR."""
         if unknown := [name for name in given if name not in FILTERS]:
             raise invalid(f"Unknown filter {str(unknown[0])[:200]!r}; the filters are {', '.join(FILTERS)}.")
-        if problem := unstorable(given, lambda name: MAX_ITEMS):  # a lone surrogate: nothing could be asked for it
+        if problem := unstorable(given, lambda name: MAX_ITEMS):  # a lone surrogate cannot be in a query
             raise problem
         filters = cls(**{name: _values(name, value) for name, value in given.items()})
         if strangers := sorted(filters.stream - streams().keys()):
@@ -53,11 +53,11 @@ class Filters:
         return filters
 
     def as_data(self) -> dict[str, list[str]]:
-        """`{workspace, stream, type, agent}`, each a sorted list."""
+        """Return `{workspace, stream, type, agent}`, each a sorted list."""
         return {name: sorted(getattr(self, name)) for name in FILTERS}
 
     def columns(self) -> dict[str, frozenset[str]]:
-        """The columns that are filtered, with what they may hold."""
+        """Return the columns that are filtered, with their accepted values."""
         named = {
             "workspace_id": self.workspace,
             "stream": self.stream,
@@ -67,12 +67,12 @@ class Filters:
         return {column: values for column, values in named.items() if values}
 
     def admit(self, event: Event) -> bool:
-        """Whether an event passes."""
+        """Return whether an event passes."""
         return all(getattr(event, column) in values for column, values in self.columns().items())
 
     def interest(self, agent_id: str | None) -> Interest:
-        """The events that pass and that an agent may see; None sees all."""
-        streams = self.stream if len(self.workspace) <= FEW else frozenset[str]()  # no product of many and many
+        """Return the interest in events that pass and that an agent may see; None sees all."""
+        streams = self.stream if len(self.workspace) <= FEW else frozenset[str]()  # avoids a large product
         return Interest(interest_keys(self.workspace or [ANY], streams or [ANY], agent_id), self.admit)
 
 
@@ -90,9 +90,9 @@ FILTERS = tuple(field.name for field in fields(Filters))
 
 
 def parse_query(query: Mapping[str, list[str]]) -> tuple[Filters, int | None]:
-    """The filters and the cursor that a client's query asks for; no cursor is the head of the log.
+    """Return the filters and the cursor of a client's query; without a cursor, None: the head of the log.
 
-    Each parameter may be given again or hold values between commas. Raises VALIDATION_ERROR.
+    Each parameter may be repeated or hold values between commas. Raises VALIDATION_ERROR.
     """
     if unknown := query.keys() - {*FILTERS, "cursor", "api_key"}:
         raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; there are {', '.join(FILTERS)} and cursor.")
@@ -103,7 +103,7 @@ def parse_query(query: Mapping[str, list[str]]) -> tuple[Filters, int | None]:
 
 @dataclass(frozen=True)
 class Page:
-    """Events that passed, and the cursor behind everything that was looked at."""
+    """Events that passed, and the cursor after everything that was examined."""
 
     events: list[Event]
     cursor: int
@@ -111,9 +111,9 @@ class Page:
 
 
 def read(caller: Caller, filters: Filters, cursor: int) -> Page:
-    """The next events after `cursor` that pass the filters and that the caller may see; an operator sees all."""
+    """Return the next events after `cursor` that pass the filters and that the caller may see; an operator sees all."""
     matching = Event.objects.filter(event_id__gt=cursor, **{f"{name}__in": v for name, v in filters.columns().items()})
-    head = newest_event_id()  # bounds the scan: what is committed meanwhile is the next page's
+    head = newest_event_id()  # bounds the scan: events committed meanwhile belong to the next page
     end = min(head, cursor + SPAN)
     batch = list(matching.filter(event_id__lte=end).order_by("event_id")[:PAGE])
     full = len(batch) == PAGE
@@ -128,7 +128,8 @@ def _seen_by(caller: Caller, events: Iterable[Event]) -> list[Event]:
 
 
 def allowed(caller: Caller) -> Caller:
-    """The caller. Raises NOT_ALLOWED where an operator keeps the agent from `event_wait`, which tells the same."""
+    """Return the caller. Raises NOT_ALLOWED where an operator has forbidden the agent `event_wait`, which shows the
+    same."""
     domain().refresh_settings()
     if caller.agent_id is not None:
         domain().check_allowed(caller.agent_id, COORDINATION.operations["event_wait"])
@@ -136,8 +137,8 @@ def allowed(caller: Caller) -> Caller:
 
 
 class Follower:
-    """One client's place in the log. `identify` is asked with every page: a key may have died meanwhile, though it is
-    never another's than that of `agent_id`, which is None where an operator follows."""
+    """One client that follows the log. `identify` is called for every page, because a key may have been revoked
+    meanwhile; it never returns another agent than `agent_id`, which is None where an operator follows."""
 
     def __init__(self, identify: Callable[[], Caller], agent_id: str | None, filters: Filters, cursor: int) -> None:
         self.identify = identify
@@ -148,8 +149,9 @@ class Follower:
         self._wake: Callable[[], None] = lambda: None
 
     def change(self, filters: Filters | None, cursor: int | None) -> None:
-        """Go on with other filters, or from another cursor; None keeps what there is. `follow` tells when it does."""
-        if self._wanted:  # what was asked for just before, and has not taken effect yet, is asked for still
+        """Continue with other filters, or from another cursor; None keeps the current ones. `follow` yields the
+        filters when it does."""
+        if self._wanted:  # keeps an earlier change that has not taken effect yet
             earlier_filters, earlier_cursor = self._wanted
             filters = earlier_filters if filters is None else filters
             cursor = earlier_cursor if cursor is None else cursor
@@ -159,9 +161,9 @@ class Follower:
     async def follow(self) -> AsyncGenerator[Event | Filters | None, None]:
         """Yield each event in order, None after a silence, and the filters once they have changed.
 
-        `cursor` is behind whatever was yielded before the current item: a client resumes there. Ends when the server
-        goes down; a database server that is away for a while ends nothing. Raises Refused when the caller may no longer
-        follow.
+        `cursor` is the position after the items yielded before the current one: a client resumes there. Ends when
+        the server shuts down; a database server that is away for a while ends nothing. Raises Refused when the
+        caller may no longer follow.
         """
         while not waiter().closing:
             if self._wanted:

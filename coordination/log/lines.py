@@ -1,4 +1,4 @@
-"""Events as sentences with links: the one place that makes them, of what every app declares of its own."""
+"""Events as sentences with links. Each app declares the sentences of its own events; only this module builds them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from coordination.routing import describe
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import EntityRef, Sentence
 
-LISTED = 3  # of a list, the others are counted
-LONGEST = 160  # characters of what a field holds
-FOLDED = 3  # of a kind in a row are told as one
+LISTED = 3  # items of a list that are named; the others are counted
+LONGEST = 160  # characters of a field's value
+FOLDED = 3  # so many events of one type in a row are shown as one
 PIECES = re.compile(r"\[([^\[\]]*)\]|\{(\w+)\}|([^\[\]{}]+)")
 
 
 class Part(NamedTuple):
-    """A piece of a sentence: words of ours, or what an event holds (`given`), perhaps with a link."""
+    """A part of a sentence: our words, or a value from an event (`given`), perhaps with a link."""
 
     text: str
     given: bool = False
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """An event and how it reads."""
+    """An event and its sentence."""
 
     event: Event
     parts: Sequence[Part]
@@ -43,46 +43,46 @@ class Line:
 
 @dataclass(frozen=True)
 class Run:
-    """Events of a kind that came in a row, newest first; many of them are told as one."""
+    """Consecutive events of one type, newest first; a long run is shown as one line."""
 
     lines: list[Line]
-    told: str = ""  # instead of them, what they have in common
-    actor: Part | None = field(default=None)  # of all of them
+    summary: str = ""  # shown instead of the lines
+    actor: Part | None = field(default=None)  # the same for all of them
 
     @property
     def oldest(self) -> int:
-        """What the run keeps while it grows."""
+        """The id of the run's oldest event. It stays the same while the run grows."""
         return self.lines[-1].event.event_id
 
 
 @cache
 def sentences() -> Mapping[str, Sentence]:
-    """By type of event, how it reads."""
+    """Return the sentence for each type of event."""
     return {type: sentence for app in nexus_apps() for type, sentence in app.sentences().items()}
 
 
 @cache
 def quiet_types() -> list[str]:
-    """The types of events that are hidden unless they are asked for."""
+    """Return the types of events that are hidden unless they are asked for."""
     return sorted(type for type, sentence in sentences().items() if sentence.quiet)
 
 
 def without_quiet(events: Sequence[Event]) -> list[Event]:
-    """Those of the events that are no mere signs of life."""
+    """Return the events without those of quiet types."""
     quiet = quiet_types()
     return [event for event in events if event.type not in quiet]
 
 
 def without_repeated_acts(events: Sequence[Event]) -> list[Line]:
-    """`lines` without an operator's act that the others tell."""
+    """Return `lines` without the operators' acts that the other lines already show."""
     acts = _acts(events)
-    told = {act.event_id for act in acts.values()}
-    return _lines([event for event in events if event.event_id not in told], acts)
+    act_ids = {act.event_id for act in acts.values()}
+    return _lines([event for event in events if event.event_id not in act_ids], acts)
 
 
 def lines(events: Sequence[Event]) -> list[Line]:
-    """Each event with its sentence. One query for operators' acts, and for each kind of thing whose names events do
-    not hold."""
+    """Return each event with its sentence. It takes one query for operators' acts, and one for each kind of thing
+    whose names are not in the events."""
     return _lines(events, _acts(events))
 
 
@@ -96,9 +96,9 @@ def _lines(events: Sequence[Event], acts: Mapping[int, Event]) -> list[Line]:
 
 
 def _acts(events: Sequence[Event]) -> Mapping[int, Event]:
-    """By event, the operator's act that it tells of."""
+    """Return, for each event that an operator's act caused, that act; by event id."""
     found: dict[int, Event] = {}
-    act, first = None, 0  # the events from the first one on are the act's
+    act, first = None, 0  # events with ids from `first` on belong to the act
     following = acts_after([event.event_id for event in events])
     for event in sorted([*events, *following], key=lambda event: event.event_id, reverse=True):
         if event.type == "operator.acted":
@@ -110,25 +110,25 @@ def _acts(events: Sequence[Event]) -> Mapping[int, Event]:
 
 
 def _by(event: Event, act: Event | None) -> Sequence[Part]:
-    """Who did it in the name of whom the sentence tells; nothing where that tells of an operator."""
+    """Return who acted on behalf of the sentence's subject; nothing where the sentence already names the operator."""
     if act is None or _fields(event).get("operator"):
         return []
     return [Part(", by "), _actor(_fields(act), {})]
 
 
 def runs(events: Sequence[Event]) -> list[Run]:
-    """`told_once`, with those of one type that follow each other folded."""
-    told: list[Run] = []
+    """Return `without_repeated_acts` with consecutive events of one type grouped."""
+    grouped: list[Run] = []
     for type, group in groupby(without_repeated_acts(events), key=lambda line: line.event.type):
         row = list(group)
         if len(row) < FOLDED:
-            told += [Run([line]) for line in row]
+            grouped += [Run([line]) for line in row]
             continue
         sentence = sentences().get(type)
         many = sentence.many.format(count=len(row)) if sentence else f"{len(row)} times {_words_of_type(type)}"
         actors = {_actor(_fields(line.event), {}) for line in row}
-        told.append(Run(row, many, actors.pop() if len(actors) == 1 else None))
-    return told
+        grouped.append(Run(row, many, actors.pop() if len(actors) == 1 else None))
+    return grouped
 
 
 @cache
@@ -140,13 +140,13 @@ def _sentence_parts(event: Event, names: Mapping[str, Mapping[str, str]]) -> Seq
     fields = _fields(event)
     sentence = sentences().get(event.type)
     parts = _filled(sentence.one, fields, names) if sentence else None
-    if parts is None:  # of a type that nobody declares, or an event without what its sentence tells
+    if parts is None:  # an undeclared type, or an event that lacks a field of its sentence
         parts = [_actor(fields, names), Part(f": {_words_of_type(event.type)}")]
     return parts
 
 
 def _filled(sentence: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> list[Part] | None:
-    """The parts of a sentence; None where one is missing."""
+    """Return the parts of a sentence; None where a value is missing."""
     parts: list[Part] = []
     for option, name, words in PIECES.findall(sentence):
         if option:
@@ -181,7 +181,7 @@ def _actor(fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) ->
 
 
 def _entity_part(thing: EntityRef, fields: Mapping[str, Any], names: Mapping[str, str] | None) -> Part | None:
-    """A thing by its name and with a link to it; without one where it is known to be gone."""
+    """Return a thing's name with a link to it; without a link where the thing is known to be gone."""
     identifier = _id(thing, fields)
     if not identifier:
         return None
@@ -200,7 +200,7 @@ def _link(thing: EntityRef, identifier: str) -> str:
         if thing.argument:
             return f"{reverse(f'admin:{thing.page}')}?{urlencode({thing.argument: identifier})}"
         return reverse(f"admin:{thing.page}", args=[identifier])
-    except NoReverseMatch:  # an id that is none
+    except NoReverseMatch:  # not a valid id
         return ""
 
 
@@ -211,7 +211,7 @@ def _fields(event: Event) -> Mapping[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """What a field holds, in a few words; empty where it holds nothing."""
+    """Return a field's value in a few words; empty where it holds nothing."""
     if value is None or value in ("", [], {}):
         return ""
     if isinstance(value, list):
@@ -222,5 +222,5 @@ def _text(value: Any) -> str:
 
 
 def _words_of_type(type: str) -> str:
-    """A type as words: `toy.was_lent` is `toy was lent`."""
+    """Return a type as words: `toy.was_lent` becomes `toy was lent`."""
     return re.sub(r"[._]+", " ", type)

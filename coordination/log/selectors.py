@@ -19,16 +19,16 @@ from nexus.core.limits import fitting
 from nexus.core.waiting import Interest
 
 EVENTS_AT_ONCE = 500
-EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
-FILTERED_AT_ONCE = 50_000  # events a read passes to the filters
-EXAMINED = 50_000  # events looked through for those of one agent
-COUNTED = 10_000  # events that are counted by their type
+EXAMINED_AT_ONCE = 2_000  # events that one read checks for visibility
+FILTERED_AT_ONCE = 50_000  # events that one read passes to the filters
+EXAMINED = 50_000  # events that are searched for those of one agent
+COUNTED = 10_000  # events that are counted by type
 
-ANY, EVERYBODY = ("any",), ("everybody",)  # in the keys of an event; no text is either of them
+ANY, EVERYBODY = ("any",), ("everybody",)  # in the keys of events; tuples, so that no text equals them
 
 
 def newest_event_id(**where: str) -> int:
-    """The id of the newest event, of the whole log or of those with these columns; 0 when there is none."""
+    """Return the id of the newest event, of the whole log or of those with these columns; 0 when there is none."""
     newest = _newest(tuple(sorted(where))).first(**where)
     return newest[0] if newest else 0
 
@@ -43,7 +43,7 @@ def _newest(columns: tuple[str, ...]) -> Select[tuple[int]]:
 
 @cache
 def _next_events(columns: tuple[str, ...]) -> Select[Event]:
-    """The events after one id, up to another, that have these columns."""
+    """Select the events with these columns after one id, up to another."""
     return Select(
         lambda: (
             _events_with(columns).filter(event_id__gt=Slot("after"), event_id__lte=Slot("head")).order_by("event_id")
@@ -57,7 +57,7 @@ def _events_with(columns: tuple[str, ...]) -> QuerySet[Event]:
 
 @cache
 def _last_of(count: int) -> Select[tuple[int]]:
-    """The last of so many events of a stream after one id."""
+    """Select the last of the next `count` events of a stream after one id."""
     stream = partial(_events_with, ("stream", "workspace_id"))
     return Select(
         lambda: (
@@ -78,11 +78,11 @@ class EventPage:
 def event_page(
     *, workspace_id: str, agent_id: str, stream: str, cursor: int, limit: int, filters: Mapping[str, str]
 ) -> EventPage:
-    """The events after `cursor` that match the filters and that `agent_id` may see.
+    """Return the events after `cursor` that match the filters and that `agent_id` may see.
 
-    next_cursor passes every event examined, so that none is examined twice. has_more tells of a visible one beyond, or
-    that the look ended before the log did: a reader of 200,000 invisible events holds up nobody, it goes on from there,
-    as does one of large events from what fits its page.
+    `next_cursor` is after every event examined, so that none is examined twice. `has_more` is set when a visible event
+    follows, or when the read stopped before the end of the log: a reader of 200,000 invisible events blocks nobody, it
+    continues from there, as does one of large events after what fits its page.
     """
     found = _look(workspace_id, agent_id, stream, cursor, limit, filters)
     page = fitting(found.events, lambda event: len(str(event.payload)))
@@ -93,7 +93,7 @@ def _look(
     workspace_id: str, agent_id: str, stream: str, cursor: int, limit: int, filters: Mapping[str, str]
 ) -> EventPage:
     agent, moment = profile_of(agent_id), now()
-    # The head bounds the scan: what is committed meanwhile is the next page's.
+    # The head bounds the scan: events committed meanwhile belong to the next page.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)
     columns = {"workspace_id": workspace_id, "stream": stream, **_columns(filters)}
     end = _end_of_look(workspace_id, stream, cursor) if filters else None
@@ -118,13 +118,14 @@ def _look(
 
 
 def _end_of_look(workspace_id: str, stream: str, cursor: int) -> int | None:
-    """The last of the events that may be passed to the filters at once; None when the filters may have them all."""
+    """Return the last event that may be passed to the filters at once; None when all of them may."""
     last = _last_of(FILTERED_AT_ONCE).first(workspace_id=workspace_id, stream=stream, after=cursor)
     return last[0] if last else None
 
 
 def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:
-    """Whether an agent sees an event, looking from the event's own workspace; one of none is seen from anywhere."""
+    """Return whether an agent sees an event, looking from the event's own workspace; an event without a workspace is
+    seen from anywhere."""
     return is_shown_to(
         agent,
         visibility=event.visibility,
@@ -136,7 +137,7 @@ def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:
 
 
 def event_interest(workspace_id: str, stream: str, agent_id: str, filters: Mapping[str, str]) -> Interest:
-    """The new events that are worth another look for an agent's wait on this stream with these filters."""
+    """Return the interest in new events for which an agent's wait on this stream with these filters must read again."""
     columns = _columns(filters)
 
     def admits(event: Event) -> bool:
@@ -148,21 +149,24 @@ def event_interest(workspace_id: str, stream: str, agent_id: str, filters: Mappi
 def interest_keys(
     workspaces: Iterable[Hashable], streams: Iterable[Hashable], agent_id: str | None
 ) -> list[tuple[Hashable, ...]]:
-    """The keys of the events that an agent may see in some workspaces and streams, as `keys_of` gives them.
+    """Return the keys of the events that an agent may see in some workspaces and streams, as `keys_of` makes them.
 
-    ANY stands for every workspace or stream; None for who sees all, an operator or the hub itself.
+    ANY stands for every workspace or stream. `agent_id` is None for readers that see all: an operator or the hub
+    itself.
     """
     return list(product(workspaces, streams, [ANY] if agent_id is None else [EVERYBODY, agent_id]))
 
 
 def interest_in(stream: str, name: str, value: str, admits: Callable[[Event], bool]) -> Interest:
-    """Those of a stream's events, of no workspace, whose payload has this id by this name, and that `admits` admits."""
+    """Return the interest in a stream's events without a workspace whose payload holds `value` under `name` and that
+    `admits` accepts."""
     return Interest([(stream, name, value)], admits)
 
 
 def keys_of(event: Event) -> list[tuple[Hashable, ...]]:
-    """Its workspace and its stream, or ANY, with each agent that may see it: those who alone may, or EVERYBODY, and ANY
-    for who sees all. Of no workspace: its stream and each id in its payload, too."""
+    """Return the keys of an event: its workspace and its stream, or ANY, with each agent that may see it (the only
+    ones that may, or EVERYBODY, and ANY for readers that see all). Without a workspace: its stream and each id in
+    its payload, too."""
     agents = only_shown_to(visibility=event.visibility, target=event.target, actor=event.actor_agent_id)
     seen_by = (ANY, EVERYBODY) if agents is None else (ANY, *agents)
     keys: list[tuple[Hashable, ...]] = [*product((event.workspace_id, ANY), (event.stream, ANY), seen_by)]
@@ -173,50 +177,51 @@ def keys_of(event: Event) -> list[tuple[Hashable, ...]]:
 
 
 def _columns(filters: Mapping[str, str]) -> dict[str, str]:
-    """The columns that the filters of event_get stand for."""
+    """Return the columns that the filters of event_get stand for."""
     return {"actor_agent_id" if name == "agent_id" else name: value for name, value in filters.items()}
 
 
 def events_after(event_id: int, limit: int) -> Sequence[Event]:
-    """The next events of the whole log, in order."""
+    """Return the next events of the whole log, in order."""
     return _after(limit, event_id=event_id)
 
 
 def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:
-    """What an agent did last, newest first, among the newest events of the log (or those after an id)."""
+    """Return an agent's latest acts, newest first, among the newest events of the log (or those after an id)."""
     newest = newest_event_id()
     since = max(newest - EXAMINED, 0) if after is None else after
     return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
 
 
 def acts_after(event_ids: Collection[int]) -> list[Event]:
-    """For each of these events the next one that says what an operator did as an agent."""
+    """Return, for each of these events, the next event that records what an operator did as an agent."""
     acts = Event.objects.filter(type="operator.acted")
     later = acts.filter(event_id__gt=OuterRef("event_id")).order_by("event_id").values("event_id")[:1]
     return list(acts.filter(pk__in=Event.objects.filter(pk__in=event_ids).values_list(Subquery(later))))
 
 
 def type_counts(newest: int) -> dict[str, int]:
-    """By type, how many of the newest events of the log there are."""
+    """Count the newest events of the log by type."""
     rows = Event.objects.filter(event_id__gt=newest - COUNTED).values_list("type").annotate(Count("pk"))
     return dict(rows.order_by())
 
 
 def recent_events(limit: int, *, workspace_id: str | None = None) -> list[Event]:
-    """The newest events, newest first."""
+    """Return the newest events, newest first."""
     rows = Event.objects.filter(workspace_id=workspace_id) if workspace_id else Event.objects.all()
     return list(rows.select_related("workspace").order_by("-event_id")[:limit])
 
 
 def first_event_at(moment: datetime) -> int | None:
-    """The id of the first event written at a moment or after it; None when there is none yet.
+    """Return the id of the first event at or after a moment; None when there is none yet.
 
-    No index has their times: ids rise with time, so it is found by halving the log.
+    Times have no index. Ids rise with time, so a binary search finds it.
     """
     oldest, newest = _oldest_written.first(), _newest_written.first()
     if oldest is None or newest is None or newest[1] < moment:
         return None
-    below, above, found = oldest[0] - 1, newest[0], newest[0]  # it comes after `below`, up to `above`, or is `found`
+    # the event is after `below`, up to `above`, or is `found`
+    below, above, found = oldest[0] - 1, newest[0], newest[0]
     while below < above:
         middle = (below + above) // 2
         event_id, written = _written_after(1, middle=middle)[0]
@@ -228,14 +233,14 @@ def first_event_at(moment: datetime) -> int | None:
 
 
 def ids_within(since: datetime, until: datetime) -> tuple[int, int]:
-    """The ids of the events written within a window: from the first of these on, and before the second."""
+    """Return the ids of the events within a window, as a half-open range: the first id, and the first id after it."""
     first, beyond = first_event_at(since), first_event_at(until)
     end = newest_event_id() + 1 if beyond is None else beyond
     return end if first is None else first, end
 
 
-# The newest of some streams: by a sum, so that no database reads the whole log backwards for the order, instead of the
-# streams by their index.
+# The newest event of some streams. The order is by a sum, so that every database uses the index on streams and does not
+# read the whole log backwards.
 NEWEST_OF_STREAMS = (F("event_id") + 0).desc()
 
 

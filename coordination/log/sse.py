@@ -45,7 +45,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
             cursor = parse_cursor(resumed)
         if cursor is None:
             cursor = await in_thread(READERS, newest_event_id)
-    except Exception as error:  # of the store's, too, where who asks is looked up
+    except Exception as error:  # the authentication may also raise errors of the store
         return refusal(error)
     return StreamingHttpResponse(
         _messages(Follower(who, agent_id, filters, cursor)),
@@ -55,8 +55,8 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
 
 
 async def _messages(follower: Follower) -> AsyncIterator[str]:
-    yield _position(follower.cursor)  # a client that is cut before its first event resumes here, too
-    with suppress(NexusError):  # refused, or the store is away: connecting again tells
+    yield _position(follower.cursor)  # a client that disconnects before its first event resumes here, too
+    with suppress(NexusError):  # refused, or the store is away: a new connection gets the reason
         async with aclosing(follower.follow()) as items:
             async for item in items:
                 yield _message(item) if isinstance(item, Event) else _position(follower.cursor)
@@ -67,12 +67,12 @@ def _message(event: Event) -> str:
 
 
 def _position(cursor: int) -> str:
-    """A comment and an id: keeps the connection alive, moves the client's cursor, and no listener is called."""
+    """Return a comment and an id. They keep the connection alive and move the client's cursor, and call no listener."""
     return f": here\nid: {cursor}\n\n"
 
 
 def openapi() -> dict[str, Any]:
-    """The stream's path in the OpenAPI schema."""
+    """Return the stream's path in the OpenAPI schema."""
     from nexus.core.rest.schema import ANY_OF, failures
 
     text = {"schema": {"type": "string"}, "required": False}

@@ -1,4 +1,4 @@
-"""The streams of the log: each app declares those that it writes to."""
+"""The streams of the log. Each app declares those that it writes to."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from nexus.core.apps import nexus_apps
 
 @cache
 def streams() -> dict[str, str]:
-    """Every stream by name, with what it holds."""
+    """Return every stream with its description, by name."""
     return {name: holds for app in nexus_apps() for name, holds in app.streams().items()}

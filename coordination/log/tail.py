@@ -1,6 +1,6 @@
-"""Following the event log as lines: what `nexus tail` does (docs/how-to/follow-the-log.md).
+"""Following the event log as lines, for `nexus tail` (docs/how-to/follow-the-log.md).
 
-It reads and never stamps: a monitor that runs beside an idle agent does not make that agent look alive.
+It only reads: a monitor that runs beside an idle agent does not make that agent look alive.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.waiting import READERS, in_thread, waiter
 
-BACKOFF_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)  # between looks at a busy store; then it is an error
+BACKOFF_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)  # between tries on a busy store; then it is an error
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Whose eyes look, what they look for, and whose lines are left out."""
+    """The agent that reads, the filters, and the author whose lines are left out."""
 
     agent_id: str
     filters: Filters
-    exclude: str | None = None  # the author of the lines to drop
+    exclude: str | None = None  # the author whose lines are dropped
     inbox_only: bool = False
 
     def read(self, cursor: int) -> Page:
-        """The next window after `cursor`, as far as the agent may see it. Whoever gets a message may see it."""
+        """Return the next page after `cursor` of what the agent may see. The recipient of a message may see it."""
         caller = Caller("tail", agent_id=None if self.inbox_only else self.agent_id)
         try:
             return log.read(caller, self.filters, cursor)
         except DatabaseError:
-            connection.close()  # the next look starts on a sound connection
+            connection.close()  # the next read uses a fresh connection
             raise
 
     def wants(self, event: Event) -> bool:
-        """Whether a visible event becomes a line."""
+        """Return whether a visible event is written as a line."""
         if self.inbox_only and self.agent_id not in event.payload.get("recipients", ()):
             return False
         return self.exclude is None or event.actor_agent_id != self.exclude
@@ -59,10 +59,10 @@ class Watch:
 async def follow(
     watch: Watch, cursor: int, *, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
 ) -> None:
-    """Write every event after `cursor`, window by window, and persist the cursor behind each; until cancelled.
+    """Write every event after `cursor`, page by page, and persist the cursor after each; until cancelled.
 
-    Raises DB_ERROR at once when the store fails, and after some ten seconds when it stays busy: the cursor only ever
-    passes what was written, so nothing is skipped.
+    Raises DB_ERROR at once when the store fails, and after about ten seconds when it stays busy. The cursor only passes
+    events that were written, so none is skipped.
     """
     failures = 0
     while True:
@@ -86,17 +86,18 @@ async def follow(
 
 
 def as_json(event: Event) -> str:
-    """An event as one line of JSON, in ASCII: no character of it can end the line early or command a terminal."""
+    """Return an event as one line of JSON, in ASCII: no character of it can end the line early or control a
+    terminal."""
     return json.dumps(event_row(event), separators=(",", ":"))
 
 
 def as_text(event: Event) -> str:
-    """An event as one line for people."""
-    told = {"agent_id", "from_agent_id", "subject", "recipients"}
+    """Return an event as one line for people."""
+    columns = {"agent_id", "from_agent_id", "subject", "recipients"}
     rest = " ".join(
         f"{name}={describe(value) if name == 'target' else spelled(value)}"
         for name, value in event.payload.items()
-        if name not in told and value not in (None, [], {})
+        if name not in columns and value not in (None, [], {})
     )
     recipients = ", ".join(event.payload.get("recipients", ()))
     parts = [
@@ -109,13 +110,14 @@ def as_text(event: Event) -> str:
 
 
 class CursorFile:
-    """Where a follower keeps its place: the last event id it has written, as decimal text."""
+    """The file with a follower's cursor: the last event id it has written, as decimal text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> int | None:
-        """The cursor kept; None where there is no file. Raises CONFIG_ERROR for a file that holds no cursor."""
+        """Return the stored cursor; None where there is no file. Raises CONFIG_ERROR for a file that holds no
+        cursor."""
         try:
             text = self.path.read_text("ascii").strip()
         except FileNotFoundError:
@@ -131,7 +133,7 @@ class CursorFile:
         return cursor
 
     def save(self, cursor: int) -> None:
-        """Replace the file in one step that survives a power cut. Raises CONFIG_ERROR where it cannot be written."""
+        """Replace the file atomically and durably. Raises CONFIG_ERROR where it cannot be written."""
         try:
             files.replace(self.path, f"{cursor}\n".encode(), durable=True)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What keeps the log append-only in the schema itself, whatever code reaches it."""
+"""The triggers that keep the log append-only in the database itself, whatever code writes to it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 
 class EventsConsumer(Listener):
-    """One listener."""
+    """One WebSocket client."""
 
     place_key = "cursor"
 
@@ -45,7 +45,7 @@ class EventsConsumer(Listener):
             filters, cursor = parse_query(parse_qs(info.query))
             start = await in_thread(READERS, newest_event_id) if cursor is None else cursor
         except Exception as error:
-            documented(error)  # the log has what nobody expects
+            documented(error)  # logs unexpected errors
             await self.close()  # before it was accepted: the client gets 403
             return
         await self.accept()

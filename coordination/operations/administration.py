@@ -1,4 +1,4 @@
-"""What operators alone may do: manage agents and their keys, change settings. No agent gets these as tools."""
+"""Operations for operators only: manage agents and their keys, change settings. They are not tools for agents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ProfileGiven(Params):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the call named; no toolsets are no choice."""
+        """The parameters that the call named; an empty list of toolsets is None."""
         named = {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
         return {**named, "toolsets": self.toolsets or None} if "toolsets" in named else named
 
@@ -142,7 +142,7 @@ def _must_be_at_the_machine(operation: Operation[Any], params: Any, caller: Call
         )
 
 
-# An account is lasting power over the hub: who was let in for an hour must not make one.
+# An account is permanent access to the hub: an operator with temporary access must not create one.
 AT_THE_MACHINE = Guard("at the command line of the hub's machine", _must_be_at_the_machine)
 ACCOUNTS = (OPERATORS_ONLY, AT_THE_MACHINE)
 

@@ -1,4 +1,4 @@
-"""Agents: identities, and who can do what."""
+"""Operations on agents: identities, roles and capabilities."""
 
 from __future__ import annotations
 

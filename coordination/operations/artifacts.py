@@ -1,4 +1,4 @@
-"""Artifacts: what agents publish."""
+"""Operations on artifacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels: labels on messages."""
+"""Operations on channels: labels on messages."""
 
 from __future__ import annotations
 

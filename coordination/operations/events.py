@@ -1,4 +1,4 @@
-"""Reading and following the event log."""
+"""Operations that read and follow the event log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ StreamName = Annotated[
     str,
     FieldErrors(absent=CoordinationCode.INVALID_STREAM, malformed=CoordinationCode.INVALID_STREAM, rank=1),
     AfterValidator(_declared),
-    Terse(),  # nexus://reference/monitoring says what they hold
+    Terse(),  # nexus://reference/monitoring describes them
     Field(json_schema_extra=_name_the_streams),
 ]
 
@@ -126,7 +126,7 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
         expired=lambda p, data: {
             **data,
             "timed_out": True,
-            # A snapshot has looked so far, and so has a wait whose time ran out before the log did.
+            # A snapshot has read this far, and so has a wait that timed out before the end of the log.
             **({"next_cursor": p.cursor or 0} if (p.timeout_seconds or 0) > 0 and not data["has_more"] else {}),
         },
         resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}),

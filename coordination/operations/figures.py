@@ -1,4 +1,4 @@
-"""How well it goes, over a window."""
+"""The operation that returns figures over a window."""
 
 from __future__ import annotations
 

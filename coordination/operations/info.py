@@ -1,4 +1,4 @@
-"""What this hub is."""
+"""The operation that describes this hub."""
 
 from __future__ import annotations
 

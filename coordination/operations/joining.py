@@ -1,4 +1,4 @@
-"""Joining: an agent's first call, which answers what it needs to begin."""
+"""Joining: an agent's first call, whose answer has what the agent needs to begin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Id, Label, Params, Shown
 
-OWED = 10  # debts that are told
+OWED = 10  # the most debts in the answer
 
 
 class Join(Params):
@@ -85,15 +85,16 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
 
 
 def _started_in(caller: Caller) -> str:
-    """Where the client started the process that asks. Raises WORKSPACE_REQUIRED where that is no project."""
-    place = caller.cwd or (str(Path.cwd()) if caller.transport == "stdio" else None)
-    if place is None or Path(place) in (Path.home(), Path(place).parent):
+    """Return the directory where the client started the calling process. Raises WORKSPACE_REQUIRED where it is no
+    project."""
+    directory = caller.cwd or (str(Path.cwd()) if caller.transport == "stdio" else None)
+    if directory is None or Path(directory) in (Path.home(), Path(directory).parent):
         raise NexusError(
             CoordinationCode.WORKSPACE_REQUIRED,
             "Pass project_root, the absolute path of the project: your client was not started in one.",
             {"field": "project_root"},
         )
-    return place
+    return directory
 
 
 def _next(waiting: dict[str, Any], *, owes: bool) -> list[str]:

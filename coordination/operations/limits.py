@@ -1,4 +1,4 @@
-"""Limits: what agents may do at most, and which verbs they may use. For operators."""
+"""Operators' operations on limits and on the operations that agents may use."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LimitsUpdate(Params):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the call named."""
+        """The parameters that the call named."""
         named = {name: getattr(self, name) for name in self.model_fields_set & {"allowed", "refused"}}
         return {"values": self.limits, **named}
 

@@ -1,4 +1,4 @@
-"""Sessions: being present in a workspace."""
+"""Operations on sessions: presence in a workspace."""
 
 from __future__ import annotations
 

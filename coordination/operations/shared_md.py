@@ -1,4 +1,4 @@
-"""shared.md: a workspace at a glance."""
+"""The operation that writes shared.md, an overview of a workspace."""
 
 from __future__ import annotations
 

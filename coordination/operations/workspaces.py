@@ -1,4 +1,4 @@
-"""Workspaces: project directories, and what is coordinated in them."""
+"""Operations on workspaces: project directories, and what is coordinated in them."""
 
 from __future__ import annotations
 

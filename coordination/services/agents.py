@@ -19,19 +19,18 @@ from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.toolsets import choose
 
-FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
+FRESH = timedelta(seconds=1)  # a stored time younger than this is not updated
 
 _stamps = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("last_seen_at"))
 _stamp = Update(lambda: Agent.objects.filter(pk=Slot("agent_id")), last_seen_at=Slot("moment"))
 
 
 def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False) -> Agent:
-    """Upsert an identity.
+    """Create or update an identity.
 
-    `given` holds those of role, capabilities and metadata that the call named: what it left out keeps its value. An
-    operator brings a deleted agent back so, mail and all.
-    Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata,
-    NOT_OWNER for the id of a deleted agent.
+    `given` holds the role, capabilities or metadata that the call named; the others keep their value. An operator
+    restores a deleted agent this way, with its mail. Raises VALIDATION_ERROR for malformed capabilities,
+    CONTENT_TOO_LARGE for oversized capabilities or metadata, NOT_OWNER for the id of a deleted agent.
     """
     check_profile(given)
     moment = now()
@@ -51,34 +50,36 @@ def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False)
 
 
 def check_profile(given: dict[str, Any]) -> None:
-    """Raises VALIDATION_ERROR for malformed capabilities and unknown toolsets, CONTENT_TOO_LARGE for oversized
-    capabilities or metadata, CONFIG_ERROR for toolsets that clash."""
+    """Check a profile. Raises VALIDATION_ERROR for malformed capabilities and unknown toolsets, CONTENT_TOO_LARGE for
+    oversized capabilities or metadata, CONFIG_ERROR for toolsets that clash."""
     if given.get("toolsets"):
         choose(given["toolsets"], unknown=Code.VALIDATION_ERROR)
     named = capability_set(given.get("capabilities"))
     for field in ("capabilities", "metadata"):
         json_within_limit(given.get(field), field)
-    if any(len(name) > MAX_NAME for name in named):  # no target could address it
+    if any(len(name) > MAX_NAME for name in named):  # a target could not name it
         raise invalid(f"capabilities must have at most {MAX_NAME} characters each.", field="capabilities")
 
 
 def touch(agent_id: str, moment: datetime) -> None:
-    """Stamp the agent's last action, inside the transaction of that action; nothing for an unregistered one.
+    """Record the time of the agent's last action, inside the transaction of that action; nothing for an unregistered
+    agent.
 
-    What it holds for a time is held on.
+    It also renews the agent's leases.
     """
     _stamp(agent_id=agent_id, moment=moment)
     renewal.heard_of(agent_id, moment)
 
 
 def touch_in_passing(agent_id: str) -> None:
-    """Stamp the agent's last action beside a read: not when it is fresh, nor while a writer holds the store.
+    """Record the time of the agent's last action after a read: not when the stored time is recent, nor while a writer
+    holds the store.
 
-    Hundreds of waits may wake at once, and a durable write for each would hold up the senders.
+    Hundreds of waits may wake at once, and a durable write for each would delay the senders.
     """
     moment = now()
     for (last,) in _stamps(agent_id=agent_id):
-        if last is None or not moment - FRESH < last <= moment:  # after now: from before the clock was set back
+        if last is None or not moment - FRESH < last <= moment:  # a time in the future: the clock was set back
             _touch_if_free(agent_id, moment)
 
 
@@ -93,5 +94,5 @@ def _touch_if_free(agent_id: str, moment: datetime) -> None:
 
 
 def hash_secret(secret: str) -> str:
-    """How keys and session secrets lie in the store; both are random, so a plain SHA-256 suffices."""
+    """Return the hash under which keys and session secrets are stored. Both are random, so a plain SHA-256 suffices."""
     return hashlib.sha256(secret.encode()).hexdigest()

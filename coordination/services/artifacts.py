@@ -1,4 +1,4 @@
-"""Artifacts: what agents make, inline or as a path below the workspace."""
+"""Artifacts: results of agents, inline or as a path in the workspace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nexus.core.limits import json_within_limit, within_limit
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.validation import refuse_constant
 
-CONTENT = ("artifact_type", "name", "path", "content", "metadata")  # what a call says
+CONTENT = ("artifact_type", "name", "path", "content", "metadata")  # the parameters of a call
 CONTENT_TYPES = {
     ArtifactType.FILE: "application/octet-stream",
     ArtifactType.TEXT: "text/plain",
@@ -39,12 +39,13 @@ def put(
     measure: bool = True,
     client_id: str | None = None,
 ) -> tuple[Artifact, bool]:
-    """Register an artifact, and whether it is new. A path may name a file that is not there yet; its size is 0 then.
+    """Register an artifact, and return it with whether it is new. The file at a path need not exist yet; its size is 0
+    then.
 
-    `measure` is whether the size of the file at `path` may be looked at for the caller; without, it is 0.
-    One that the actor put into the workspace with the same client_id before is answered as it is; who has no actor
-    counts as one.
-    Raises VALIDATION_ERROR, CONTENT_TOO_LARGE (before JSON is parsed), WORKSPACE_UNRESOLVED, PATH_OUTSIDE_WORKSPACE.
+    `measure` says whether the caller may learn the size of the file at `path`; without it, the size is 0. An
+    artifact that the actor put into the workspace with the same client_id before is returned as it is; all callers
+    without an actor count as one. Raises VALIDATION_ERROR, CONTENT_TOO_LARGE (before JSON is parsed),
+    WORKSPACE_UNRESOLVED, PATH_OUTSIDE_WORKSPACE.
     """
     kind = artifact_type.strip().lower()
     if kind not in ArtifactType.values:
@@ -55,12 +56,12 @@ def put(
     json_within_limit(metadata, "metadata")
     if kind == ArtifactType.JSON and content is not None:
         _require_json(content)
-    place, moment = workspaces.locate(project_root), now()
-    file = resolve_inside(place.root, path) if path is not None else None
+    directory, moment = workspaces.locate(project_root), now()
+    file = resolve_inside(directory.root, path) if path is not None else None
     with write():
         artifact = Artifact(
             artifact_id=new_id("art"),
-            workspace_id=place.workspace_id,
+            workspace_id=directory.workspace_id,
             artifact_type=kind,
             name=name,
             path=path,
@@ -74,10 +75,10 @@ def put(
         )
         if first := retries.made_before(artifact, maker=("workspace_id", "created_by"), same=CONTENT):
             return first, False
-        workspaces.ensure(place, moment)
+        workspaces.ensure(directory, moment)
         insert(artifact)
         emit(
-            workspace_id=place.workspace_id,
+            workspace_id=directory.workspace_id,
             stream=Stream.WORKSPACE,
             type="artifact.created",
             actor=actor,
@@ -94,16 +95,16 @@ def put(
 
 
 def get(*, project_root: str, artifact_id: str) -> Artifact:
-    """One artifact of the workspace. Raises NOT_FOUND for an id unknown here."""
-    place = workspaces.locate(project_root)
-    artifact = Artifact.objects.filter(workspace_id=place.workspace_id, pk=artifact_id).first()
+    """Return one artifact of the workspace. Raises NOT_FOUND for an id unknown here."""
+    directory = workspaces.locate(project_root)
+    artifact = Artifact.objects.filter(workspace_id=directory.workspace_id, pk=artifact_id).first()
     if artifact is None:
         raise not_found("artifact", artifact_id)
     return artifact
 
 
 def find(*, artifact_id: str) -> Artifact:
-    """One artifact of any workspace. Raises NOT_FOUND."""
+    """Return one artifact of any workspace. Raises NOT_FOUND."""
     artifact = Artifact.objects.filter(pk=artifact_id).select_related("workspace").first()
     if artifact is None:
         raise not_found("artifact", artifact_id)
@@ -111,7 +112,7 @@ def find(*, artifact_id: str) -> Artifact:
 
 
 def newest(*, project_root: str | None, limit: int) -> list[Artifact]:
-    """The newest artifacts of one project or of all. Raises WORKSPACE_UNRESOLVED."""
+    """Return the newest artifacts of one project or of all. Raises WORKSPACE_UNRESOLVED."""
     rows = Artifact.objects.select_related("workspace").order_by("-artifact_id")  # ids rise with time
     if project_root is not None:
         rows = rows.filter(workspace_id=workspaces.locate(project_root).workspace_id)

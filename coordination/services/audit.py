@@ -1,4 +1,4 @@
-"""The operators' trail: what they do lands in the event log with who did it."""
+"""The operators' audit trail: the event log records what they do, and who did it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from coordination.models import Event, Stream
 from coordination.routing import Strategy, Target, Visibility
 from nexus.core.clock import now
 
-NOBODY: Target = {"strategy": Strategy.MIXED.value, "rules": []}  # a union of nothing: operators see it, no agent does
+NOBODY: Target = {"strategy": Strategy.MIXED.value, "rules": []}  # an empty union: operators see it, no agent does
 
 
 @contextmanager
 def acting(operator: str | None, operation: str, **ids: str) -> Iterator[dict[str, str]]:
-    """Inside a transaction: append that an operator, where it is one, used a verb of agents, unless the block fails.
+    """Record at the end of the block that an operator used an operation of agents, unless the block fails or
+    `operator` is None. Use it inside a transaction.
 
-    It is about `ids`, to which the block may add. `events` before this one tell what it did: those of the block.
+    The block may add to the recorded `ids`, which it gets. `events` counts the block's own events: those just before.
     """
     if operator is None:
         yield ids
         return
     since = newest_event_id()
     yield ids
-    told = newest_event_id() - since  # none between is another's: writers take turns
-    record(operator, "operator.acted", now(), operation=operation, events=told, **ids)
+    count = newest_event_id() - since  # all are this writer's: writers take turns
+    record(operator, "operator.acted", now(), operation=operation, events=count, **ids)
 
 
 def record(operator: str, type: str, moment: datetime, **payload: Any) -> Event:
-    """Append what an operator did, inside the transaction of the deed. Keep secrets out of `payload`."""
+    """Append what an operator did, inside the transaction of the act. Keep secrets out of `payload`."""
     return emit(
         workspace_id=None,
         stream=Stream.AGENT,

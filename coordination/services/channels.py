@@ -1,4 +1,4 @@
-"""Channels: labels that messages are filed under."""
+"""Channels: labels on messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_NAME = 64
 
 
 def create(*, project_root: str, name: str) -> tuple[Channel, bool]:
-    """The channel of this name, and whether it is new.
+    """Return the channel of this name, created if needed, and whether it is new.
 
     Raises VALIDATION_ERROR for a blank or overlong name or one with control characters, WORKSPACE_UNRESOLVED.
     """
@@ -26,21 +26,21 @@ def create(*, project_root: str, name: str) -> tuple[Channel, bool]:
         raise invalid(f"name must have 1 to {MAX_NAME} characters.", field="name")
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise invalid("name must not contain control characters.", field="name")
-    place, moment = workspaces.locate(project_root), now()
+    directory, moment = workspaces.locate(project_root), now()
     with write():
-        workspaces.ensure(place, moment)
-        return _named(place.workspace_id, name, moment)
+        workspaces.ensure(directory, moment)
+        return _named(directory.workspace_id, name, moment)
 
 
 def list_and_seed(*, project_root: str) -> list[Channel]:
-    """The workspace's channels, oldest first; `general` is made when it is missing."""
-    place = workspaces.locate(project_root)
-    channels = Channel.objects.filter(workspace_id=place.workspace_id)
+    """Return the workspace's channels, oldest first; create `general` when it is missing."""
+    directory = workspaces.locate(project_root)
+    channels = Channel.objects.filter(workspace_id=directory.workspace_id)
     if not channels.filter(name=DEFAULT_CHANNEL).exists():
         moment = now()
         with write():
-            workspaces.ensure(place, moment)
-            _named(place.workspace_id, DEFAULT_CHANNEL, moment)
+            workspaces.ensure(directory, moment)
+            _named(directory.workspace_id, DEFAULT_CHANNEL, moment)
     return list(channels.order_by("created_at", "channel_id"))
 
 

@@ -1,4 +1,4 @@
-"""Agents' API keys: issued by an operator, or lent to a process that acts as the agent; shown once, kept as a hash
+"""Agents' API keys: issued by an operator, or lent to a process that acts as the agent; shown once, stored as a hash
 (docs/explanation/trust.md)."""
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from nexus.core.operations.errors import not_found
 
 
 def issue(*, agent_id: str, operator: str) -> str:
-    """A new key for an agent; the one it had dies in the same moment. Raises NOT_FOUND for an unknown agent."""
+    """Return a new key for an agent; its old key stops working in the same transaction. Raises NOT_FOUND for an
+    unknown agent."""
     moment = now()
     with write():
         require_agent(agent_id)
@@ -25,7 +26,7 @@ def issue(*, agent_id: str, operator: str) -> str:
 
 
 def replace(agent_id: str, moment: datetime) -> tuple[str, bool]:
-    """Make a key inside the caller's transaction; the key, and whether it replaced another."""
+    """Make a key inside the caller's transaction; return it, and whether it replaced another."""
     key = _new()
     _, created = AgentKey.objects.update_or_create(
         agent_id=agent_id,
@@ -35,7 +36,8 @@ def replace(agent_id: str, moment: datetime) -> tuple[str, bool]:
 
 
 def lend(*, agent_id: str) -> str:
-    """A key for a process of an agent, beside the one that it may have. Raises NOT_FOUND for an unknown agent."""
+    """Return a temporary key for a process of an agent, in addition to the agent's own. Raises NOT_FOUND for an
+    unknown agent."""
     key = _new()
     with write():
         require_agent(agent_id)
@@ -44,19 +46,19 @@ def lend(*, agent_id: str) -> str:
 
 
 def take_back(key: str) -> None:
-    """A lent key is none any more."""
+    """Revoke a lent key."""
     with write():
         LentKey.objects.filter(pk=agents.hash_secret(key)).delete()
 
 
 def take_back_all(*, agent_id: str) -> None:
-    """All that an agent's processes were lent are keys no more."""
+    """Revoke all keys that were lent to an agent's processes."""
     with write():
         LentKey.objects.filter(agent_id=agent_id).delete()
 
 
 def retire(*, agent_id: str, operator: str) -> None:
-    """Deactivate an agent's key where it has one, and what was lent of them; they are not theirs to use any more."""
+    """Deactivate an agent's key where it has one, and revoke its lent keys."""
     with write():
         take_back_all(agent_id=agent_id)
         if AgentKey.objects.filter(agent_id=agent_id, is_active=True).exists():
@@ -64,10 +66,10 @@ def retire(*, agent_id: str, operator: str) -> None:
 
 
 def set_active(*, agent_id: str, active: bool, operator: str) -> AgentKey:
-    """Deactivate a key, or take it back into service; the key itself stays what it was.
+    """Deactivate an agent's key, or reactivate the same key.
 
-    What its processes were lent ends with its deactivation. What is so already changes nothing. Raises NOT_FOUND for an
-    agent without a key.
+    Deactivation also revokes the keys lent to its processes. A key that is already in this state stays as it is. Raises
+    NOT_FOUND for an agent without a key.
     """
     moment = now()
     with write():

@@ -1,8 +1,9 @@
-"""What an agent may do at most, and which verbs it may use (docs/how-to/set-limits.md).
+"""Limits of agents, and the operations they may use (docs/how-to/set-limits.md).
 
-The settings `limit_…` hold for all; what is stored for a role goes over them, and what is stored for an agent over
-that, each value by itself. Nothing is stored and every setting is 0, no limit, until an operator wants it.
-A process keeps what is stored: at once where it was changed, elsewhere with the first call a second later.
+The settings `limit_…` apply to all. Values stored for a role take precedence over them, and values stored for an agent
+over both, each value by itself. By default nothing is stored and every setting is 0, no limit.
+Each process caches what is stored: a change applies at once in the process that made it, elsewhere with the first call
+a second later.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import TOOLSETS, Operation
 
-PREFIX = "limit_"  # of the settings that hold for all
+PREFIX = "limit_"  # of the settings that apply to all
 
 
 class Kept(NamedTuple):
-    """What is stored for an agent or a role; None is not set, and what stands below counts."""
+    """The stored limits of an agent or a role. None is not set: the next scope decides."""
 
     values: Mapping[str, int]  # by name
     allowed: Sequence[str] | None
     refused: Sequence[str] | None
 
 
-_applying = threading.Lock()  # an older reading must not replace a newer one
-_kept: dict[tuple[str, str], Kept] = {}  # by scope and its name, as this process last saw it
+_applying = threading.Lock()  # an older read must not replace a newer one
+_kept: dict[tuple[str, str], Kept] = {}  # by scope and name, as this process last read it
 
 
 def apply() -> None:
-    """Take over what is stored now."""
+    """Reload the cache from the store."""
     global _kept
     with _applying:
         rows = AgentLimits.objects.values_list("scope", "name", "values", "allowed", "refused")
@@ -50,33 +51,32 @@ def apply() -> None:
 
 
 def names() -> list[str]:
-    """The limits that there are, by their names without the prefix of the settings."""
+    """Return the names of all limits, without the prefix of the settings."""
     return sorted(name.removeprefix(PREFIX) for name in TABLE if name.startswith(PREFIX))
 
 
 def limit(name: str, agent_id: str) -> int:
-    """The limit of this name for an agent; 0 is none. Operators, who set them, have none."""
+    """Return a limit of an agent; 0 is none. Operators, who set limits, have none."""
     if agent_id == OPERATOR_AGENT:
         return 0
     return next((kept.values[name] for kept in _of(agent_id) if name in kept.values), for_all(name))
 
 
 def for_all(name: str) -> int:
-    """The limit that holds where none is stored; 0 is none."""
+    """Return the limit that applies where none is stored; 0 is none."""
     value: int = getattr(settings.NEXUS, PREFIX + name)
     return value
 
 
 def exceeded(name: str, message: str, *, limit: int, used: int, retry_after: float | None) -> NexusError:
-    """The QUOTA_EXCEEDED of a limit; raise what this returns. `retry_after` in seconds: None where time changes
-    nothing."""
+    """Return the QUOTA_EXCEEDED of a limit, to raise. `retry_after` is in seconds; None where waiting does not help."""
     seconds = None if retry_after is None else max(1, math.ceil(retry_after))
     details = {"quota": name, "limit": limit, "used": used, "retry_after_seconds": seconds}
     return NexusError(CoordinationCode.QUOTA_EXCEEDED, message, details)
 
 
 def check_allowed(agent_id: str, operation: Operation[Any]) -> None:
-    """Raises NOT_ALLOWED where an operator keeps an agent from a verb."""
+    """Check that an agent may use an operation. Raises NOT_ALLOWED."""
     if not _kept:
         return
     kept = list(_of(agent_id))
@@ -92,23 +92,23 @@ def check_allowed(agent_id: str, operation: Operation[Any]) -> None:
 
 
 def _of(agent_id: str) -> Iterator[Kept]:
-    """What is stored for an agent, what counts first."""
+    """Yield what is stored for an agent, highest precedence first."""
     if not _kept:
         return
     if own := _kept.get((LimitScope.AGENT, agent_id)):
         yield own
-    if any(scope == LimitScope.ROLE for scope, _ in _kept):  # else its role is not asked for
+    if any(scope == LimitScope.ROLE for scope, _ in _kept):  # otherwise the role is not read
         role = selectors.profile_of(agent_id).role
         if role is not None and (of_role := _kept.get((LimitScope.ROLE, role))):
             yield of_role
 
 
 def update(*, scope: str, name: str, given: Mapping[str, Any], operator: str) -> AgentLimits:
-    """Store limits for an agent or a role, all of what is given or nothing.
+    """Store limits for an agent or a role, all of them or none.
 
-    `given` may hold `values` (by limit; null takes one back), `allowed` and `refused` (names of toolsets and verbs;
-    null takes the list back). What is left out stays. Raises VALIDATION_ERROR for a name that there is not and for a
-    value out of bounds.
+    `given` may hold `values` (by limit; null removes one), `allowed` and `refused` (names of toolsets and
+    operations; null removes the list). What is left out stays. Raises VALIDATION_ERROR for an unknown name and for
+    a value out of bounds.
     """
     for limit_name, value in given.get("values", {}).items():
         _check_value(limit_name, value)
@@ -142,7 +142,7 @@ def update(*, scope: str, name: str, given: Mapping[str, Any], operator: str) ->
 
 
 def _as_dict(row: AgentLimits) -> dict[str, Any]:
-    """What is set in a row."""
+    """Return what is set in a row."""
     lists = {"allowed": row.allowed, "refused": row.refused}
     return {**row.values, **{which: names for which, names in lists.items() if names is not None}}
 

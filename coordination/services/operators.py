@@ -1,4 +1,4 @@
-"""The operators' accounts: Django's users, of whom the members of the staff may log in to the admin."""
+"""Operators' accounts: Django's users. Members of the staff may log in to the admin."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ FIRST = "operator"
 
 
 def create_first() -> tuple[str, str] | None:
-    """The name and password of a first operator, so that a server bound beyond loopback locks nobody out.
+    """Create a first operator, so that a server bound beyond loopback locks nobody out; return name and password.
 
-    None, and nothing done, where an API key has been issued or an account can log in. The password is shown this once.
+    Does nothing and returns None where an API key has been issued or an account can log in. The password is shown only
+    here.
     """
-    from django.contrib.auth.models import User  # an agent's stdio process does without it
+    from django.contrib.auth.models import User  # an agent's stdio process does not import it
 
     password, moment = _new_password(), now()
     with write():
@@ -41,7 +42,7 @@ def create_first() -> tuple[str, str] | None:
 
 
 def create(*, name: str, operator: str) -> str:
-    """A new account that may log in and do everything; its password, shown this once.
+    """Create an account that may log in and do everything; return its password, which is shown only here.
 
     Raises VALIDATION_ERROR for a name that is taken or that no account may have.
     """
@@ -65,7 +66,8 @@ def create(*, name: str, operator: str) -> str:
 
 
 def reset_password(*, name: str, operator: str) -> str:
-    """A new password for an account, shown this once; sessions under the old one end. Raises NOT_FOUND."""
+    """Return a new password for an account, which is shown only here; end sessions under the old one. Raises
+    NOT_FOUND."""
     from django.contrib.auth.models import User
 
     password, moment = _new_password(), now()
@@ -80,7 +82,7 @@ def reset_password(*, name: str, operator: str) -> str:
 
 
 def accounts() -> list[User]:
-    """Every account, oldest first."""
+    """Return every account, oldest first."""
     from django.contrib.auth.models import User
 
     return list(User.objects.order_by("date_joined", "pk"))

@@ -1,4 +1,4 @@
-"""Calls that are sent again: the same maker and `client_id` make one thing, however often the call comes."""
+"""Retried calls: the same maker and `client_id` create one row, however often the call arrives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from nexus.core.operations.errors import invalid
 
 
 class Made(Protocol):
-    """A row, not stored yet, that a call with a `client_id` makes; its table has it unique beside its maker."""
+    """An unsaved row that a call with a `client_id` creates; its table has a unique constraint on maker and
+    `client_id`."""
 
     client_id: Any
     pk: Any
@@ -21,12 +22,13 @@ M = TypeVar("M", bound=Made)
 def made_before(
     made: M, *, maker: Sequence[str], same: Sequence[str], as_made: Callable[[M], Mapping[str, Any]] = lambda _: {}
 ) -> M | None:
-    """What the same `maker`, columns of the row, made with the same client_id; None where that is new or not given.
+    """Return the row that the same `maker` (columns of the row) created with the same client_id; None where there is
+    none or no client_id is given.
 
-    Asked inside the writing transaction that would store the row: of two at once the second finds the first; `as_made`
-    tells what changed of its columns since, as it was.
-    Raises VALIDATION_ERROR, with the id of the first, where a column of `same` differs: it is no retry, and to answer
-    the first would lose what it says.
+    Call it inside the writing transaction that would store the row: of two concurrent calls the second finds the
+    first. `as_made` returns original values of columns that have changed since. Raises VALIDATION_ERROR, with the
+    id of the first row, where a column of `same` differs: the call is no retry, and to return the first row would
+    lose its content.
     """
     if made.client_id is None:
         return None

@@ -1,4 +1,4 @@
-"""Agents as operators manage them: made with a key, changed, gone, deleted."""
+"""Agents as operators manage them: create, change, delete, and agents that leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from nexus.core.operations.errors import invalid
 
 
 def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agent, str]:
-    """A new agent, or a deleted one come back, and its key, which is shown this once. `given` as for `agents.register`.
+    """Create an agent, or restore a deleted one; return it with its key, which is shown only here. `given` as for
+    `agents.register`.
 
     Raises VALIDATION_ERROR when the id is taken, and what `agents.register` raises.
     """
@@ -28,7 +29,7 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
                 field="agent_id",
             )
         agent = agents.register(agent_id=agent_id, given=given, by_operator=True)
-        Agent.objects.filter(pk=agent_id).update(last_seen_at=None)  # it has not acted itself
+        Agent.objects.filter(pk=agent_id).update(last_seen_at=None)  # the agent itself has not acted
         agent.last_seen_at = None
         key, _ = keys.replace(agent_id, moment)
         audit.record(operator, "agent.created", moment, agent_id=agent_id)
@@ -36,7 +37,7 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
 
 
 def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
-    """Change what `given` names of the profile. Raises NOT_FOUND and as `agents.register` does."""
+    """Change the parts of the profile that `given` names. Raises NOT_FOUND and as `agents.register` does."""
     moment = now()
     agents.check_profile(given)
     with write():
@@ -50,11 +51,11 @@ def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
 
 
 def delete(*, agent_id: str, operator: str) -> int:
-    """Take an agent out of the team; how many of its sessions were closed.
+    """Take an agent out of the team; return how many of its sessions were closed.
 
-    Its key dies and nothing reaches or lists it any more. Its row stays, out of sight, because messages, deliveries and
-    sessions of the past name it; an operator who creates the id again brings it back, unread mail and all.
-    Raises NOT_FOUND for an unknown agent.
+    Its key stops working, nothing is delivered to it and no list shows it. Its row stays, hidden, because messages,
+    deliveries and sessions of the past refer to it; an operator who creates the id again restores it with its
+    unread mail. Raises NOT_FOUND for an unknown agent.
     """
     moment = now()
     with write():
@@ -68,8 +69,8 @@ def delete(*, agent_id: str, operator: str) -> int:
 
 
 def leave(*, agent_id: str, moment: datetime) -> None:
-    """Inside a transaction: who bore this identity is no more, and from now on present nowhere; its mail waits for who
-    bears it next."""
+    """Mark an agent as gone: it is present nowhere, and its mail waits for the next agent with this id. Call it inside
+    a transaction."""
     _end_sessions(agent_id, "agent ended", moment)
     Agent.objects.filter(pk=agent_id).update(last_seen_at=None)
 

@@ -1,4 +1,4 @@
-"""Sessions: a live agent in a workspace, its presence and its credentials."""
+"""Sessions: an agent in a workspace, its presence and its credentials."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nexus.core.database.store import write
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
-REAPED_AT_ONCE = 100  # an opening session must not pay for a year of dead ones
+REAPED_AT_ONCE = 100  # an opening session must not close a year of dead ones
 
 
 def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Session, str]:
-    """Open a session and return it with its secret, which is kept only as a hash.
+    """Open a session and return it with its secret, which is stored only as a hash.
 
     Raises NOT_FOUND for an unknown workspace or agent, CONTENT_TOO_LARGE for oversized metadata.
     """
@@ -49,7 +49,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
 
 
 def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
-    """Advance a session's heartbeat; a closed session stays as it is.
+    """Update a session's heartbeat; a closed session stays as it is.
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, and NOT_OWNER when the connection is bound to another agent.
     """
@@ -68,7 +68,7 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
 def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, operator: str | None = None) -> Session:
     """Close a session; closing it again changes nothing. Raises as `heartbeat` does.
 
-    The event names the operator whose deed it is; the agent has not acted then.
+    With `operator`, the event names the operator, and the close does not count as an act of the agent.
     """
     moment = now()
     with write():
@@ -81,7 +81,7 @@ def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, op
 
 
 def reap_everywhere() -> None:
-    """Close dead sessions of every workspace, at most REAPED_AT_ONCE a call: for a reaper in the background."""
+    """Close dead sessions of every workspace, at most REAPED_AT_ONCE a call. The reaper calls it."""
     if not _dead(now()).exists():
         return
     with write():
@@ -91,7 +91,7 @@ def reap_everywhere() -> None:
 
 
 def derived_status(session: Session, moment: datetime) -> str:
-    """`active`, `stale` or `closed`: staleness is computed when read and never stored."""
+    """Return `active`, `stale` or `closed`: staleness is computed on each read and never stored."""
     if session.status == SessionStatus.CLOSED:
         return "closed"
     stale = moment - session.last_heartbeat_at > timedelta(
@@ -101,7 +101,7 @@ def derived_status(session: Session, moment: datetime) -> str:
 
 
 def check_credentials(*, agent_id: str, session_id: str | None, secret: str | None, required: bool) -> None:
-    """Check what a sensitive verb was given to prove that `agent_id` acts (docs/explanation/trust.md).
+    """Check the credentials that prove that `agent_id` makes a sensitive call (docs/explanation/trust.md).
 
     Raises VALIDATION_ERROR when credentials are required, or half of them given; NOT_FOUND for an unknown session;
     NOT_OWNER for another agent's session, a closed one or a wrong secret.
@@ -140,14 +140,14 @@ def end(session: Session, reason: str, moment: datetime, operator: str | None = 
 
 
 def _dead(moment: datetime) -> QuerySet[Session]:
-    """The open sessions that have been silent past session_reap_seconds, longest first."""
+    """Return the open sessions without a heartbeat for session_reap_seconds, oldest heartbeat first."""
     horizon = moment - timedelta(seconds=CoordinationSettings.current().session_reap_seconds)
     rows = Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__lt=horizon)
     return rows.order_by("last_heartbeat_at")
 
 
 def _reap(workspace_id: str, moment: datetime) -> None:
-    """Close, in passing, the workspace's dead sessions."""
+    """Close the workspace's dead sessions as part of another write."""
     for session in _dead(moment).filter(workspace_id=workspace_id)[:REAPED_AT_ONCE]:
         end(session, "stale", moment)
 

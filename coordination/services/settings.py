@@ -1,7 +1,7 @@
-"""Settings at run time: flag over environment over stored over default (docs/reference/settings.md).
+"""Settings at run time. Precedence: flag, environment, stored value, default (docs/reference/settings.md).
 
-`settings.NEXUS` is what everybody reads. A process replaces it when what is stored has changed: at once where the
-change was made, elsewhere with the first call a second later.
+All code reads `settings.NEXUS`. A process replaces it when the stored settings have changed: at once in the process
+that changed them, elsewhere with the first call a second later.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from nexus.core.operations.shapes import one_of
 
 REFRESH_SECONDS = 1.0
 
-_applying = threading.Lock()  # an older reading must not replace a newer one
-_applied: dict[str, str] = {}  # what is stored, as this process last saw it
-_looked = 0.0  # when it did, in seconds since the epoch
+_applying = threading.Lock()  # an older read must not replace a newer one
+_applied: dict[str, str] = {}  # what is stored, as this process last read it
+_looked = 0.0  # when it was read, in seconds since the epoch
 
 
 def refresh() -> bool:
-    """Take over what other processes stored, when the last look is a second old; whether it was. Costs two small reads
-    then. Raises SynchronousOnlyOperation on an event loop, where a thread has to look."""
+    """Load what other processes stored, when the last check is a second old; return whether it was. Costs two small
+    reads then. Raises SynchronousOnlyOperation on an event loop, where a thread must check."""
     global _looked
     moment = time.time()
-    if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock set back must not put this off
-        if is_on_loop():  # before: the thread that is asked instead has to find the look due
+    if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock that was set back must not delay the check
+        if is_on_loop():  # first: the thread that checks instead must find the check due
             raise SynchronousOnlyOperation("a thread reads the stored settings")
         _looked = moment
         apply()
@@ -48,7 +48,7 @@ def refresh() -> bool:
 
 
 def apply() -> None:
-    """Bring `settings.NEXUS` to what is stored now."""
+    """Update `settings.NEXUS` from the store."""
     global _applied
     with _applying:
         stored = dict(StoredSetting.objects.values_list("name", "value"))
@@ -61,7 +61,7 @@ def apply() -> None:
 
 
 def update(*, values: Mapping[str, Any], operator: str) -> None:
-    """Store settings, all of them or none; null takes a stored one back.
+    """Store settings, all of them or none; null removes a stored one.
 
     Raises VALIDATION_ERROR for an unknown name or a value out of bounds, CONFIG_ERROR for a setting that a flag or a
     variable pins, and for one that only they can set.
@@ -85,15 +85,15 @@ def update(*, values: Mapping[str, Any], operator: str) -> None:
 
 
 def source(name: str, stored: Mapping[str, str]) -> str:
-    """Where the value in force comes from: `flag`, `environment`, `stored` or `default`."""
+    """Return the source of the value in force: `flag`, `environment`, `stored` or `default`."""
     started = settings.NEXUS_SOURCES[name]
     return "stored" if started == "default" and name in stored else started
 
 
 def public_value(name: str) -> Any:
-    """The value in force, without what of it is secret."""
-    value, tell = getattr(settings.NEXUS, name), TABLE[name].shown
-    return value if value is None or tell is None else tell(value)
+    """Return the value in force without its secret parts."""
+    value, redact = getattr(settings.NEXUS, name), TABLE[name].shown
+    return value if value is None or redact is None else redact(value)
 
 
 class SettingRow(TypedDict):
@@ -112,12 +112,12 @@ class SettingRow(TypedDict):
 
 
 def described() -> list[SettingRow]:
-    """Every setting: value in force, source, whether it can be edited and why not, bounds, and what it means."""
+    """Return every setting: value in force, source, whether it can be edited and why not, bounds, and its meaning."""
     stored = dict(StoredSetting.objects.values_list("name", "value"))
-    listed: list[SettingRow] = []
+    rows: list[SettingRow] = []
     for name, declared in TABLE.items():
         value, origin = public_value(name), source(name, stored)
-        listed.append(
+        rows.append(
             {
                 "name": name,
                 "value": value if isinstance(value, int | str | None) else str(value),
@@ -135,11 +135,11 @@ def described() -> list[SettingRow]:
                 "variable": variable(name),
             }
         )
-    return listed
+    return rows
 
 
 def _value(name: str, stored: Mapping[str, str]) -> Any:
-    """The stored value, or the default where there is none or none that this version understands."""
+    """Return the stored value, or the default where there is none or this version does not understand it."""
     try:
         return parse(name, stored[name], f"the stored {name}")
     except (KeyError, NexusError):
@@ -162,7 +162,7 @@ def _check_editable(name: str) -> None:
 
 
 def _spelled(name: str, value: Any) -> str:
-    """`value` as a flag would spell it. Raises VALIDATION_ERROR for another type or a value out of bounds."""
+    """Return `value` as a flag spells it. Raises VALIDATION_ERROR for another type or a value out of bounds."""
     wanted = type(TABLE[name].default)
     if type(value) is not wanted:
         kinds = {bool: "true or false", int: "a whole number", str: "a string"}

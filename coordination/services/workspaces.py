@@ -23,38 +23,38 @@ class ProjectDirectory(NamedTuple):
 
 
 def locate(project_root: str) -> ProjectDirectory:
-    """The workspace that `project_root` belongs to, without touching the store. Raises WORKSPACE_UNRESOLVED."""
+    """Return the workspace that `project_root` belongs to, without a query. Raises WORKSPACE_UNRESOLVED."""
     root = resolve_root(project_root)
     return ProjectDirectory(workspace_id_of(root), root)
 
 
 def place_of(workspace: Workspace) -> ProjectDirectory:
-    """Where a workspace is, whether or not that is there now."""
+    """Return the directory of a workspace, whether or not it exists now."""
     return ProjectDirectory(workspace.workspace_id, workspace.root_realpath)
 
 
-def ensure(place: ProjectDirectory, moment: datetime) -> bool:
-    """Make the workspace's row inside the caller's transaction; whether it was new."""
-    if workspace_exists(place.workspace_id):
+def ensure(directory: ProjectDirectory, moment: datetime) -> bool:
+    """Create the workspace's row inside the caller's transaction if it is missing; return whether it was new."""
+    if workspace_exists(directory.workspace_id):
         return False
     Workspace.objects.create(
-        workspace_id=place.workspace_id, root_realpath=place.root, created_at=moment, last_seen_at=moment
+        workspace_id=directory.workspace_id, root_realpath=directory.root, created_at=moment, last_seen_at=moment
     )
     return True
 
 
 def resolve(*, project_root: str, display_name: str | None) -> Workspace:
-    """Resolve a path to its workspace and upsert the row.
+    """Resolve a path to its workspace; create or update the row.
 
-    An omitted display_name keeps the one there is. Raises VALIDATION_ERROR for a blank or relative path,
-    WORKSPACE_UNRESOLVED for one that leads nowhere.
+    An omitted display_name keeps the stored one. Raises VALIDATION_ERROR for a blank or relative path,
+    WORKSPACE_UNRESOLVED for one that does not exist.
     """
     if not project_root.strip() or not Path(project_root).is_absolute():
         raise invalid("project_root must be an absolute path.", field="project_root")
-    place, moment = locate(project_root), now()
+    directory, moment = locate(project_root), now()
     with write():
-        ensure(place, moment)
-        workspace = Workspace.objects.get(pk=place.workspace_id)
+        ensure(directory, moment)
+        workspace = Workspace.objects.get(pk=directory.workspace_id)
         workspace.last_seen_at = moment
         workspace.display_name = display_name if display_name is not None else workspace.display_name
         workspace.save(update_fields=["last_seen_at", "display_name"])
@@ -62,7 +62,7 @@ def resolve(*, project_root: str, display_name: str | None) -> Workspace:
 
 
 def require(workspace_id: str) -> Workspace:
-    """The workspace with this id. Raises NOT_FOUND."""
+    """Return the workspace with this id. Raises NOT_FOUND."""
     workspace = Workspace.objects.filter(pk=workspace_id).first()
     if workspace is None:
         raise NexusError(
@@ -72,7 +72,7 @@ def require(workspace_id: str) -> Workspace:
 
 
 def mismatch(what: str, value: str) -> NexusError:
-    """The error for an id that lives in another workspace; it tells nothing about the row."""
+    """Return the error for an id that belongs to another workspace; it reveals nothing about the row."""
     return NexusError(
         CoordinationCode.WORKSPACE_MISMATCH,
         f"This {what} belongs to another workspace; check project_root.",

@@ -1,4 +1,4 @@
-"""How the pages show what is the bus's own."""
+"""Template filters for data of the bus."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ register = template.Library()
 
 @register.filter
 def target(value: Any) -> str:
-    """A target in words."""
+    """Return a target in words."""
     return describe(value)

@@ -1,4 +1,5 @@
-"""The rows of the figures: in Python, because a template takes several times as long for hundreds of them."""
+"""The table rows of figures. They are made in Python, because a template takes several times as long for hundreds of
+them."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from nexus.web.templatetags.nexus import name
 register = template.Library()
 
 
-@lru_cache(maxsize=1024)  # the same agents are in every figure, and an address takes longer than all the row
+# the same agents are in every figure, and to build a link takes longer than the rest of the row
+@lru_cache(maxsize=1024)
 def _agent(agent_id: str) -> str:
     return f'<a href="{escape(reverse("admin:agent", args=[agent_id]))}">{name(agent_id)}</a>'
 
 
 @register.simple_tag
 def figure_rows(rows: Sequence[Mapping[str, Any]], by: str = "") -> SafeString:
-    """A row for each of those that a figure is summed up by: `agent`s, which are links, or `all`, which stands out."""
+    """Return a row for each group of a figure: by `agent`, with links, or for `all`, set apart."""
     return SafeString("".join(_row(row, by) for row in rows))
 
 

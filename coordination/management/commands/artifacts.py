@@ -1,4 +1,4 @@
-"""`nexus artifacts`: what agents published."""
+"""`nexus artifacts`: the artifacts that agents published."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Command(VerbsCommand):
         )
 
     def show_one(self, options: Mapping[str, Any]) -> int:
-        """One artifact, or its content alone."""
+        """Show one artifact, or only its content."""
         data = self.answer(options)
         if options["content"] and not options["json"]:
             self.stdout.write(data.get("content", data.get("path")), ending="")

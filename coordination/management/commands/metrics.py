@@ -1,4 +1,4 @@
-"""`nexus metrics`: how well it goes, in numbers."""
+"""`nexus metrics`: figures of the team's work."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Command(OperatorCommand):
         parser.add_argument("--agent", help="Only what this agent did.")
 
     def act(self, options: Mapping[str, Any]) -> int:
-        """A table of every figure: in all, by kind, by agent."""
+        """Print a table of every figure: in total, by kind, by agent."""
         data = self.call("figures", window_seconds=options["hours"] * 3600, agent_id=options["agent"])
         if options["agent"] is not None and not any(figure["all"] for figure in data["figures"]):
-            self.call("agent_get", agent_id=options["agent"])  # a name that was mistyped is no agent that did nothing
+            self.call("agent_get", agent_id=options["agent"])  # a mistyped name is an error, not an agent without acts
         if options["json"]:
             self.print_json(data)
             return 0

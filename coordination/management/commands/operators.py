@@ -1,4 +1,4 @@
-"""`nexus operators`: who may log in to the dashboard."""
+"""`nexus operators`: accounts that may log in to the dashboard."""
 
 from __future__ import annotations
 

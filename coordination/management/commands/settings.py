@@ -1,4 +1,4 @@
-"""`nexus settings`: what holds on this hub, where it comes from, and changing it."""
+"""`nexus settings`: show and change the settings of this hub."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class Command(VerbsCommand):
         )
 
     def set(self, options: Mapping[str, Any]) -> int:
-        """Store one, and tell what holds now."""
+        """Store a setting and show the value in force."""
         return self._update(options, options["value"])
 
     def unset(self, options: Mapping[str, Any]) -> int:
-        """Take one back, and tell what holds now."""
+        """Reset a setting and show the value in force."""
         return self._update(options, None)
 
     def _update(self, options: Mapping[str, Any], value: str | None) -> int:
-        name = options["setting"].removeprefix("--").replace("-", "_")  # as the flag spells it is as good
+        name = options["setting"].removeprefix("--").replace("-", "_")  # the flag's spelling is accepted, too
         known = {row["name"]: row for row in self.call("settings_list")["settings"]}
         self.call("settings_update", values={name: None if value is None else _typed(known.get(name), value)})
         row = next(row for row in self.call("settings_list")["settings"] if row["name"] == name)
@@ -65,7 +65,8 @@ class Command(VerbsCommand):
 
 
 def _typed(setting: Data | None, text: str) -> Any:
-    """The text in the setting's own type; what does not fit stays a text, and the operation says why it is wrong."""
+    """Convert the text to the setting's type. A text that does not fit is returned as it is; the operation reports the
+    error."""
     if setting is not None and isinstance(setting["default"], int):
         try:
             value = json.loads(text)

@@ -83,11 +83,11 @@ exit codes:
         store().prepare()
         store().guard()
         for name in sorted({options["agent_id"], options["from_agent"], options["exclude_agent"]} - {None}):
-            if not agent_exists(name):  # it may be made later, so a monitor that was started first goes on
+            if not agent_exists(name):  # it may be created later, so that a monitor may start first
                 self.stderr.write(f"[nexus] No agent is called {one_line(name)!r} yet. `nexus agents` lists them.")
         cursor = kept if kept is not None else newest_event_id() if start is None else start
         if file:
-            file.save(cursor)  # what comes while no follower runs is the next one's, even if this one saw nothing
+            file.save(cursor)  # the next follower gets what comes meanwhile, even if this one saw nothing
         line = as_text if options["pretty"] else as_json
 
         def write(events: Iterable[Event]) -> None:
@@ -103,7 +103,7 @@ exit codes:
 
 
 class Ending:
-    """SIGINT and SIGTERM end the process with exit code 0, also out of a write that nobody reads."""
+    """End the process with exit code 0 at SIGINT and SIGTERM, also during a write that nobody reads."""
 
     def __init__(self) -> None:
         self._wanted = self._put_off = False
@@ -113,23 +113,24 @@ class Ending:
     def _end(self, *_: Any) -> None:
         self._wanted = True
         if not self._put_off:
-            os._exit(0)  # an exception between two steps of the event loop could lose a task, for which the end waits
+            os._exit(0)  # an exception inside the event loop could lose a task that the end waits for
 
     def put_off(self) -> None:
-        """Not now: what is written and not kept would be written again by the next follower."""
+        """Defer the end: lines that are written while the cursor is not stored would be written again by the next
+        follower."""
         self._put_off = True
 
     def allow(self) -> None:
-        """Now, if it was wanted meanwhile."""
+        """Allow the end, and end now if a signal arrived meanwhile."""
         self._put_off = False
         if self._wanted:
             os._exit(0)
 
 
 def _filters(options: dict[str, Any]) -> Filters:
-    """Raises WORKSPACE_UNRESOLVED, and INVALID_STREAM for what is no stream."""
+    """Return the filters of the options. Raises WORKSPACE_UNRESOLVED, and INVALID_STREAM for an unknown stream."""
     author = frozenset({options["from_agent"]} - {None})
-    if options["inbox"]:  # an inbox knows no projects: mail from any lands in it
+    if options["inbox"]:  # an inbox does not belong to a project
         return Filters(type=frozenset({"message.created"}), agent=author)
     if options["stream"] not in streams():
         raise NexusError(CoordinationCode.INVALID_STREAM, f"--stream: use one of {', '.join(streams())}.")
@@ -138,7 +139,7 @@ def _filters(options: dict[str, Any]) -> Filters:
 
 
 def _parse_start(text: str) -> int | None:
-    """Where to start: an event id to go on after, 0 for the beginning, None for the newest. Raises CONFIG_ERROR."""
+    """Return the event id after which to start, 0 for the beginning, None for the newest. Raises CONFIG_ERROR."""
     if text in ("latest", "beginning"):
         return 0 if text == "beginning" else None
     event_id = whole_number(text)
@@ -151,15 +152,15 @@ async def _follow(
     watch: Watch, cursor: int, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
 ) -> None:
     if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
-        # A pipe reports the loss of its reader as readable: a follower ends then, not with its next line.
+        # A pipe without a reader is reported as readable: end then, and not at the next line.
         asyncio.get_running_loop().add_reader(STDOUT, sys.exit, 0)
     await follow(watch, cursor, write=write, persist=persist)
 
 
 def _write(lines: bytes, ending: Ending) -> None:
-    """Write past Python's buffers: what nobody reads must not hold up the end.
+    """Write without Python's buffers: a reader that does not read must not delay the end.
 
-    The end may come while nobody takes the next piece, and after the last one only once the place is kept.
+    The end may come while nobody takes the next piece; after the last piece, only once the cursor is stored.
     """
     left = memoryview(lines)
     try:
@@ -167,6 +168,6 @@ def _write(lines: bytes, ending: Ending) -> None:
             ending.allow()
             select.select([], [STDOUT], [])
             ending.put_off()
-            left = left[os.write(STDOUT, left[: select.PIPE_BUF]) :]  # so much a writable pipe takes at once
+            left = left[os.write(STDOUT, left[: select.PIPE_BUF]) :]  # a writable pipe takes this many bytes at once
     except BrokenPipeError:
         sys.exit(0)

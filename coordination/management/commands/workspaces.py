@@ -13,7 +13,7 @@ from coordination.services import workspaces
 from nexus.core.operations.errors import not_found
 from nexus.core.verbs import Verb, VerbsCommand, time
 
-SHORTEST = 6  # digits of a workspace_id that may stand for the whole
+SHORTEST = 6  # digits of a workspace_id that may stand for the whole id
 
 
 class Command(VerbsCommand):
@@ -45,7 +45,7 @@ class Command(VerbsCommand):
         )
 
     def show_one(self, options: Mapping[str, Any]) -> int:
-        """The workspace of a directory, or the one whose id begins so."""
+        """Show the workspace of a directory, or the one whose id begins with the given digits."""
         place = options["place"]
         if len(place) >= SHORTEST:
             begin_so = Workspace.objects.filter(pk__startswith=place)[:2]
