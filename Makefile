@@ -4,12 +4,22 @@ VENV := .venv
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 AGENTS := $(abspath $(or $(NEXUS_AGENTS),$(VENV)/agents))
-# The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them.
+# The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them. Of rights, trust
+# and worktrees these are who descends from whom, whose session it is, and the records of trees; git and paths are not.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
 ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
 	$(filter-out %/test_trust.py,$(wildcard tests/handoffs/test_*.py)) \
 	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
 	$(patsubst %,tests/control/test_%.py,calls direct ends questions stream supervision waking worker) \
+	$(patsubst %,tests/control/test_authority.py::test_%,an_agent_ends_itself_and_what_descends_from_it \
+		an_agent_reaches_itself_and_its_descendants_alone five_generations_are_made_over_the_wire_and_no_sixth \
+		who_bears_a_name_again_inherits_no_children an_agent_that_ended_acts_no_more \
+		a_turn_of_one_that_ended_acts_no_more_though_another_bears_its_name) \
+	$(patsubst %,tests/control/test_worktrees.py::test_it_%,finds_each_of_the_trees_that_agents_of_one_name_left \
+		decides_by_those_above_the_agent_alone waits_for_the_end_of_a_turn \
+		lets_doctor_find_what_a_crash_left_and_what_nobody_decided \
+		keeps_the_record_of_a_tree_that_is_there_from_retention) \
+	tests/handoffs/test_trust.py::TestStrict \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events keys limits retries schema streams tail upsert_races) \
 	$(patsubst %,tests/reservations/test_%.py,holding reserving waiting) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
