@@ -121,9 +121,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def pytest_collection_finish() -> None:
-    """What was imported stays, and a search for garbage need not look through it again and again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays, and a search for garbage need not look through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def examples(count: int) -> int:
