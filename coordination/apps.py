@@ -23,7 +23,7 @@ class CoordinationConfig(NexusAppConfig):
         from coordination.models import Agent, Session, SessionStatus
         from coordination.toolset import COORDINATION
         from nexus.core import domain
-        from nexus.core.database.triggers import keep_triggers
+        from nexus.core.database.store import keep_triggers
         from nexus.core.logs import redact_logs
 
         redact_logs()

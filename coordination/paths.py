@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from coordination.errors import CoordinationCode
-from nexus.core.mounts import Reached
+from nexus.core.files import Reached
 from nexus.core.operations.errors import NexusError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination import selectors
-from nexus.core.options import Option
+from nexus.core.verbs import Option
 
 AGENT = Option("agent_id", exists=selectors.get_agent)  # a mistyped name is an error
 

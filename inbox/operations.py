@@ -23,7 +23,7 @@ from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
 from nexus.core.operations.replies import hinted
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 NAMED = 5  # ids that a hint names

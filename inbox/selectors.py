@@ -12,9 +12,9 @@ from typing_extensions import TypedDict
 from coordination.lookups import agent_hint
 from coordination.models import Agent
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
-from nexus.core import cursors
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.limits import fitting
+from nexus.core.operations import pages
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.replies import hinted
 
@@ -109,12 +109,12 @@ def history(agent_id: str, limit: int, cursor: str | None) -> History:
 
 def _encode(last: Delivery) -> str:
     assert last.read_at is not None
-    return cursors.encode(last.read_at, last.delivery_id)
+    return pages.encode_cursor(last.read_at, last.delivery_id)
 
 
 def _decode(cursor: str) -> tuple[datetime, str]:
     try:
-        read_at, delivery_id = cursors.decode(cursor, datetime, str)
+        read_at, delivery_id = pages.decode_cursor(cursor, datetime, str)
         return read_at, delivery_id
     except ValueError:
         raise invalid(

@@ -18,7 +18,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Limit, Params
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 
 LISTED, MOST_LISTED = 50, 500
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from django.db.models.functions import Substr
 
 from mcp_bridge.models import Task
-from nexus.core import cursors
 from nexus.core.clock import now
+from nexus.core.operations import pages
 from nexus.core.operations.errors import invalid
 
 SHOWN = 200  # characters of a call's arguments
@@ -38,12 +38,12 @@ def listed(*, waiting: bool, agent_id: str | None, limit: int, cursor: str | Non
     rows = rows.annotate(begins=Substr("arguments", 1, SHOWN)).defer("arguments", "answered", "result")
     page = list(rows.order_by("-created_at", "-task_id")[: limit + 1])
     last = page[limit - 1] if len(page) > limit else None
-    return Listed(page[:limit], cursors.encode(last.created_at, last.task_id) if last else None)
+    return Listed(page[:limit], pages.encode_cursor(last.created_at, last.task_id) if last else None)
 
 
 def _decoded(cursor: str) -> tuple[datetime, str]:
     try:
-        created_at, task_id = cursors.decode(cursor, datetime, str)
+        created_at, task_id = pages.decode_cursor(cursor, datetime, str)
         return created_at, task_id
     except ValueError:
         raise invalid("cursor is not one of mcp_task_list: pass next_cursor back as it came.", field="cursor") from None

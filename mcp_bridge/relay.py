@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from nexus.core.config import TABLE, TRUE, Resolved, written
-from nexus.core.mounts import network_kind
+from nexus.core.files import network_kind
 from nexus.core.time_limit import OutOfTime
 
 PROTOCOL = 1  # between a relay and a hub; one that speaks another serves itself

@@ -16,7 +16,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Id, Label, Nothing, Params
 from nexus.core.operations.registry import OPERATORS_ONLY, Guard, Operation
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 

@@ -15,7 +15,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.parameters import Id, Params
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 
 DAY, LONGEST = 86_400, 366 * 86_400
 

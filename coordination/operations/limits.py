@@ -14,7 +14,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.parameters import MAX_INTEGER, Id, Label, Nothing, Params
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.shapes import one_of
+from nexus.core.operations.schemas import one_of
 
 Names = Annotated[list[Label] | None, Field(min_length=1, max_length=1_000)]
 

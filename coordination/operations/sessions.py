@@ -18,7 +18,7 @@ from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Params
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 
 
 class SessionOpen(Params):

@@ -16,7 +16,7 @@ from handoffs.rows import HandoffState, RemarkRow, remark_row
 from nexus.core.clock import iso
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Params
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500  # of a list
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)

@@ -28,7 +28,7 @@ from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Shown
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 
 
 class HandoffClaim(HandoffTrusted):

@@ -25,7 +25,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, Shown, parse_cursor
 from nexus.core.operations.registry import Wait
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 from nexus.core.waiting import Interest
 
 MAX_DEADLINE = 365 * 86_400  # seconds

@@ -189,11 +189,6 @@ class NexusAppConfig(AppConfig):
 class CoreConfig(NexusAppConfig):
     name = "nexus.core"
 
-    def attention_kinds(self) -> Sequence[AttentionKind]:
-        from nexus.core.attention import KINDS
-
-        return KINDS
-
 
 def nexus_apps() -> Sequence[NexusAppConfig]:
     """The apps of Nexus, in the order of the settings."""

@@ -1,5 +1,6 @@
 """What apps do when something happens in a coding harness: `nexus hook` calls those that registered, each in its module
-`harness_events`. Standard library alone: most calls end without Django.
+`harness_events`, and asks the store the queries of their modules `hook_queries`. Standard library alone: most calls end
+without Django.
 """
 
 from __future__ import annotations
@@ -75,3 +76,15 @@ class Said(NamedTuple):
 NOTHING = Said()
 Handler = Callable[[Happening], Said]
 HANDLERS: list[Handler] = []
+
+
+class HookQuery(NamedTuple):
+    """Queries for the ids of what waits for `:agent`, and for the keys of what it owes (`coordination.debts`); and a
+    table that is there once they can be asked."""
+
+    table: str
+    waiting: str = ""
+    owed: str = ""
+
+
+HOOK_QUERIES: list[HookQuery] = []

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from coordination.paths import workspace_id_of
 from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target
-from nexus.core.hook_queries import HOOK_QUERIES
+from nexus.core.harness_events import HOOK_QUERIES
 from nexus.core.sqlite import connect
 
 MESSAGES = """

@@ -19,7 +19,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.shapes import Time
+from nexus.core.operations.schemas import Time
 from nexus.maintenance import reset, retention
 
 log = logging.getLogger(__name__)

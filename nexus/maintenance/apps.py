@@ -10,7 +10,7 @@ from django.db.models.signals import pre_migrate
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import Sentence
+    from nexus.core.contributions import AttentionKind, Sentence
 
 
 class MaintenanceConfig(NexusAppConfig):
@@ -22,6 +22,11 @@ class MaintenanceConfig(NexusAppConfig):
         COORDINATION.administered_in("nexus.maintenance.administration")
         pre_migrate.connect(_back_up, sender=apps.get_app_config("coordination"))  # sent for apps with models, and once
         super().ready()
+
+    def attention_kinds(self) -> Sequence[AttentionKind]:
+        from nexus.maintenance.attention import KINDS
+
+        return KINDS
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings

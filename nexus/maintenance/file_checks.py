@@ -14,7 +14,7 @@ from pathlib import Path
 from nexus.core import instance
 from nexus.core.contributions import Finding
 from nexus.core.database.sqlite.file import HEADER, beside, first_bytes, log_is_missing
-from nexus.core.mounts import network_kind
+from nexus.core.files import network_kind
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import store_file
 from nexus.maintenance.backup import checked

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from nexus.core.hook_queries import HOOK_QUERIES, HookQuery
+from nexus.core.harness_events import HOOK_QUERIES, HookQuery
 
 OWED = """
 SELECT 'question ' || reservation_id FROM file_reservations

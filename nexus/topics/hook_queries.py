@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from nexus.core.hook_queries import HOOK_QUERIES, HookQuery
+from nexus.core.harness_events import HOOK_QUERIES, HookQuery
 
 # What was said behind the cursor of a peer that is the agent; and what names the agent where it is no peer.
 WAITING = """

@@ -12,7 +12,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.core import cursors
+from nexus.core.operations import pages
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.rest.pagination import MAX_LIMIT
 
@@ -28,18 +28,18 @@ def sealed(*parts: Any) -> str:
 
 @given(st.lists(PARTS, min_size=1, max_size=4))
 def test_it_reads_back_the_place_that_it_wrote(place: list[str | int]) -> None:
-    assert cursors.decode(cursors.encode(*place), *map(type, place)) == place
+    assert pages.decode_cursor(pages.encode_cursor(*place), *map(type, place)) == place
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_it_reads_back_a_time(moment: datetime) -> None:
-    assert cursors.decode(cursors.encode(moment), datetime) == [moment]
+    assert pages.decode_cursor(pages.encode_cursor(moment), datetime) == [moment]
 
 
 @given(st.text() | st.lists(PARTS | st.none() | st.floats() | st.text()).map(lambda parts: sealed(*parts)))
 def test_it_reads_a_place_or_tells_that_it_is_none(text: str) -> None:
     try:
-        place = cursors.decode(text, str, int)
+        place = pages.decode_cursor(text, str, int)
     except ValueError:
         return
     assert [type(part) for part in place] == [str, int]

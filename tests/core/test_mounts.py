@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcp_bridge.relay import DIRECTORY, SOCKET
-from nexus.core import mounts
+from nexus.core import files
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT, environment
 
@@ -39,7 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path.resolve() / "shared"
     place.mkdir()
     told.write_text(MOUNTED.format(place=place, kind="nfs4"))
-    monkeypatch.setattr(mounts, "MOUNTS", told)
+    monkeypatch.setattr(files, "MOUNTS", told)
     return place
 
 
@@ -56,23 +56,23 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_it_knows_by_the_innermost_mount_what_a_path_is_on(place: Path, path: str, kind: str | None) -> None:
-    assert mounts.network_kind(place / path) == kind
+    assert files.network_kind(place / path) == kind
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ext4", "overlay", "fuse.gvfsd"])
 def test_it_tells_network_file_systems_from_others(place: Path, kind: str) -> None:
-    mounts.MOUNTS.write_text(MOUNTED.format(place=place, kind=kind))
-    assert mounts.network_kind(place) == (None if kind in ("ext4", "overlay", "fuse.gvfsd") else kind)
+    files.MOUNTS.write_text(MOUNTED.format(place=place, kind=kind))
+    assert files.network_kind(place) == (None if kind in ("ext4", "overlay", "fuse.gvfsd") else kind)
 
 
 def test_it_says_nothing_where_the_system_does_not_tell(place: Path) -> None:
-    mounts.MOUNTS.unlink()
-    assert mounts.network_kind(place) is None
+    files.MOUNTS.unlink()
+    assert files.network_kind(place) is None
 
 
 def test_a_link_is_followed(place: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(place)
-    assert mounts.network_kind(tmp_path / "link" / "home") == "nfs4"
+    assert files.network_kind(tmp_path / "link" / "home") == "nfs4"
 
 
 @pytest.mark.sqlite
@@ -80,7 +80,7 @@ def test_a_process_warns_of_it_and_says_why_it_finds_no_hub(place: Path) -> None
     (place / "home" / DIRECTORY).mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as left:  # that of a hub on another machine
         left.bind(str(place / "home" / DIRECTORY / SOCKET))
-    command = [sys.executable, "-c", OVER_A_NETWORK, str(mounts.MOUNTS)]
+    command = [sys.executable, "-c", OVER_A_NETWORK, str(files.MOUNTS)]
     ended = subprocess.run(
         command,
         cwd=ROOT,

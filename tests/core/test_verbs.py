@@ -14,8 +14,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError, not_found
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import TOOLSETS, Toolset
-from nexus.core.options import Option
-from nexus.core.verbs import Verb, VerbsCommand
+from nexus.core.verbs import Option, Verb, VerbsCommand
 
 
 class BoxFill(Params):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core import mounts, progress
+from nexus.core import files, progress
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.maintenance import file_checks, store_file
@@ -348,7 +348,7 @@ def test_it_finds_a_store_on_a_network_file_system(
 ) -> None:
     told = tmp_path / "mountinfo"
     told.write_text(f"30 1 0:40 / {home.path.resolve()} rw - nfs4 server:/export rw\n")
-    monkeypatch.setattr(mounts, "MOUNTS", told)
+    monkeypatch.setattr(files, "MOUNTS", told)
 
     (found,) = findings()
     assert found["check"] == "file system" and "(nfs4)" in found["problem"]

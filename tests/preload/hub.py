@@ -7,7 +7,7 @@ nexus(
     """
     nexus.control.rpc.endpoint nexus.control.websocket nexus.control.worker.alone
     nexus.control.worker.supervision coordination.log.websocket
-    nexus.core.attention nexus.core.database.sqlite.backend.base
+    nexus.maintenance.attention nexus.core.database.sqlite.backend.base
     nexus.web.login nexus.web.middleware nexus.dashboard.views.home
     django.contrib.messages.storage.fallback nexus.hooks.worker nexus.maintenance.reaper
     nexus.maintenance.store_file mcp_bridge.http

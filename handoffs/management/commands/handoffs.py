@@ -13,8 +13,7 @@ from handoffs.models import HandoffStatus
 from nexus.core.cli import text_of
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.replies import Data
-from nexus.core.options import Option
-from nexus.core.verbs import Verb, VerbsCommand, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 HANDOFF = Option("handoff_id", help="A handoff_id, of `nexus handoffs`.")
 WORK = Option("payload", "--work", "What there is to do; - reads it from standard input.", required=True, read=text_of)

@@ -18,8 +18,7 @@ from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid
 from nexus.core.operations.replies import Data
 from nexus.core.operations.runner import documented
-from nexus.core.options import Option
-from nexus.core.verbs import Verb, VerbsCommand, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordination.target_options import AGENT
-from nexus.core.options import Option
-from nexus.core.verbs import Verb, VerbsCommand, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 LETTER = Option("delivery_id", "LETTER", "A delivery_id, of `nexus dead-letters`.")
 

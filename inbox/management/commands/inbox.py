@@ -11,8 +11,7 @@ from coordination import selectors
 from nexus.core.cli import NOTHING, ago, one_line
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.replies import Data
-from nexus.core.options import Option
-from nexus.core.verbs import Column, Verb, VerbsCommand, time
+from nexus.core.verbs import Column, Option, Verb, VerbsCommand, time
 
 
 def _check_agent(agent_id: str) -> None:

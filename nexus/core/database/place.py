@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from nexus.core.config import CoreSettings
-from nexus.core.mounts import network_kind
+from nexus.core.files import network_kind
 from nexus.core.operations.errors import Code, NexusError
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from typing import Any
 
+from django.apps import AppConfig
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
+from django.db.models.signals import post_migrate
 
+from nexus.core.apps import NexusAppConfig
 from nexus.core.cancellation import check_there
 from nexus.core.config import CoreSettings
 from nexus.core.database.base import Store
@@ -89,3 +93,13 @@ def commits() -> int:
 
 def _count() -> None:
     _thread.commits = commits() + 1
+
+
+def keep_triggers() -> None:
+    """From here on: a migration that rebuilds a table drops its triggers without a word, so they are made again."""
+    post_migrate.connect(_install, dispatch_uid=__name__)
+
+
+def _install(sender: AppConfig, **_: Any) -> None:
+    if isinstance(sender, NexusAppConfig):
+        store().install(sender.database_objects(connection.vendor))

@@ -1,26 +1,8 @@
-"""The triggers that apps bring, made anew after every migrate, and how PostgreSQL has them written."""
+"""How PostgreSQL has the triggers of apps written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from django.apps import AppConfig
-from django.db import connection
-from django.db.models.signals import post_migrate
-
-from nexus.core.apps import NexusAppConfig
-from nexus.core.database.store import store
-
-
-def keep_triggers() -> None:
-    """From here on: a migration that rebuilds a table drops its triggers without a word, so they are made again."""
-    post_migrate.connect(_install, dispatch_uid=__name__)
-
-
-def _install(sender: AppConfig, **_: Any) -> None:
-    if isinstance(sender, NexusAppConfig):
-        store().install(sender.database_objects(connection.vendor))
 
 
 def postgres_triggers(parts: Mapping[str, tuple[str, str, str]]) -> dict[str, str]:

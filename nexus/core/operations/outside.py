@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from nexus.core import waiting
-from nexus.core.mounts import Reached
+from nexus.core.files import Reached
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Outside, Params
 

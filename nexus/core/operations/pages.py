@@ -1,7 +1,10 @@
-"""Lists that come whole by default, and a page at a time for who asks for that."""
+"""Lists: whole by default, or a page at a time. A cursor marks where the next page begins."""
 
 from __future__ import annotations
 
+import base64
+import json
+from datetime import UTC, datetime
 from typing import Annotated, Any, NotRequired, TypeVar
 
 from django.db.models import Model, Q, QuerySet
@@ -53,3 +56,37 @@ def page(
     found = list(rows[: limit + 1])
     more = len(found) > limit
     return found[:limit], {"next_cursor": str(found[limit - 1].pk) if more else None, "has_more": more}
+
+
+def encode_cursor(*place: str | int | datetime) -> str:
+    """The cursor of a place: the columns of the row that the next page comes after."""
+    parts = [part.isoformat() if isinstance(part, datetime) else part for part in place]
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+
+def decode_cursor(cursor: str, *kinds: type) -> list[Any]:
+    """The place that a cursor names, of columns that are `str`, `int` or `datetime`.
+
+    Raises ValueError for what is no cursor of such columns, or no value that a store can be asked for.
+    """
+    try:
+        parts = json.loads(base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True))
+    except RecursionError:
+        raise ValueError("nested beyond what a parser follows") from None
+    if not isinstance(parts, list) or len(parts) != len(kinds):
+        raise ValueError("not a place in this list")
+    return [_read(part, kind) for part, kind in zip(parts, kinds, strict=True)]
+
+
+def _read(part: object, kind: type) -> str | int | datetime:
+    if kind is datetime and isinstance(part, str):
+        moment = datetime.fromisoformat(part)
+        if moment.tzinfo == UTC:
+            return moment
+    elif kind is str and isinstance(part, str):
+        part.encode()  # no lone surrogate
+        if "\x00" not in part:
+            return part
+    elif kind is int and type(part) is int and abs(part) < 2**63:
+        return part
+    raise ValueError("a part of another kind than its column")

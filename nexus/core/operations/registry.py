@@ -13,7 +13,7 @@ from nexus.core.operations.errors import Code, ErrorCode, NexusError, not_found
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.replies import ENVELOPE, Data, Reply
 from nexus.core.operations.resources import AgentResource, Prompt, Reference, Text
-from nexus.core.operations.shapes import shape_of
+from nexus.core.operations.schemas import shape_of
 
 P = TypeVar("P", bound=Params)
 D = TypeVar("D", bound=Data)

@@ -1,14 +1,18 @@
-"""The schema of an operation's parameters, as agents are told of it.
+"""The schemas of an operation's parameters, rows and answer.
 
 OpenAI, Gemini and Anthropic take different subsets of JSON Schema, and refuse a whole request over one schema beyond
-theirs. What is said here is in all three: an object always has its properties, a type is one word, a list has items,
-and there are no defaults. tests/mcp_bridge/test_schemas.py has their rules.
+theirs. What a schema of parameters says is in all three: an object always has its properties, a type is one
+word, a list has items, and there are no defaults. tests/mcp_bridge/test_schemas.py has their rules.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import is_typeddict
 
 from nexus.core.operations.parameters import Params, Shown, Terse
 
@@ -65,3 +69,22 @@ def _told(part: Schema) -> Schema:
     if part.get("default") not in SILENT:
         words.append(f"Default: {json.dumps(part['default'])}.")
     return {"description": " ".join(words)} if words else {}
+
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]  # nexus.core.clock.iso's
+
+
+def one_of(words: Iterable[str], description: str | None = None) -> Any:
+    """Marks a text that is one of some words."""
+    return Field(description=description, json_schema_extra={"enum": [str(word) for word in words]})
+
+
+def shape_of(call: Callable[..., Any]) -> type[Any] | None:
+    """The TypedDict that a function is annotated to answer; None where it is no such thing."""
+    answer = get_type_hints(call).get("return")
+    return answer if is_typeddict(answer) else None
+
+
+def json_schema(shape: type[Any]) -> dict[str, Any]:
+    """The JSON schema of a shape; those that it refers to stand in its `$defs`, and are named in the way of OpenAPI."""
+    return TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}", mode="serialization")

@@ -11,7 +11,7 @@ from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from nexus.core import cursors
+from nexus.core.operations import pages
 from nexus.core.operations.errors import invalid
 from nexus.core.operations.parameters import whole_number
 
@@ -122,7 +122,7 @@ def _end_of_look(model: type[Model], descending: bool, last: Position | None) ->
 
 
 def _encode(ordering: str, last: Position | None) -> str | None:
-    return None if last is None else cursors.encode(ordering, *last)
+    return None if last is None else pages.encode_cursor(ordering, *last)
 
 
 def _decode(cursor: str | None, ordering: str, queryset: QuerySet[Any]) -> Position | None:
@@ -131,7 +131,7 @@ def _decode(cursor: str | None, ordering: str, queryset: QuerySet[Any]) -> Posit
     fields = queryset.model._meta
     with suppress(ValueError):
         column = fields.get_field(ordering.removeprefix("-"))
-        made_for, value, key = cursors.decode(cursor, str, _kind(column), _kind(fields.pk))
+        made_for, value, key = pages.decode_cursor(cursor, str, _kind(column), _kind(fields.pk))
         if made_for == ordering:
             return value, key
     raise invalid("cursor is not one of this list and ordering; pass next_cursor back as it came.", field="cursor")

@@ -12,7 +12,7 @@ from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import Wait
-from nexus.core.operations.shapes import one_of
+from nexus.core.operations.schemas import one_of
 from nexus.core.waiting import Interest
 from nexus.topics import connections, naming, search, selectors, services
 from nexus.topics.errors import TopicCode, argument

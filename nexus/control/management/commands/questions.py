@@ -8,8 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.target_options import AGENT
-from nexus.core.options import Option
-from nexus.core.verbs import Verb, VerbsCommand, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 QUESTION = Option("question_id", help="A question_id, of `nexus questions`.")
 

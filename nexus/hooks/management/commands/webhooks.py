@@ -9,8 +9,7 @@ from typing import Any
 from nexus.core.cli import Group
 from nexus.core.operations.errors import not_found
 from nexus.core.operations.replies import Data
-from nexus.core.options import Option
-from nexus.core.verbs import Verb, VerbsCommand, named, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
 from nexus.hooks import worker
 
 

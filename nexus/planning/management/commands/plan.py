@@ -8,8 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.core.cli import NOTHING
-from nexus.core.options import Option
-from nexus.core.verbs import Row, Verb, VerbsCommand
+from nexus.core.verbs import Option, Row, Verb, VerbsCommand
 from nexus.planning import graph
 
 QUERY = Option("query", "TEXT", "Only cycles that have it, whatever its case.")

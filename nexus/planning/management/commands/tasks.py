@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nexus.core.cli import text_of
-from nexus.core.options import Option
-from nexus.core.verbs import Column, Row, Verb, VerbsCommand
+from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand
 
 COLUMNS: Mapping[str, Column] = {
     "task": "id",

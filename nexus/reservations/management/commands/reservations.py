@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nexus.core.operations.caller import OPERATOR_AGENT
-from nexus.core.options import Option
-from nexus.core.verbs import Column, Verb, VerbsCommand
+from nexus.core.verbs import Column, Option, Verb, VerbsCommand
 
 HOLDER = Option("agent_id", help="Whose reservation it is.", default=OPERATOR_AGENT)
 SHARED = Option("exclusive", "--shared", "Only to read: others may, too.")

@@ -21,8 +21,7 @@ from nexus.core.fulltext import HIT_ENDS, HIT_STARTS
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.operations.replies import Data
-from nexus.core.options import Option
-from nexus.core.verbs import Column, Row, Verb, VerbsCommand, named
+from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.topics import administration, agent_bus, archive, selectors
 from nexus.topics.config import TopicSettings

@@ -1,4 +1,4 @@
-"""What of the machine needs a person."""
+"""A disk that is almost full needs a person."""
 
 from __future__ import annotations
 
