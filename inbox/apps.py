@@ -24,10 +24,9 @@ class InboxConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import arrivals, debts, overlong
         from inbox.config import InboxSettings
-        from inbox.debts import owed
         from inbox.lanes import MAX_LEASE_SECONDS
         from inbox.models import Delivery, DeliveryStatus
-        from inbox.selectors import lane_sizes
+        from inbox.selectors import lane_sizes, owed
 
         overlong.register(
             "deliveries",
@@ -107,7 +106,7 @@ class InboxConfig(NexusAppConfig):
         return collect()
 
     def figures(self) -> Sequence[Figure]:
-        from inbox.figures import FIGURES
+        from inbox.metrics import FIGURES
 
         return FIGURES
 

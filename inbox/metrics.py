@@ -1,14 +1,20 @@
-"""What /metrics shows of the inbox."""
+"""Metrics of mail: the time until a message is acknowledged, how often it was delivered again, what /metrics shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
-from django.db.models import Min
+from django.db.models import Min, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
+from coordination.models import Agent
+from coordination.routing import Strategy, stored_strategy
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 from nexus.core.clock import now
+from nexus.core.contributions import Figure, Sample
+from nexus.core.database.functions import Lasted
 from nexus.core.metrics import gauge
 
 COUNTED = 100_000  # deliveries of a lane; a database counts by reading them
@@ -30,3 +36,71 @@ def collect() -> Iterator[Metric]:
 
 def _count(deliveries: DeliveryQuerySet) -> int:
     return deliveries[:COUNTED].count()
+
+
+# Messages take no target that opens with time.
+KINDS = tuple(strategy.value for strategy in Strategy if strategy is not Strategy.DIRECT_WITH_FALLBACK)
+
+
+_TARGET = Cast("message__target", TextField())
+
+
+def _kind(target: str | None) -> str:
+    return Strategy.BROADCAST.value if target is None else stored_strategy(target)
+
+
+def _read(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Delivery]:
+    """Return the deliveries that were acknowledged within a window, latest first."""
+    rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=since, read_at__lt=until)
+    return (rows.filter(recipient=agent_id) if agent_id is not None else rows).order_by("-read_at")
+
+
+def _acknowledged(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    """Sample the time from sending to acknowledgement."""
+    took = Lasted("created_at", "read_at")
+    found = _read(since, until, agent_id).values_list("pk", "recipient_id", _TARGET, took)
+    return [
+        Sample(pk, recipient_id, _kind(target), max(0.0, round(took, 3)))
+        for pk, recipient_id, target, took in found[:limit]
+    ]
+
+
+def _redelivered(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    """Sample how often each acknowledged or parked delivery was delivered again."""
+    columns = ("pk", "recipient_id", _TARGET, "attempts")
+    agents = Agent.everyone.filter(pk=agent_id) if agent_id is not None else Agent.everyone.all()
+    parked = Delivery.objects.filter(  # by the agents' lanes: no index has when it was
+        Q(delivered_at__gte=since, delivered_at__lt=until),
+        recipient__in=agents.values("pk"),
+        status=DeliveryStatus.PARKED,
+    )
+    found = [
+        *_read(since, until, agent_id).values_list(*columns)[:limit],
+        *parked.order_by("-delivery_id").values_list(*columns)[:limit],
+    ]
+    return [
+        Sample(pk, recipient_id, _kind(target), max(0, attempts - 1))
+        for pk, recipient_id, target, attempts in found[:limit]
+    ]
+
+
+FIGURES: Sequence[Figure] = (
+    Figure(
+        "mail_ack_seconds",
+        "Mail until it is acknowledged",
+        "From when a message is sent until its recipient acknowledges it, by how it was addressed.",
+        "seconds",
+        KINDS,
+        (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400),
+        _acknowledged,
+    ),
+    Figure(
+        "mail_redeliveries",
+        "Redeliveries of a message",
+        "How often a message was handed out again before it was acknowledged or parked, by how it was addressed.",
+        "times",
+        KINDS,
+        (0, 1, 2, 3, 4, 5, 10),
+        _redelivered,
+    ),
+)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import Count, Subquery
 from typing_extensions import TypedDict
 
+from coordination.debts import Debt
 from coordination.lookups import agent_hint
 from coordination.models import Agent
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
@@ -137,3 +138,18 @@ def deliveries_of(message_id: str) -> tuple[Message, list[Delivery]]:
     if message is None:
         raise not_found("message", message_id)
     return message, list(message.deliveries.order_by("recipient_id"))
+
+
+MOST = 1_000
+
+
+def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+    """Yield a debt for each delivery in flight, also with an expired lease: it is delivered again, and parked in the
+    end."""
+    # By their lanes, and not through all that was sent.
+    among: Any = Agent.everyone.values("pk") if agents is None else agents
+    rows = Delivery.objects.filter(recipient__in=among, status=DeliveryStatus.DELIVERED).order_by("delivery_id")
+    about = ("message_id", "message__subject", "message__from_agent_id", "delivered_at", "message__workspace_id")
+    for recipient, message_id, subject, sender, since, workspace_id in rows.values_list("recipient_id", *about)[:MOST]:
+        if since is not None:  # what is in flight has it
+            yield Debt(recipient, "message", message_id, subject, sender, since, workspace_id, promised=False)
