@@ -28,7 +28,7 @@ TYPES = (
 
 class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
-    declared_in = ("operations.offering", "operations.holding", "operations.reading", "shared_md")
+    declared_in = ("operations", "shared_md")
 
     def ready(self) -> None:
         from coordination import arrivals, debts, overlong, renewal
@@ -42,7 +42,7 @@ class HandoffsConfig(NexusAppConfig):
         arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         debts.register("handoff", owed)
         debts.register("verdict", verdicts)
-        COORDINATION.administered_in("handoffs.operations.administration")
+        COORDINATION.administered_in("handoffs.administration")
         super().ready()
 
     def streams(self) -> Mapping[str, str]:
@@ -103,7 +103,7 @@ class HandoffsConfig(NexusAppConfig):
         }
 
     def wake_kinds(self) -> Sequence[WakeKind]:
-        from handoffs.waking import WAKES
+        from handoffs.offers import WAKES
 
         return (WAKES,)
 
@@ -113,7 +113,7 @@ class HandoffsConfig(NexusAppConfig):
         return KINDS
 
     def actions(self) -> Sequence[Action]:
-        from handoffs.actions import ACTIONS
+        from handoffs.attention import ACTIONS
 
         return ACTIONS
 
@@ -123,7 +123,7 @@ class HandoffsConfig(NexusAppConfig):
         return collect()
 
     def figures(self) -> Sequence[Figure]:
-        from handoffs.figures import FIGURES
+        from handoffs.metrics import FIGURES
 
         return FIGURES
 

@@ -1,4 +1,4 @@
-"""The handoffs that a person must look at: stuck, claimed by nobody, or waiting for an operator's verdict."""
+"""The handoffs that a person must look at: stuck, without a claim, or waiting for a verdict. And the actions on one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from coordination.routing import Strategy, Target, describe, eligible_agents
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
+from handoffs.lifecycle import STEPS, Part
 from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus
+from handoffs.sentences import titles
 from handoffs.verification import OPERATOR
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
-from nexus.core.contributions import AttentionItem, AttentionKind, Found
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
@@ -258,3 +260,60 @@ KINDS = (
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
     _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip
+
+
+def _handoff(handoff_id: str) -> dict[str, str]:
+    return {"handoff_id": handoff_id}
+
+
+def _action(
+    operation: str,
+    label: str,
+    done: str,
+    asks: Mapping[str, str] = {},  # never changed
+    *,
+    needed: Sequence[str] = (),
+    undo: str = "",
+    danger: bool = False,
+) -> Action:
+    things = ("handoff", "handoffs")
+    return Action(operation, label, done, things, _handoff, titles, asks, needed, undo, danger)
+
+
+WHY = "Why (whom it concerns is told)"
+
+ACTIONS = (
+    _action("handoff_approve", "Accept", "accepted"),
+    _action("handoff_send_back", "Return…", "returned", {"reasons": "What is wrong with it"}, needed=["reasons"]),
+    _action("handoff_release", "Release", "released", undo="handoff_release_undo"),
+    _action("handoff_release_undo", "Undo", "given back to whom it was taken from"),
+    _action(
+        "handoff_reassign",
+        "Reassign…",
+        "reassigned",
+        {"agent_id": "To which agent", "reason": WHY},
+        needed=["agent_id"],
+    ),
+    _action("handoff_prolong", "Extend", "extended"),
+    _action(
+        "handoff_reoffer", "Offer again…", "offered again", {"agent_id": "For which agent alone (nobody: as before)"}
+    ),
+    _action("handoff_withdraw", "Cancel…", "cancelled", {"reason": "Reason (optional)"}, danger=True),
+)
+
+VERBS = {  # by step of the lifecycle, the action that takes it; the likeliest first
+    "accept": "handoff_approve",
+    "return": "handoff_send_back",
+    "extend": "handoff_prolong",
+    "release": "handoff_release",
+    "reassign": "handoff_reassign",
+    "reoffer": "handoff_reoffer",
+    "cancel": "handoff_withdraw",
+}
+
+
+def possible(status: str) -> list[Action]:
+    """Return the actions that an operator can take on a handoff in a state."""
+    by_name = {action.operation: action for action in ACTIONS}
+    steps = ((operation, STEPS.get((verb, status))) for verb, operation in VERBS.items())
+    return [by_name[operation] for operation, step in steps if step is not None and Part.OPERATOR in step.who]

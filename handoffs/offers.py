@@ -1,12 +1,19 @@
-"""What an agent that joins is told of the handoffs it may claim."""
+"""The handoffs that an agent may claim: what it is told of them when it joins, and what wakes an agent of the pool."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from datetime import datetime
+from itertools import islice
 from typing import TypedDict
 
 from coordination.arrivals import MOST
 from handoffs import selectors
+from handoffs.models import Handoff
+from nexus.core.contributions import WakeKind, WakeReason
+
+AT_ONCE = 20  # are read
+LOOKED_AT = 200  # of a workspace are looked at: it may have left many as they are
 
 
 class Offer(TypedDict):
@@ -24,3 +31,37 @@ def offered(agent_id: str, workspace_id: str, moment: datetime) -> list[Offer]:
         {"handoff_id": each.handoff_id, "title": each.title, "from_agent_id": each.from_agent_id}
         for each in page.handoffs
     ]
+
+
+def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
+    """Yield the handoffs that the agent may claim as reasons to wake it, oldest first."""
+    for workspace_id in sorted(workspaces):
+        for handoff in islice(_claimable(workspace_id, agent_id), LOOKED_AT):
+            yield WakeReason(
+                handoff.handoff_id,
+                f"A handoff is offered that you may claim: handoff_claim(handoff_id={handoff.handoff_id!r}).",
+                {"from": handoff.from_agent_id, "title": handoff.title},
+                handoff.from_agent_id,
+                handoff.created_at,
+                handoff.updated_at,
+            )
+
+
+def _claimable(workspace_id: str, agent_id: str) -> Iterator[Handoff]:
+    """Yield claimable handoffs page by page, as far as one search goes."""
+    after: str | None = "0"
+    while after is not None:
+        page = selectors.available(
+            workspace_id=workspace_id, agent_id=agent_id, after=int(after), limit=AT_ONCE, ready_only=True
+        )
+        yield from page.handoffs
+        after = page.next_cursor if len(page.handoffs) == AT_ONCE else None
+
+
+WAKES = WakeKind(
+    "handoff",
+    "handoffs in its project that it may claim",
+    frozenset(f"handoff.{what}" for what in "created released expired reassigned restored reoffered".split())
+    | {"task.ready", "task.completed"},
+    calling,
+)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from coordination.services import agents, workspaces
 from handoffs import leases, lifecycle, remarks, selectors
-from handoffs.expiry import expire
+from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
 from handoffs.notices import notify
 from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle

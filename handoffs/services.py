@@ -19,7 +19,7 @@ from coordination.services import agents, retries, workspaces
 from coordination.services.limits import exceeded, limit
 from handoffs import leases, lifecycle, notices, remarks, selectors
 from handoffs.errors import HandoffCode
-from handoffs.expiry import expire, record_expiries
+from handoffs.leases import expire, record_expiries
 from handoffs.models import Handoff, HandoffStatus, RemarkKind
 from handoffs.steps import find, record, refresh_plan, settle
 from handoffs.titles import single_line, title_of

@@ -12,7 +12,7 @@ from coordination.models import Event
 from coordination.routing import Strategy, Target, describe
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, selectors
-from handoffs.expiry import expire
+from handoffs.leases import expire
 from handoffs.models import HELD, STREAM, Handoff
 from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle
 from handoffs.titles import in_quotes

@@ -7,7 +7,7 @@ from functools import partial
 
 from coordination.services import sessions
 from coordination.services import settings as stored_settings
-from handoffs import debts, expiry
+from handoffs import debts, leases
 from nexus.core.work import Work
 from nexus.maintenance import retention
 
@@ -39,7 +39,7 @@ class Reaper(Work[Step, None]):
 
 def _steps() -> dict[str, Step]:
     return {
-        "leases": expiry.expire_everywhere,
+        "leases": leases.expire_everywhere,
         "debts": debts.tell_creditors,
         "sessions": sessions.reap_everywhere,
         **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from coordination.models import Event
 from coordination.toolset import COORDINATION, run
-from handoffs import waking
+from handoffs import offers
 from handoffs.models import Handoff
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control.models import HeldChoices, PoolAgent, Turn, TurnStatus
@@ -410,10 +410,10 @@ def test_it_wakes_for_a_handoff_that_comes_after_many_which_the_agent_left(
 ) -> None:
     call("agent_register", agent_id="ann")
     create("worker", "handoff")
-    for number in range(waking.AT_ONCE + 1):
+    for number in range(offers.AT_ONCE + 1):
         offered(call, project, {"strategy": "broadcast"}, f"Build {number}")
-    told = "".join(turn.content for _ in range(waking.AT_ONCE) for turn in played())
-    assert f"> Build {waking.AT_ONCE}" in told and woken() == []
+    told = "".join(turn.content for _ in range(offers.AT_ONCE) for turn in played())
+    assert f"> Build {offers.AT_ONCE}" in told and woken() == []
 
 
 def test_it_tries_a_handoff_again_after_a_turn_that_failed_five_times_at_most(

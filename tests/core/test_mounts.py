@@ -25,8 +25,8 @@ MOUNTED = """\
 OVER_A_NETWORK = """
 import sys
 from pathlib import Path
-from nexus.core import mounts
-mounts.MOUNTS = Path(sys.argv[1])
+from nexus.core import files
+files.MOUNTS = Path(sys.argv[1])
 from nexus_site.launch import main
 main(["nexus", "runmcp"])
 """

@@ -10,7 +10,7 @@ from django.test import Client
 
 from coordination import debts
 from handoffs.debts import tell_creditors
-from handoffs.expiry import expire_everywhere
+from handoffs.leases import expire_everywhere
 from handoffs.models import DebtNotice
 from inbox.monitoring import Picture
 from nexus.core import apps

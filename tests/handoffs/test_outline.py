@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Workspace
-from handoffs import outline as outlines
+from handoffs import timeline as outlines
 from handoffs.models import HELD, Handoff, HandoffStatus
-from handoffs.outline import Outline, outline
+from handoffs.timeline import Outline, outline
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SINCE, LENGTH, PARTS = NOON, timedelta(hours=1), 12

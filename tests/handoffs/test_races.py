@@ -11,7 +11,7 @@ import time_machine
 from django.db import transaction
 
 from coordination.toolset import run
-from handoffs import expiry, leases
+from handoffs import leases
 from handoffs.models import Handoff
 from nexus.core.database.store import commits
 from tests.conftest import LOCAL, Call, at_once
@@ -182,7 +182,7 @@ def test_it_does_not_reopen_a_claim_that_was_renewed_since_it_was_seen_to_lapse(
     seen.lease_expires_at = moment - timedelta(seconds=1)  # as it was before the renewal
 
     with transaction.atomic():
-        expiry._reopen(seen, moment)
+        leases._reopen(seen, moment)
 
     assert call("handoff_get", project_root=project, handoff_id=handoff, agent_id="ana")["claimed_by"] == "bob"
 
@@ -217,14 +217,14 @@ def test_it_gives_a_handoff_at_its_deadline_to_one_or_to_nobody(offer: Offer, ca
 def test_it_lets_others_write_while_it_records_what_became_of_many(
     offer: Offer, call: Call, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "AT_ONCE", 2)
+    monkeypatch.setattr(leases, "AT_ONCE", 2)
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
         handoffs = [offer(deadline_seconds=60) for _ in range(5)]
     before = commits()
 
     assert call("handoff_list_available", project_root=project, agent_id="bob")["handoffs"] == []
     assert commits() - before == 1, "a look does not pay for all of them"
-    expiry.expire_everywhere()
+    leases.expire_everywhere()
 
     assert commits() - before == 3
     assert [events_of(handoff)[1:] for handoff in handoffs] == [["handoff.timed_out"]] * 5

@@ -13,11 +13,11 @@ from coordination.log.lines import lines
 from coordination.models import Event
 from coordination.toolset import COORDINATION
 from handoffs import monitoring, remarks, verification
-from handoffs.actions import possible
+from handoffs.attention import possible
 from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
+from handoffs.offers import WAKES
 from handoffs.selectors import state_at
 from handoffs.timeline import spans_of
-from handoffs.waking import WAKES
 from nexus.control.timeline import woken_by
 from nexus.core.clock import now
 from nexus.core.contributions import Action

@@ -12,7 +12,7 @@ from coordination.services import workspaces
 from coordination.toolset import operation
 from handoffs import progress, selectors, steering
 from handoffs.models import Handoff, HandoffStatus
-from handoffs.operations.common import (
+from handoffs.operations import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     HeldHandoff,
