@@ -1,6 +1,7 @@
-"""What an agent of the pool may do, and what it may give to those that it creates (docs/reference/control.md).
+"""The rules of permissions: what a pool agent may do, and what it may give to agents that it creates
+(docs/reference/control.md).
 
-Total functions over plain values. Paths are absolute and resolved already: nothing here looks at a disk.
+Pure functions over plain values. Paths must be absolute and resolved: nothing here reads the disk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ AGENT_ID = re.compile(rf"\.?[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{LONGEST_ID - 1}}}")
 
 
 class Preset(StrEnum):
-    """How much an agent may, the least first."""
+    """A level of permissions, the least first."""
 
     WORKER = "worker"  # reads below its directory
     SANDBOXED = "sandboxed"  # and writes where it was allowed to
@@ -47,7 +48,7 @@ TOOLSETS = {  # of the hub, which it calls as itself
 
 @dataclass(frozen=True)
 class Permissions:
-    """What an agent may do."""
+    """The permissions of one agent."""
 
     preset: Preset
     cwd: str  # it reads below this directory
@@ -58,7 +59,7 @@ class Permissions:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked for a new agent; None is not said."""
+    """The permissions that are asked for a new agent; None means not given."""
 
     preset: str | None = None
     cwd: str | None = None
@@ -67,7 +68,7 @@ class Wish:
 
 
 class Broken(Exception):
-    """A wish that a rule refuses: the rule's name, and what to ask for instead."""
+    """A wish that breaks a rule: the rule's name, and what to ask for instead."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)
@@ -75,10 +76,10 @@ class Broken(Exception):
 
 
 def grant(wish: Wish, *, parent: Permissions | None, default_cwd: str, by_parent: bool) -> Permissions:
-    """The permissions of a new agent. Raises Broken.
+    """Return the permissions of a new agent. Raises Broken.
 
-    Below an agent that creates none, there are none. `by_parent`: the parent itself creates it, and then gives a level
-    below its own; an administrator who creates it below that parent may give the parent's own level.
+    An agent that may not create agents has none below it. `by_parent`: the parent itself creates the agent, and must
+    give a level below its own. An administrator who creates an agent below that parent may give the parent's own level.
     """
     preset = _preset(wish.preset, parent, by_parent)
     depth = 0 if parent is None else parent.depth + 1
@@ -95,30 +96,30 @@ def grant(wish: Wish, *, parent: Permissions | None, default_cwd: str, by_parent
 
 
 def may_use(permissions: Permissions, tool: str) -> bool:
-    """Whether it has this tool at all."""
+    """Return whether the agent has this tool at all."""
     return tool in USES[permissions.preset] and tool not in permissions.disabled_tools
 
 
 def may_read(permissions: Permissions, path: str) -> bool:
-    """Whether it reads at this path, resolved."""
+    """Return whether the agent may read this resolved path."""
     return within(path, (permissions.cwd,))
 
 
 def may_write(permissions: Permissions, path: str) -> bool:
-    """Whether it writes at this path, resolved."""
+    """Return whether the agent may write to this resolved path."""
     may = bool(WRITING & USES[permissions.preset]) and within(path, permissions.write_paths)
     return may and not is_gits(path, permissions.write_paths)
 
 
 def is_gits(path: str, write_paths: Iterable[str]) -> bool:
-    """Whether a path lies in a `.git` that no write path names, or could make a directory a repository by itself, as a
-    file HEAD does: what is written there, git may run."""
+    """Return whether a path lies in a `.git` that no write path names, or could turn a directory into a repository, as
+    a file HEAD does. git may run what is written there."""
     makes_one = _in_git(path) or PurePath(path).name == "HEAD"
     return makes_one and not any(_in_git(root) and within(path, (root,)) for root in write_paths)
 
 
 def opens_git(write_paths: Iterable[str]) -> list[str]:
-    """The write paths that name a `.git`."""
+    """Return the write paths that name a `.git`."""
     return [path for path in write_paths if _in_git(path)]
 
 
@@ -127,12 +128,12 @@ def _in_git(path: str) -> bool:
 
 
 def may_create(permissions: Permissions) -> bool:
-    """Whether it creates agents."""
+    """Return whether the agent may create agents."""
     return may_use(permissions, "create_agent")
 
 
 def within(path: str, roots: Iterable[str]) -> bool:
-    """Whether a path lies at or below one of the roots."""
+    """Return whether a path lies at or below one of the roots."""
     return any(PurePath(path).is_relative_to(root) for root in roots)
 
 
@@ -163,7 +164,7 @@ def _cwd(wanted: str | None, parent: Permissions | None, default: str) -> str:
 def _write_paths(
     wanted: tuple[str, ...] | None, preset: Preset, cwd: str, parent: Permissions | None
 ) -> tuple[str, ...]:
-    """Where it may write; of what is not said, all that a trusted agent can have, and nothing for others."""
+    """Return the new agent's write paths; by default all that a trusted agent can have, and none for other presets."""
     may = USES[preset] & WRITING
     if wanted and not may:
         raise Broken("write_paths", f"An agent with the preset {preset} writes nowhere; ask for sandboxed.")
@@ -182,10 +183,10 @@ def _write_paths(
 
 
 def is_agent_id(agent_id: str) -> bool:
-    """Whether this may be an agent's id: letters, digits, `_`, `-` and `.`, and no part of a path."""
+    """Return whether this is a valid agent id: letters, digits, `_`, `-` and `.`, without `..`."""
     return AGENT_ID.fullmatch(agent_id) is not None and ".." not in agent_id
 
 
 def is_temporary(agent_id: str) -> bool:
-    """Whether an agent of this name ends with the server."""
+    """Return whether an agent of this name ends with the server."""
     return agent_id.startswith(".")

@@ -28,25 +28,26 @@ _living = Select(lambda: PoolAgent.objects.living().order_by("pk").values_list(*
 
 
 def agents() -> list[PoolAgentRow]:
-    """Every living agent of the pool, the oldest first."""
+    """Return every living agent of the pool, oldest first."""
     living = [Living._make(row) for row in _living()]
     children = Counter(agent.parent_id for agent in living)
     return [agent_row(agent, children=children[agent.pk]) for agent in living]
 
 
 def turn(agent_id: str, request_id: str) -> Turn | None:
-    """The turn of this name, of the agent that bore its name last."""
+    """Return a turn of the latest agent of this name; None if there is none."""
     return _turn.first(agent_id=agent_id, request_id=request_id)
 
 
 def messages(agent: PoolAgent, offset: int, limit: int) -> tuple[int, list[Entry]]:
-    """How many messages an agent's context has, and a page of them, shorter than the limit where they are long."""
+    """Return the number of messages in an agent's context, and a page of them; a page of long messages has fewer than
+    `limit`."""
     entries = Entry.objects.in_context().filter(agent=agent)
     return entries.count(), transcript.page(entries[offset:], limit)[0]
 
 
 def tokens(agent: PoolAgent) -> TokensRow:
-    """What an agent's context takes, in tokens."""
+    """Return the tokens of an agent's context."""
     taken, runner = transcript.tokens_by_role(agent), runner_of(agent)
     system, said = taken.pop(Role.SYSTEM, 0), sum(taken.values())
     tools = runner.tool_tokens(agent.permissions)
@@ -63,7 +64,7 @@ def tokens(agent: PoolAgent) -> TokensRow:
 
 
 def context(agent: PoolAgent) -> ContextRow:
-    """What an agent's context is like."""
+    """Return the size of an agent's context, and how its last turn went."""
     entries = Entry.objects.in_context().filter(agent=agent)
     return row_of_context(
         agent,
@@ -74,23 +75,23 @@ def context(agent: PoolAgent) -> ContextRow:
 
 
 def is_nearly_full(agent: PoolAgent) -> bool:
-    """Whether an agent's context should be compacted."""
+    """Return whether an agent's context should be compacted."""
     return nearly_fill(tokens(agent))
 
 
 def nearly_fill(row: TokensRow) -> bool:
-    """Whether that many tokens nearly fill a context."""
+    """Return whether these tokens nearly fill a context."""
     return row["total"] >= NEARLY * row["available"]
 
 
 def runner_of(agent: PoolAgent) -> Runner:
-    """What takes the agent's turns; one that is configured no more is as the default one for figures."""
+    """Return the runner of an agent's turns; the figures of the default one if its runner is no longer configured."""
     known = runners()
     return known.by_name.get(agent.runner) or known.named(None)
 
 
 def questions(which: str, agent_id: str | None, limit: int) -> list[Question]:
-    """What people are asked: `asked`, the oldest first; `ended`, or allowed `always`, the newest first."""
+    """Return questions to the operators: `asked`, oldest first; `ended`, or allowed `always`, newest first."""
     rows = Question.objects.all() if agent_id is None else Question.objects.filter(agent_id=agent_id)
     match which:
         case "asked":
@@ -101,7 +102,7 @@ def questions(which: str, agent_id: str | None, limit: int) -> list[Question]:
 
 
 def current_request(agent_id: str) -> str | None:
-    """The request_id of the turn that an agent is at, or else of the next one."""
+    """Return the request_id of an agent's running turn, else of the next one; None if there is none."""
     turns = Turn.objects.open().filter(agent__agent_id=agent_id, agent__ended_at=None)
     at_first = F("started_at").asc(nulls_last=True)
     return turns.order_by(at_first, "turn_id").values_list("request_id", flat=True).first()

@@ -1,4 +1,4 @@
-"""How the events of the pool read to people."""
+"""Sentences for the pool's events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The reads behind the timeline: the turns of agents of the pool, and how long agents waited for people.
+"""The reads behind the timeline: the turns of pool agents, and the times that agents waited for operators.
 
-From their rows. Of more than a picture takes, what lasted longest is told one by one, and the rest is counted.
+They come from the rows. If there are more than a picture can show, the longest are returned one by one, and the rest is
+counted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WOKEN = 20  # turns that one thing woke, the newest
 
 
 class At(StrEnum):
-    """What an agent was at."""
+    """What an agent was doing."""
 
     TURN = "turn"  # and is, or it ended well, or was cancelled
     FAILED = "failed"
@@ -35,7 +36,8 @@ class At(StrEnum):
 
 
 class Stretch(NamedTuple):
-    """An agent was at something, from `start` to `end` (None: still); `key` is the id of the turn or the question."""
+    """A period of an agent's activity, from `start` to `end` (None: it goes on); `key` is the id of the turn or
+    question."""
 
     key: str
     doing: At
@@ -45,7 +47,7 @@ class Stretch(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """So many of an agent's stretches begin in a cell, which are numbered since 1970."""
+    """The number of an agent's periods that begin in one cell; cells are numbered since 1970."""
 
     agent_id: str
     doing: At
@@ -55,14 +57,14 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """What agents were at within a window: stretches one by one, and the others as counts."""
+    """The agents' periods within a window: some one by one, and the others as counts."""
 
     stretches: list[Stretch]
     counted: list[Counted]
 
 
 def course(since: datetime, until: datetime, *, cell: timedelta, agent_id: str = "") -> Course:
-    """The turns and questions that touch a window, of all agents or of one."""
+    """Return the turns and questions that touch a window, of all agents or of one."""
     still, seconds = min(until, now()), cell.total_seconds()
     rows = (*_turns(since, still, agent_id), _question_rows(since, still, agent_id))
     found = [_course_of(each, since, still, seconds) for each in rows]
@@ -70,7 +72,7 @@ def course(since: datetime, until: datetime, *, cell: timedelta, agent_id: str =
 
 
 def _turns(since: datetime, still: datetime, agent_id: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
-    """Those that go on, and those that ended: each has an index of its own."""
+    """Return the open turns and the ended ones: each set has its own index."""
     rows = Turn.objects.filter(started_at__lt=still).order_by()
     rows = rows.filter(agent__agent_id=agent_id) if agent_id else rows
     rows = rows.annotate(whose=F("agent__agent_id"), start=F("started_at"), end=F("ended_at"), what=F("status"))
@@ -78,7 +80,7 @@ def _turns(since: datetime, still: datetime, agent_id: str) -> tuple[QuerySet[An
 
 
 def _question_rows(since: datetime, still: datetime, agent_id: str) -> QuerySet[Any]:
-    """Questions: one whose time ran out has ended then, whether that is recorded or not."""
+    """Return questions; an expired one ended when its time was over, whether or not that is recorded."""
     lasts = Q(status=QuestionStatus.ASKED) | Q(ended_at__gt=since)
     rows = Question.objects.filter(lasts, expires_at__gt=since, asked_at__lt=still).order_by()
     rows = rows.filter(agent_id=agent_id) if agent_id else rows
@@ -87,7 +89,8 @@ def _question_rows(since: datetime, still: datetime, agent_id: str) -> QuerySet[
 
 
 def woken_by(kind: str, item: str) -> list[Stretch]:
-    """The turns that a thing woke, of `nexus.core.contributions.WakeKind`, oldest first; of many the newest."""
+    """Return the turns that an item of a `nexus.core.contributions.WakeKind` woke, oldest first; if there are many, the
+    newest."""
     woken = Turn.objects.filter(pk__in=Wake.objects.filter(kind=kind, item=item).values("turn"))
     rows = woken.filter(started_at__isnull=False).order_by("-started_at")
     columns = ("pk", "status", "agent__agent_id", "started_at", "ended_at")
@@ -115,7 +118,7 @@ def _doing(what: str) -> At:
 
 
 def titles(stretches: Collection[Stretch]) -> Mapping[str, str]:
-    """By key, what people call it: the beginning of what a turn was asked, or the question."""
+    """Return the titles of stretches, by key: the beginning of a turn's message, or the question."""
     asked = list({each.key for each in stretches if each.doing is At.ASKING})
     turns = list({each.key for each in stretches if each.doing is not At.ASKING})
     found: dict[str, str] = {}
@@ -128,7 +131,7 @@ def titles(stretches: Collection[Stretch]) -> Mapping[str, str]:
 
 
 def turn(turn_id: str) -> tuple[Turn, int | None] | None:
-    """A turn with its agent, and the position of its first entry; None where there is none."""
+    """Return a turn with its agent, and the position of its first entry; None if there is no such turn."""
     found = Turn.objects.select_related("agent").filter(pk=turn_id, started_at__isnull=False).first()
     if found is None:
         return None
@@ -137,5 +140,5 @@ def turn(turn_id: str) -> tuple[Turn, int | None] | None:
 
 
 def doing(turn: Turn) -> At:
-    """What a turn was."""
+    """Return how a turn is shown."""
     return _doing(TurnStatus(turn.status).value)

@@ -1,4 +1,4 @@
-"""The toolset of the pool: agents that Nexus runs itself. JSON-RPC serves the same operations by their plain names."""
+"""The toolset of the pool: agents that Nexus runs itself. JSON-RPC serves the same operations by their short names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether programs of agents may run on this machine: they are as local as its operator."""
+"""Whether agents' programs may run on this machine. If they may, they are as local as its operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COARSE = timedelta(seconds=2)  # or in whole seconds, where its file system keep
 
 
 def programs_may_run() -> bool:
-    """Whether a runner may start some, or a turn goes on that began when other runners stood in their file."""
+    """Return whether a runner may start programs, or a turn still runs that began with an earlier runners file."""
     if start_programs():
         return True
     running, changed = Turn.objects.filter(status=TurnStatus.RUNNING), changed_at()

@@ -1,4 +1,4 @@
-"""The pages of the pool: its agents and their transcripts, new ones, worktrees, questions."""
+"""The pages of the pool: agents and their transcripts, new agents, worktrees, questions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TURNS, CHILDREN, ASKED = 20, 100, 20  # of an agent that its page lists
 
 
 def pool(request: HttpRequest) -> TemplateResponse:
-    """The living agents as a tree, or with `?state=ended` those of before; `?q=` narrows them, `?page=` goes on."""
+    """Show the living agents as a tree, or with `?state=ended` the ended ones; `?q=` filters, `?page=` pages."""
     filters = PoolFilters(request.GET)
     page = max(filters.number("page") or 1, 1)
     ended = filters.text("state") == "ended"
@@ -71,7 +71,8 @@ def pool(request: HttpRequest) -> TemplateResponse:
 
 
 def agent(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """An agent: its newest entries, or those before `?before=`; `?whole=` shows one whole. POST sends it work."""
+    """Show an agent with its newest entries, or those before `?before=`; `?whole=` shows one in full. POST sends it a
+    message."""
     row = _get_agent(pool_agent_id)
     if request.method != "POST":
         return _agent(request, row, WorkForm())
@@ -127,7 +128,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
 
 
 def _waking_context(row: PoolAgent) -> dict[str, Any]:
-    """What wakes an agent, what that may cost, and which bound keeps it from it."""
+    """Return what wakes an agent, its token limit, and the limit that holds it."""
     if not row.wake_on:
         return {"wakes": []}
     titles = kinds.titles()
@@ -142,7 +143,8 @@ def _waking_context(row: PoolAgent) -> dict[str, Any]:
 
 
 def _transcript_context(row: PoolAgent, shown: list[Entry], whole: int | None = None) -> dict[str, Any]:
-    """What the rows of a transcript show: each entry with the calls that it makes, or what it is the result of."""
+    """Return the rows of a transcript: each entry with the calls that it makes, or the call that it is the result
+    of."""
     calls = monitoring.calls(row, shown)
     return {
         "said": [
@@ -154,7 +156,8 @@ def _transcript_context(row: PoolAgent, shown: list[Entry], whole: int | None = 
 
 
 def tail(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
-    """The entries behind the first `?after=`, for the live page; at most a page of them, then it is asked again."""
+    """Show the entries after the first `?after=`, for the live page; at most one page of them, so the page may have to
+    ask again."""
     row = _get_agent(pool_agent_id)
     after = TranscriptFilters(request.GET).number("after") or 0
     entries = monitoring.newer(row, after=after, limit=PAGE + 1)
@@ -165,7 +168,7 @@ def tail(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
 
 @form_only(partial(redirect, "admin:pool_agent"))
 def cancel(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Stop a turn that waits or runs."""
+    """Stop a queued or running turn."""
     row, form = _get_agent(pool_agent_id), TurnForm(request.POST)
     if not form.is_valid():
         return HttpResponseBadRequest("Name the turn to stop.")
@@ -180,7 +183,7 @@ def cancel(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 
 @form_only(partial(redirect, "admin:pool_agent"))
 def compact(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Fold what was said before the last turns into a summary."""
+    """Compact the agent's context."""
     row = _get_agent(pool_agent_id)
     if _lives(request, row):
         envelope = operate(CONTROL, request, "pool_compact", "", agent_id=row.agent_id)
@@ -193,7 +196,7 @@ def compact(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 
 @form_only(partial(redirect, "admin:pool_agent"))
 def end(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """End an agent, and what it is at."""
+    """End an agent and its turns."""
     row = _get_agent(pool_agent_id)
     if _lives(request, row):
         operate(CONTROL, request, "pool_destroy_agent", f"{plain(row.agent_id)} has ended.", agent_id=row.agent_id)
@@ -205,14 +208,15 @@ def _get_agent(pool_agent_id: str) -> PoolAgent:
 
 
 def _lives(request: HttpRequest, row: PoolAgent) -> bool:
-    """Whether it can be acted on: operations take a name, and another agent may have that of one that ended."""
+    """Return whether the agent is living; if not, say so. Operations take a name, which may belong to another agent by
+    now."""
     if row.ended_at is not None:
         messages.warning(request, f"Nothing was done: {plain(row.agent_id)} has ended.")
     return row.ended_at is None
 
 
 def new(request: HttpRequest) -> HttpResponse:
-    """Create an agent, below `?parent=` if one is named: what that one's ceiling cuts off is told."""
+    """Create an agent, below `?parent=` if given; the page shows what that agent's ceiling forbids."""
     filters = NewPoolAgentFilters(request.GET)
     named = request.POST.get("parent_agent_id", "") if request.method == "POST" else filters.text("parent")
     parent = find(named) if named else None
@@ -261,7 +265,7 @@ def new(request: HttpRequest) -> HttpResponse:
 
 
 def _usual_directory(parent: PoolAgent | None) -> str:
-    """Empty where it is gone."""
+    """Return the default directory; empty if it is gone."""
     try:
         return usual_directory(parent)
     except NexusError:
@@ -269,7 +273,7 @@ def _usual_directory(parent: PoolAgent | None) -> str:
 
 
 def known_runners() -> tuple[Runners | None, str]:
-    """The runners of the home, unless they were wrong from the start, and what is wrong with their file."""
+    """Return the runners of the home (None if their file was never valid), and what is wrong with the file."""
     try:
         return runners(), problem()
     except NexusError as error:
@@ -290,7 +294,7 @@ BACK = partial(redirect, "admin:pool_worktree")
 
 
 def worktree(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
-    """What an agent changed since it began, and the ways to decide about it."""
+    """Show an agent's changes since its worktree was made, and the actions on it."""
     return _worktree_page(request, _worktree_of(pool_agent_id))
 
 
@@ -317,7 +321,7 @@ def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> Temp
 
 @form_only(BACK)
 def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Merge it into what it began from; conflicts are told on the page, and then nothing is merged."""
+    """Merge the worktree into its origin; if there are conflicts, show them and merge nothing."""
     row = _worktree_of(pool_agent_id)
     envelope = _operate(request, row, "merge")
     if envelope["ok"]:
@@ -333,7 +337,7 @@ def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 
 @form_only(BACK)
 def keep(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Commit what lies there on its branch, and leave both."""
+    """Commit the worktree's changes on its branch, and keep both."""
     row = _worktree_of(pool_agent_id)
     _operate(request, row, "keep", f"What lay there is committed on {plain(row.branch)}, and stays.")
     return redirect("admin:pool_worktree", row.agent.pk)
@@ -341,7 +345,7 @@ def keep(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 
 @form_only(BACK)
 def discard(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Remove it with its branch; what was not merged is asked for once more."""
+    """Remove the worktree and its branch; unmerged changes need a second confirmation."""
     row, form = _worktree_of(pool_agent_id), DiscardForm(request.POST)
     form.full_clean()
     envelope = _operate(request, row, "discard", "The worktree and its branch are removed.", form)
@@ -353,7 +357,8 @@ def discard(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 def _operate(
     request: HttpRequest, row: PoolWorktree, verb: str, done: str = "", form: DiscardForm | None = None
 ) -> Body:
-    """Another agent may bear the name: the worktree is named by its own id."""
+    """Call a worktree operation and show the result. The worktree is named by its id, because another agent may have
+    the name."""
     named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
     given = form.cleaned_data if form else {}
     return operate(CONTROL, request, f"pool_worktree_{verb}", done, form, **named, **given)
@@ -368,13 +373,13 @@ LISTS = (("asked", "Wait for an answer"), ("always", "Allowed always"), ("ended"
 
 
 def questions(request: HttpRequest) -> TemplateResponse:
-    """The questions, by what becomes of them."""
+    """Show the questions, by state."""
     lists = [(which, title, selectors.questions(which, None, SHOWN)) for which, title in LISTS]
     return render(request, "control/questions.html", "Questions", lists=lists)
 
 
 def question(request: HttpRequest, question_id: str) -> TemplateResponse:
-    """One question, whole, and what a person can say to it."""
+    """Show one question in full, and the actions on it."""
     found = get_object_or_404(Question.objects.select_related("pool_agent", "turn"), pk=question_id)
     known = actions()
     possible = [known[name] for name in actions_for(found, now())]

@@ -1,7 +1,7 @@
 """An agent of the pool live, over a WebSocket: `/ws/pool/{agent_id}/`, for the hub's operators and agents' keys.
 
 The server sends `{"type": "entry", "after", "entry"}`, `state`, `draft`, `heartbeat` after a silence, and `closing`
-with a reason; each carries the place, `after`, to resume from with `?after=`. Nothing is taken from the client.
+with a reason. Each carries `after`, the position to resume from with `?after=`. Messages of the client are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENDED = 1000  # RFC 6455: what it was for is done
 
 
 class AgentConsumer(Listener):
-    """One listener."""
+    """One client's connection."""
 
     place_key = "after"
     refusals = (*Listener.refusals, Code.NOT_FOUND, ControlCode.NOT_PERMITTED, ControlCode.POOL_OFF)
@@ -57,7 +57,7 @@ class AgentConsumer(Listener):
         self.follow(self.follower.follow())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
-        """What a client says is not listened to."""
+        """Ignore what the client sends."""
 
     @property
     def place(self) -> str:

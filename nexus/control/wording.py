@@ -1,4 +1,4 @@
-"""Permissions in words, for people: total functions over plain values."""
+"""Permissions in words, for operators: pure functions over plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nexus.control.rules import DEEPEST, LEVEL, Broken, Permissions, Preset, Wis
 
 @dataclass(frozen=True)
 class Offer:
-    """A preset for a new agent: what it allows, and why a parent's ceiling cuts it off, where it does."""
+    """A preset for a new agent: what it allows, and why the parent's ceiling forbids it, if so."""
 
     preset: Preset
     what: str
@@ -25,7 +25,7 @@ PRESETS = {
 
 
 def describe_permissions(permissions: Permissions) -> list[str]:
-    """What an agent may do, a line for each kind of act."""
+    """Return what an agent may do, one line for each kind of action."""
     writes = ", ".join(permissions.write_paths) if rules.WRITING & rules.USES[permissions.preset] else ""
     lines = [
         f"Reads below {permissions.cwd}",
@@ -41,7 +41,7 @@ def describe_permissions(permissions: Permissions) -> list[str]:
 
 
 def git_warning(permissions: Permissions) -> str:
-    """What it means that write paths name a `.git`; empty where none does."""
+    """Return a warning about write paths that name a `.git`; empty if none does."""
     opened = rules.opens_git(permissions.write_paths)
     if not opened:
         return ""
@@ -59,7 +59,7 @@ def _agents(permissions: Permissions) -> str:
 
 
 def offers(parent: Permissions | None, cwd: str) -> list[Offer]:
-    """Every preset, the one that may most first, as an operator may give it below this parent."""
+    """Return every preset, the one with most permissions first, as an operator may give it below this parent."""
     return [
         Offer(preset, PRESETS[preset], _refused(preset, parent, cwd))
         for preset in sorted(PRESETS, key=lambda preset: -LEVEL[preset])
@@ -75,17 +75,17 @@ def _refused(preset: Preset, parent: Permissions | None, cwd: str) -> str:
 
 
 def presets_with(tool: str) -> list[str]:
-    """The presets that have a tool."""
+    """Return the presets that have a tool."""
     return [preset for preset in Preset if tool in rules.USES[preset]]
 
 
 def may_have_children(permissions: Permissions, cwd: str) -> bool:
-    """Whether an operator may create anything below this agent."""
+    """Return whether an operator may create any agent below this one."""
     return not all(offer.refused for offer in offers(permissions, cwd))
 
 
 def ceiling(parent: Permissions) -> list[str]:
-    """What an agent below this parent gets no more of, whatever it is asked for."""
+    """Return the limits of any agent below this parent, in words."""
     writes = ", ".join(parent.write_paths) if rules.WRITING & rules.USES[parent.preset] else ""
     lines = [
         f"Its preset is {parent.preset} at most",

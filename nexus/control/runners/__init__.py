@@ -1,1 +1,1 @@
-"""Runners: what takes a turn. A kind is a module of its name, loaded when the first turn needs it."""
+"""Runners of turns. Each kind is a module of that name, imported when the first turn needs it."""

@@ -1,7 +1,7 @@
-"""The runner `acp`: an agent that speaks the Agent Client Protocol, as a process of its own for each turn.
+"""The runner `acp`: an agent that speaks the Agent Client Protocol, in a new process for each turn.
 
-A turn's process ends with the turn: nothing idles, and nothing is left. What was said before comes back with the
-agent's own session where it can load one, else as text.
+The process ends with its turn, so nothing idles and nothing is left over. The agent learns what was said before from
+its own session if it can load one, otherwise as text.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SHORTEST_SECRET = 6  # characters: what is shorter is a word, and not struck whe
 
 @dataclass(frozen=True)
 class Place:
-    """Where the processes of a turn run: how their command lines are made, and what they find in their environment."""
+    """The surroundings of a turn's processes: their command lines and their environment."""
 
     runner: Acp
     scene: Scene
@@ -69,11 +69,11 @@ class Place:
 
     @property
     def mode(self) -> str | None:
-        """Of a session: in the sandbox an agent needs no bounds of its own."""
+        """The session's mode. In the sandbox it may be a looser one, because the sandbox limits the agent."""
         return (self.is_confined and self.runner.mode_in_sandbox) or self.runner.mode
 
     def confined(self, command: Sequence[str], cwd: str) -> list[str]:
-        """The command line, in the sandbox where there is one. Raises RunnerFailed."""
+        """Return the command line, wrapped in the sandbox if there is one. Raises RunnerFailed."""
         if not self.is_confined:
             return list(command)
         return confinement.confined(
@@ -82,7 +82,7 @@ class Place:
 
 
 async def take(runner: Acp, scene: Scene) -> Ended:
-    """Take a turn. Raises RunnerFailed, and NOT_PERMITTED where a sandbox is required and there is none."""
+    """Run a turn. Raises RunnerFailed, and NOT_PERMITTED if a sandbox is required and there is none."""
     state = await in_thread(OUTSIDE, sandbox.state)
     sandbox.check(runner)
     home = await in_thread(OUTSIDE, partial(confinement.home_of, scene.agent)) if state.works else str(Path.home())
@@ -119,7 +119,7 @@ async def _take(place: Place, key: str) -> Ended:
 
 
 async def converse(place: Place, client: PoolClient, program: processes.Running, server: bus.Bus | None) -> Ended:
-    """Take the turn with a program that runs; the agent has the bus where there is a server for it."""
+    """Run the turn with a started program. The agent reaches the bus if `server` is given."""
     transport = BoundedLines(program.stdout, program.stdin, client.settled)
     connection = ClientSideConnection(cast(Any, client), transport)  # it has what we offer, not all there is
     try:
@@ -141,7 +141,7 @@ async def converse(place: Place, client: PoolClient, program: processes.Running,
 async def _session(
     place: Place, client: PoolClient, connection: ClientSideConnection, server: bus.Bus | None
 ) -> tuple[str, str]:
-    """The session's id, and what to say in it: with what was said before, where the agent does not know it."""
+    """Return the session's id and the prompt. The prompt includes what was said before, unless the agent knows it."""
     scene = place.scene
     offered = await connection.initialize(
         PROTOCOL_VERSION,
@@ -183,7 +183,8 @@ async def _session(
 async def _new_session(
     place: Place, connection: ClientSideConnection, offered: InitializeResponse, servers: list[Any]
 ) -> NewSessionResponse:
-    """A session, after a sign-in where the agent wants one. Raises RunnerFailed, which says how to sign in."""
+    """Return a new session, after a sign-in if the agent requires one. Raises RunnerFailed, which says how to sign
+    in."""
     cwd, method = place.scene.agent.cwd, place.runner.auth_method
     try:
         return await connection.new_session(cwd, mcp_servers=servers)
@@ -198,7 +199,7 @@ async def _new_session(
 
 
 def _signed_out(place: Place, offered: InitializeResponse, error: RequestError) -> Exception:
-    """The error, or where it is that nobody signed in, how to."""
+    """Return the error; if nobody has signed in, one that says how to."""
     if error.code != AUTH_REQUIRED:
         return error
     runner, secrets = place.runner, place.scene.draft.secrets
@@ -213,7 +214,7 @@ def _signed_out(place: Place, offered: InitializeResponse, error: RequestError) 
 async def _set_mode(
     connection: ClientSideConnection, session_id: str, modes: SessionModeState | None, mode: str | None
 ) -> None:
-    """Raises RunnerFailed for a mode that the session does not have."""
+    """Set the session's mode. Raises RunnerFailed for a mode that the session does not have."""
     if mode is None or (modes is not None and modes.current_mode_id == mode):
         return
     known = [each.id for each in modes.available_modes] if modes is not None else []
@@ -225,7 +226,7 @@ async def _set_mode(
 async def _prompted(
     connection: ClientSideConnection, session_id: str, prompt: str, client: PoolClient, program: processes.Running
 ) -> PromptResponse | None:
-    """What the agent answers to the prompt; None where it made more calls than it may, and was stopped."""
+    """Return the agent's response to the prompt; None if it was stopped because it made too many calls."""
     prompting = asyncio.create_task(connection.prompt(session_id, [text_block(prompt)]))
     halting = asyncio.create_task(client.halted.wait())
     try:
@@ -272,8 +273,8 @@ def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
 
 
 async def _known_session(history: AsyncIterator[Entry]) -> str | None:
-    """The agent's own session of an earlier turn; none from before a compaction that was asked for, which it would
-    undo."""
+    """Return the agent's own session of an earlier turn. Sessions from before a requested compaction are left out: they
+    would undo it."""
     async for entry in history:
         meta = entry.meta or {}
         if "summary_of" in meta and "unasked" not in meta:
@@ -284,7 +285,7 @@ async def _known_session(history: AsyncIterator[Entry]) -> str | None:
 
 
 async def _told(history: AsyncIterator[Entry], most: int) -> str:
-    """A turn's message, after what was said before it, of which the last `most` characters are kept."""
+    """Return the turn's message, after the last `most` characters of what was said before it."""
     content, said, length = (await anext(history)).content, list[str](), 0
     async for entry in history:
         if entry.role != Role.TOOL and entry.content:
@@ -299,7 +300,8 @@ async def _told(history: AsyncIterator[Entry], most: int) -> str:
 
 
 def _reach(key: str, place: Place) -> dict[str, str]:
-    """How the agent's own commands reach the bus. The home itself is not in the sandbox."""
+    """Return the environment variables with which the agent's own commands reach the bus. The home itself is not in the
+    sandbox."""
     settings = CoreSettings.current()
     reach = {"NEXUS_API_KEY": key}
     if not place.is_confined:
@@ -314,7 +316,7 @@ def _name(place: Place) -> str:
 
 
 async def _why(error: Exception, place: Place, transport: BoundedLines, program: processes.Running) -> str:
-    """Why a conversation broke off, for people."""
+    """Return why a conversation broke off, for operators."""
     name, secrets = _name(place), place.scene.draft.secrets
     if transport.failed is not None:
         return f"{name} was stopped: {transport.failed}"
@@ -329,12 +331,12 @@ async def _why(error: Exception, place: Place, transport: BoundedLines, program:
 
 
 def in_words(error: RequestError) -> str:
-    """An error with its `data`, which often holds the reason."""
+    """Return an error as text, with its `data`, which often holds the reason."""
     return str(error) if error.data is None else f"{error} ({json.dumps(error.data, ensure_ascii=False)})"
 
 
 def _hiding(secrets: Secrets, scene: Scene) -> Scene:
-    """A scene that tells and stores none of them."""
+    """Return a scene that redacts the secrets from what is stored and asked."""
 
     async def say(
         role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
@@ -350,7 +352,7 @@ def _hiding(secrets: Secrets, scene: Scene) -> Scene:
 
 
 def _hidden(secrets: Secrets, ended: Ended) -> Ended:
-    """How a turn ended, which tells none of them."""
+    """Return the end of a turn with the secrets redacted."""
     said = ended.closing
     closing = None if said is None else Closing(secrets.struck(said.content), secrets.struck_of(said.meta))
     return replace(ended, answer=secrets.struck(ended.answer or ""), closing=closing)

@@ -1,7 +1,7 @@
-"""Tool calls of an agent process: what it sent of each so far, as one whole.
+"""Tool calls of an agent process, each put together from its updates.
 
-An agent tells of a call bit by bit: first often no more than a name, then the input, the paths, what came of it. A
-request for permission is such a bit, too.
+An agent reports a call bit by bit: often only a name at first, then the input, the paths, the result. A request for
+permission is such an update, too.
 """
 
 from __future__ import annotations
@@ -33,40 +33,42 @@ class KnownCall:
     awaits_input: bool = False  # it began with an empty input, as those do whose input follows
 
     def merge(self, bit: Bit) -> None:
-        """Take over what an update tells."""
+        """Add the fields of an update."""
         self.awaits_input = self.awaits_input or bit.raw_input == {}
         self.known = merged(self.known, bit)
 
     def ask(self, bit: ToolCallUpdate) -> ToolCallUpdate:
-        """The call as a request for permission puts it. What the agent says only to ask, such as another title, is no
-        news of the call: of that it takes over what was not known."""
+        """Return the call as a request for permission describes it. Of the request, only fields that were unknown
+        become part of the call: what the agent says for the request alone, such as another title, does not change
+        it."""
         asked = merged(self.known, bit)
         self.known = merged(bit, self.known)
         return asked
 
     @property
     def tells_enough(self) -> bool:
-        """Whether its entry can be written: what it is called with is known, or never told."""
+        """Whether the call's entry can be written: its arguments are known, or will never come."""
         known = self.known
         told = bool(known.raw_input or known.locations) or known.status not in (None, "pending")
         return told or not self.awaits_input
 
     def arguments(self) -> Any:
-        """What it is called with."""
+        """Return the call's arguments."""
         return self.known.raw_input or {"locations": self.paths()}
 
     def paths(self) -> list[str]:
-        """The paths that it names."""
+        """Return the paths that the call names."""
         return [location.path for location in (self.known.locations or [])[:MOST_PATHS]]
 
     def diffs(self) -> list[dict[str, str | None]]:
-        """The changes to files that it shows; of a new file, `old` is None."""
+        """Return the changes to files that the call shows; for a new file, `old` is None."""
         changes = list(_diffs_of(self.known))[:MOST_DIFFS]
         return [{"path": diff.path, "old": diff.old_text, "new": diff.new_text} for diff in changes]
 
 
 def merged(known: Bit, bit: Bit) -> ToolCallUpdate:
-    """What is known with each field that the bit fills. An empty one tells nothing, and `other` is no kind."""
+    """Return the known call with each field that the update fills. An empty field and the kind `other` change
+    nothing."""
     fields = {name: getattr(known, name) for name in FIELDS}
     news = {name: value for name in FIELDS if (value := getattr(bit, name)) not in (None, [], {}, "")}
     if news.get("kind") == UNKNOWN_KIND and known.kind is not None:
@@ -77,7 +79,7 @@ def merged(known: Bit, bit: Bit) -> ToolCallUpdate:
 
 
 def result_of(call: KnownCall, last: Bit) -> str:
-    """What a call came to, as text: what its last update brought, else its output, else what it showed before."""
+    """Return a call's result as text: the content of its last update, else its output, else its earlier content."""
     return _text_of(last) or _raw(call.known.raw_output) or _text_of(call.known)
 
 

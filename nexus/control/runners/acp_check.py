@@ -1,4 +1,4 @@
-"""What an operator does with a runner of kind `acp` by hand: sign in to it, and see whether it answers."""
+"""Manual test of an `acp` runner and sign-in to it, for operators."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Say = Callable[[str], Any]
 
 
 async def check(runner: Acp, *, say: Say) -> None:
-    """Start the runner's agent in the sandbox, open a session and take one turn; `say` is told each step.
+    """Start the runner's agent in the sandbox, open a session and run one turn; call `say` with each step.
 
-    Raises RunnerFailed with what is missing.
+    Raises RunnerFailed, which says what is missing.
     """
     state = await in_thread(OUTSIDE, sandbox.state)
     sandbox.check(runner)
@@ -73,7 +73,7 @@ async def check(runner: Acp, *, say: Say) -> None:
 
 
 async def login(runner: Acp, *, method: str | None, say: Say) -> None:
-    """Sign in to the runner's agent, in the operator's own home: with the method given, else the runner's, else the
+    """Sign in to the runner's agent in the operator's own home, with the given method, else the runner's, else the
     first that the agent offers. Raises RunnerFailed."""
     _check_program(runner, say)
     async with _connected(runner) as (connection, offered):
@@ -115,7 +115,7 @@ def _check_program(runner: Acp, say: Say) -> None:
 
 @contextlib.asynccontextmanager
 async def _connected(runner: Acp) -> AsyncIterator[tuple[ClientSideConnection, InitializeResponse]]:
-    """The agent outside of the sandbox, after its handshake. What it says on stderr is for the person. Raises
+    """Yield the agent, started outside the sandbox, after its handshake. Its stderr goes to the operator. Raises
     RunnerFailed."""
 
     async def settled() -> None:
@@ -140,7 +140,7 @@ async def _connected(runner: Acp) -> AsyncIterator[tuple[ClientSideConnection, I
 
 
 def _agent(runner: Acp, cwd: str) -> PoolAgent:
-    """An agent for one turn, which nobody stores."""
+    """Return an unsaved agent for one turn."""
     moment, name = now(), f"check-{uuid.uuid4().hex[:12]}"
     return PoolAgent(
         pool_agent_id=name, agent_id=name, depth=0, preset="worker", cwd=cwd, runner=runner.name, is_temporary=True,
@@ -149,7 +149,7 @@ def _agent(runner: Acp, cwd: str) -> PoolAgent:
 
 
 def _scene(agent: PoolAgent) -> Scene:
-    """A turn of it: nothing is kept, and every question refused."""
+    """Return the scene of a turn that stores nothing and refuses every question."""
     turn = Turn(pk="check", agent=agent, content=ASKED)
 
     async def history() -> AsyncIterator[Entry]:

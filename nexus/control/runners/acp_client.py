@@ -1,4 +1,4 @@
-"""What an agent process asks of us, under its permissions, and what it tells, into the transcript."""
+"""Requests of an agent process, answered under its permissions, and its updates, stored in the transcript."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ READS_MISSING_AS_EMPTY = frozenset({"gemini-cli"})  # it knows no error for a fi
 
 
 class PoolClient:
-    """The client of one turn: its permissions decide, its transcript grows."""
+    """The client side of one turn: it answers requests under the agent's permissions and writes the transcript."""
 
     def __init__(self, scene: Scene, terminals: Terminals, most_calls: int) -> None:
         self.scene, self.terminals, self.most_calls = scene, terminals, most_calls
@@ -71,13 +71,14 @@ class PoolClient:
         self._storing = asyncio.Lock()  # entries stand in the order in which they came
 
     async def settled(self) -> None:
-        """Return when what came so far is in the transcript."""
+        """Return when all updates received so far are in the transcript."""
         await asyncio.sleep(0)  # what just came starts to be worked off
         async with self._storing:
             pass
 
     async def close(self) -> Closing | None:
-        """`finish`, but where its last words would be the last entry, they are given back for the turn's end."""
+        """Do what `finish` does, but return the agent's last words, so that they are stored with the turn's end. None
+        if they are not the last entry."""
         async with self._storing:
             if any(not call.is_answered for call in self.calls.values()):
                 await self._finish()
@@ -85,7 +86,7 @@ class PoolClient:
             return None if said is None else Closing(said, self.meta)
 
     async def finish(self) -> None:
-        """The turn is over: what was only begun is told as such."""
+        """Store what is pending at the end of the turn; calls without a result are marked as such."""
         async with self._storing:
             await self._finish()
 
@@ -131,7 +132,7 @@ class PoolClient:
             await self.scene.say(Role.ASSISTANT, text, meta=self.meta)
 
     def _said_last(self) -> str | None:
-        """What it said since the last entry, for the next one; None where that is nothing."""
+        """Return the text since the last entry, as the content of the next one; None if there is none."""
         text = storable("".join(self._said))
         if self._length == LONGEST_TEXT:  # what was cut off may have gone on with a secret
             text = text[: self.secrets.settled(text)]
@@ -151,7 +152,7 @@ class PoolClient:
             await self._answer(call, update.status, result_of(call, update))
 
     def _call_of(self, bit: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> KnownCall:
-        """The call that the agent tells of."""
+        """Return the call that an update belongs to; create it if it is new."""
         call = self.calls.get(bit.tool_call_id)
         if call is None:
             call_id = f"{self.scene.turn.pk}-{len(self.calls)}"
@@ -161,7 +162,7 @@ class PoolClient:
         return call
 
     async def _begin_all(self) -> None:
-        """Something comes behind the calls that the agent told of: they stand before it."""
+        """Write the entries of all reported calls, before an entry that follows them."""
         for call in self.calls.values():
             await self._begin(call)
 
@@ -172,7 +173,7 @@ class PoolClient:
             await self.scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call.said], **self.meta})
 
     async def _answer(self, call: KnownCall, status: str, result: str) -> None:
-        """What came of a call; with the call as it was in the end, where that is more than its entry has."""
+        """Write a call's result; with the call itself if it has changed since its entry was written."""
         call.is_answered = True
         meta: dict[str, Any] = {"status": status} if status else {}
         if call.refused:
@@ -183,7 +184,7 @@ class PoolClient:
         await self.scene.say(Role.TOOL, text, tool_call_id=call.id, meta={**meta, **self.meta})
 
     def _shown(self, call: KnownCall) -> dict[str, Any]:
-        """A call, as the transcript keeps it."""
+        """Return a call in the form that the transcript keeps."""
         known = call.known
         shown: dict[str, Any] = {
             "id": call.id,
@@ -305,7 +306,7 @@ class PoolClient:
 
 
 async def _done(asked: Awaitable[T]) -> T:
-    """Raises RequestError, which the agent is answered with."""
+    """Await the answer to a request. Raises RequestError, which is sent to the agent."""
     try:
         return await asked
     except ToolFailed as failed:
@@ -322,19 +323,19 @@ def _exit_status(code: int) -> TerminalExitStatus:
 
 
 def _shown(call: ToolCallUpdate, places: Sequence[str]) -> str:
-    """A call, as a person is shown it who is to decide: with the real paths that it is about."""
+    """Return a call as text for the operator who decides, with the real paths that it is about."""
     given = "" if call.raw_input is None else json.dumps(call.raw_input, ensure_ascii=False, indent=2)
     changes = [f"{block.path}:\n{block.new_text}" for block in call.content or [] if block.type == "diff"]
     return "\n".join(filter(None, [*places, given, *changes]))
 
 
 def storable(text: str) -> str:
-    """A text that every store and every client can take: no NUL, no lone surrogate."""
+    """Return a text that every store and every client accepts: without NUL and lone surrogates."""
     return text.replace("\x00", "\ufffd").encode(errors="replace").decode()
 
 
 def storable_json(value: Any) -> Any:
-    """A value, or its beginning as text where it is large."""
+    """Return a value that every store accepts; if it is large, the beginning of its JSON as text."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):

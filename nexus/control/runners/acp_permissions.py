@@ -1,4 +1,4 @@
-"""What a permission request of an agent process is answered with, where its permissions are clear about it."""
+"""Answers to an agent process's permission requests, as far as its permissions decide them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nexus.control.runners import bus
 
 
 class Verdict(Enum):
-    """What a preset says to a request."""
+    """The verdict on a request: allowed, refused, or to be asked."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
@@ -44,26 +44,26 @@ TITLES = re.compile(
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a preset says to a request, and to which real paths it says it: they are looked up once, so that what is
-    allowed is what was judged and shown, whatever a symlink among them leads to later."""
+    """The verdict on a request, and the real paths that it holds for. They are resolved once, so that what is allowed
+    is what was judged and shown, even if a symlink changes later."""
 
     verdict: Verdict
     places: tuple[str, ...] = ()
     why_not: str = ""  # of what is refused
 
     def subject(self, call: ToolCallUpdate) -> str:
-        """What "allow always" holds for: these places, or else what the agent calls it."""
+        """Return what "allow always" holds for: these paths, or else the agent's name for the call."""
         tool = USES.get(call.kind or "")
         return " ".join((tool or call.kind or "other", *(self.places or [call.title or ""])))
 
 
 def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
-    """What the permissions say to a call.
+    """Judge a call by the permissions.
 
-    What the agent calls on the bus passes: there its rights on the bus decide. For the rest, the permissions are clear
-    about what lies inside of them. A person is asked about a write below the agent's directory that is in none of its
-    write paths, for a trusted agent about what lies elsewhere, too, and for every agent about calls that are none of
-    files, commands and the network. Looks at the disk.
+    Calls of the bus's tools pass, unless a setting wants them asked about: the bus checks the agent's rights. Otherwise
+    the permissions decide what lies within them. An operator is asked about a write below the agent's directory that is
+    in none of its write paths; for a trusted agent also about paths elsewhere and the network; and for every agent
+    about calls that concern neither files nor commands nor the network. Reads the disk.
     """
     outside = Verdict.ASKED if permissions.preset is Preset.TRUSTED else Verdict.REFUSED
     if is_of_the_bus(call):
@@ -95,10 +95,10 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
 
 
 def is_of_the_bus(call: ToolCallUpdate) -> bool:
-    """Whether it calls a tool of the MCP server that Nexus gave the agent.
+    """Return whether a call is to a tool of the MCP server that Nexus gave the agent.
 
-    The title of a command is what the model wrote, so it says nothing; the input of a call that names a server and a
-    tool, and nothing that runs, does.
+    The title of a command is written by the model, so it proves nothing. The input does, if it names a server and a
+    tool, and nothing that runs.
     """
     given = call.raw_input
     if isinstance(given, dict) and {"server", "tool"} <= given.keys() <= {"server", "tool", "arguments"}:
@@ -107,7 +107,8 @@ def is_of_the_bus(call: ToolCallUpdate) -> bool:
 
 
 def _paths_in(given: Any) -> Iterator[str]:
-    """The paths in the input of a call that names them nowhere else, as cline's does; and what looks like one."""
+    """Yield the paths in the input of a call that names them nowhere else, as cline's does, and values that look like
+    paths."""
     left = [given]
     while left:
         value = left.pop()
@@ -120,7 +121,7 @@ def _paths_in(given: Any) -> Iterator[str]:
 
 
 def _places(permissions: Permissions, call: ToolCallUpdate) -> tuple[str, ...]:
-    """The real paths that a call names. Raises ValueError for what is no path."""
+    """Return the real paths that a call names. Raises ValueError for an invalid path."""
     changed = [block.path for block in call.content or [] if block.type == "diff"]
     named = [*(location.path for location in call.locations or []), *changed]
     if not named and call.kind == "read":

@@ -1,6 +1,6 @@
-"""Messages of the Agent Client Protocol over a process's pipes, bounded: what comes is not trusted.
+"""Messages of the Agent Client Protocol over a process's pipes, with limits, because the agent is not trusted.
 
-The protocol's own reader takes lines of any length, and puts what it does not know into the log.
+The protocol's own reader accepts lines of any length and logs whatever it does not know.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)  # closed,
 
 
 class Overdone(Exception):
-    """The agent says what no agent should; the message is for people."""
+    """The agent exceeded a limit of the protocol; the message is for operators."""
 
 
 class Structure:
-    """Counts the bytes of a JSON line that stand outside of its texts, as its pieces come: what parsing costs."""
+    """Count the bytes of a JSON line outside its strings, piece by piece: they determine the cost of parsing."""
 
     def __init__(self) -> None:
         self.size = 0
         self._cut = b""  # how the text begins again that the last piece cut off
 
     def add(self, piece: bytes) -> None:
-        """Some more of the line."""
+        """Count the next piece of the line."""
         *parts, outside = TEXT.split(self._cut + piece)  # outside, how a text ended, outside, …
         self.size += sum(map(len, parts[::2])) + len(outside)
         end = parts[-1] if parts else b'"'
@@ -44,13 +44,13 @@ class Structure:
 
 
 class BoundedLines:
-    """A transport for the protocol's connection. When the agent oversteps a bound, `failed` says which, and the stream
-    is over."""
+    """A transport for the protocol's connection. If the agent exceeds a limit, `failed` says which, and the stream
+    ends."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settled: Callable[[], Awaitable[None]]
     ) -> None:
-        """`settled` returns when what came so far is worked off: it is not read faster than it is stored."""
+        """`settled` returns when all messages so far are stored: no message is read before."""
         self._reader, self._writer, self._settled = reader, writer, settled
         self._buffer = bytearray()
         self._searched = 0  # of the buffer, for the end of a line
@@ -59,7 +59,7 @@ class BoundedLines:
         self.failed: Overdone | None = None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Raises ConnectionError for a request to an agent that is gone."""
+        """Send a message. Raises ConnectionError for a request to an agent that has ended."""
         if "method" not in message:
             self._open.discard(json.dumps(message.get("id")))
         try:
@@ -70,7 +70,7 @@ class BoundedLines:
                 raise  # an answer, nobody waits for
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message; None at the end."""
+        """Return the next message; None at the end."""
         while self.failed is None:
             await self._settled()
             try:
@@ -88,10 +88,10 @@ class BoundedLines:
         return None
 
     async def close(self) -> None:
-        """The pipes belong to the process, which ends them."""
+        """Do nothing: the pipes belong to the process, which closes them."""
 
     async def _line(self) -> bytes | None:
-        """Raises Overdone."""
+        """Return the next line; None at the end. Raises Overdone."""
         structure = Structure()
         while (end := self._buffer.find(b"\n", self._searched)) < 0:
             structure.add(bytes(self._buffer[self._searched :]))  # of long lines alone, at most a chunk at once
@@ -113,7 +113,7 @@ class BoundedLines:
         return line
 
     def _message(self, line: bytes) -> dict[str, Any] | None:
-        """What the line says; None for what is nobody's concern. Raises Overdone."""
+        """Return the message in a line; None if it is to be ignored. Raises Overdone."""
         if not line.strip():
             return None
         try:

@@ -1,4 +1,4 @@
-"""What a runner is given, and what it gives back."""
+"""The interface of runners: their input and their result."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Say(Protocol):
 
 @dataclass(frozen=True)
 class Decision:
-    """What a person says to a question; without anybody to ask, it is a refusal."""
+    """An operator's answer to a question; a refusal if nobody can be asked."""
 
     allowed: bool
     words: str | None = None  # an answer in words, or why not
 
 
 class Ask(Protocol):
-    """Ask a person, and wait for the answer or the time that a setting gives.
+    """Ask an operator, and wait for the answer or for the timeout in the settings.
 
-    `kind` is `permission` (may this be done?) or `question` (answered in words); `subject` is what "allow always" then
-    holds for, such as `run` or `write_file /srv/notes`.
+    `kind` is `permission` (may this be done?) or `question` (answered in words). `subject` is what "allow always" would
+    hold for, such as `run` or `write_file /srv/notes`.
     """
 
     async def __call__(self, kind: str, title: str, detail: str, *, subject: str) -> Decision: ...
 
 
 class Draft:
-    """What an agent is just writing, and what its turn has used: shown while it lasts, and kept nowhere.
+    """The text that an agent is writing, and the tokens of its turn so far: shown meanwhile, and never stored.
 
-    The entry that a runner says then replaces it. `secrets` are struck; what may be the beginning of one waits for
-    what comes behind it.
+    The entry that the runner writes afterwards replaces it. `secrets` are redacted; text that may be the beginning of a
+    secret is held back until more follows.
     """
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """What is written so far."""
+        """The text so far."""
         self._parts = ["".join(self._parts)]
         return self._parts[0]
 
     def add(self, text: str) -> None:
-        """It goes on; the text is one that every client can take."""
+        """Append a text, which must be one that every client accepts."""
         text = self._unsure + text
         sure = self.secrets.settled(text)
         self._unsure = text[sure:]
@@ -75,7 +75,7 @@ class Draft:
             self.changed.set()
 
     def restart(self) -> None:
-        """What was written became an entry, or counts no more."""
+        """Clear the text: it became an entry, or is discarded."""
         self._unsure = ""
         if self._length:
             self._parts, self._length = [], 0
@@ -83,7 +83,7 @@ class Draft:
             self.changed.set()
 
     def used(self, input_tokens: int, output_tokens: int) -> None:
-        """So many tokens, in the whole turn so far."""
+        """Set the tokens that the whole turn has used so far."""
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
         self.changed.set()
 
@@ -102,10 +102,10 @@ class Scene:
 
 
 class RunnerFailed(Exception):
-    """A turn that cannot be finished; the message is for people."""
+    """A turn that cannot be finished; the message is for operators."""
 
 
 class Takes(Protocol):
-    """Takes a turn to its end. Cancelled like any task, it leaves nothing running. Raises RunnerFailed."""
+    """Run a turn to its end. When cancelled, leave nothing running. Raises RunnerFailed."""
 
     async def __call__(self, runner: Any, scene: Scene) -> Ended: ...

@@ -1,7 +1,7 @@
-"""The bus for an agent that runs as a process: an MCP server on stdio, whose other end is out here.
+"""The bus for an agent that runs as a process: an MCP server on stdio that is served from outside the sandbox.
 
-Inside is only a relay to a socket. What answers there runs outside, as that agent: neither the store nor a key has to
-be where the agent can read it.
+Inside the sandbox there is only a relay to a socket. The server runs outside, as that agent, so neither the store nor a
+key has to be readable by the agent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_CONNECTIONS = 4  # of one agent at once
 
 @dataclass(frozen=True)
 class Bus:
-    """How an agent reaches it: a command that speaks MCP on stdio."""
+    """The command by which an agent reaches the bus; it speaks MCP on stdio."""
 
     command: str
     args: tuple[str, ...]
@@ -38,7 +38,7 @@ class Bus:
 
 @contextlib.asynccontextmanager
 async def key_of(agent_id: str) -> AsyncIterator[str]:
-    """A key of the agent for as long as the block lasts, beside one that an operator issued."""
+    """Yield a key of the agent that is valid within the block, besides one that an operator issued."""
     key = await in_thread(WRITERS, partial(keys.lend, agent_id=agent_id))
     try:
         yield key
@@ -48,7 +48,7 @@ async def key_of(agent_id: str) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
-    """Serve the bus to whoever connects to a socket in the directory `scratch`, as the agent of `key`."""
+    """Serve the bus within the block, on a socket in the directory `scratch`, as the agent of `key`."""
     path, serving = os.path.join(scratch, SOCKET), set[asyncio.Task[None]]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""`runners.toml` in the home: what takes the turns of the pool's agents (docs/how-to/run-a-pool.md)."""
+"""`runners.toml` in the home: the runners of the pool's agents (docs/how-to/run-a-pool.md)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Common(BaseModel):
 
     @property
     def available_tokens(self) -> int:
-        """What the context holds beside the answer."""
+        """The tokens that the context holds besides the answer."""
         return self.context_tokens - self.reply_tokens
 
     @field_validator("reply_tokens")
@@ -53,23 +53,23 @@ class _Common(BaseModel):
 
     @property
     def variables(self) -> Sequence[str]:
-        """The names of the environment variables that it needs."""
+        """The names of the environment variables that the runner needs."""
         return ()
 
     def tool_tokens(self, permissions: Permissions) -> int:
-        """What the descriptions of an agent's tools take in every request, about."""
+        """Estimate the tokens that the descriptions of an agent's tools take in every request."""
         return 0
 
 
 class Programs(_Common):
-    """What its programs find in the sandbox, beside the system's and the agent's directory."""
+    """What an agent's programs find in the sandbox besides the system's programs and the agent's directory."""
 
     network: bool = True
     read_paths: list[Annotated[str, Field(pattern=r"^(/|~/)")]] = []  # such as its own programs, and its sign-in
 
 
 class Acp(Programs):
-    """An agent that speaks the Agent Client Protocol, as a child process."""
+    """A runner whose agent speaks the Agent Client Protocol, as a child process."""
 
     kind: Literal["acp"]
     preset: str | None = None  # of presets.toml: what is not said here stands there
@@ -87,7 +87,7 @@ class Acp(Programs):
 
 
 class Model(Programs):
-    """Our own loop over a model."""
+    """A runner that calls a model in our own loop."""
 
     kind: Literal["model"]
     model: Annotated[str, Field(pattern=r"^[a-z0-9-]+:.+$")]
@@ -111,14 +111,14 @@ class _Scripted(BaseModel):
 
 
 class ScriptedCall(_Scripted):
-    """An operation that a step calls."""
+    """A call of an operation in a script."""
 
     operation: Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")]  # toolset.name
     arguments: dict[str, Any] = {}
 
 
 class ScriptedQuestion(_Scripted):
-    """What a step asks people."""
+    """A question to the operators in a script."""
 
     kind: Literal["permission", "question"]
     title: Annotated[str, Field(min_length=1)]
@@ -127,7 +127,7 @@ class ScriptedQuestion(_Scripted):
 
 
 class Step(_Scripted):
-    """What a rehearsal does at something that it is sent; the first that fits is played."""
+    """A step of a script: what the rehearsal does for a matching message. The first that matches is played."""
 
     when: re.Pattern[str] | None = None  # found in what is sent
     after: list[re.Pattern[str]] = []  # each found in something that was sent so far
@@ -139,7 +139,7 @@ class Step(_Scripted):
 
 
 class Rehearsal(_Common):
-    """Answers from a script, without a model, and says so."""
+    """A runner that answers from a script, without a model, and says so."""
 
     kind: Literal["rehearsal"]
     script: list[Step] = []
@@ -151,13 +151,13 @@ _TABLE: TypeAdapter[Runner] = TypeAdapter(Annotated[Runner, Field(discriminator=
 
 @dataclass(frozen=True)
 class Runners:
-    """The runners that there are."""
+    """All runners of a home."""
 
     by_name: Mapping[str, Runner]
     default: str
 
     def named(self, name: str | None) -> Runner:
-        """The runner of this name, or the default one. Raises VALIDATION_ERROR."""
+        """Return the runner of this name, or the default one. Raises VALIDATION_ERROR."""
         try:
             return self.by_name[name or self.default]
         except KeyError:
@@ -168,7 +168,7 @@ class Runners:
 
 
 def in_words(known: Runners) -> str:
-    """The runners' names, or what to do where no file names one."""
+    """Return the runners' names, or what to do if no file names one."""
     others = sorted(name for name in known.by_name if name != known.default)
     if known.by_name == {REHEARSAL.name: REHEARSAL}:
         return f"{REHEARSAL.name} alone: no model answers until {CoreSettings.current().home / FILE} names one"
@@ -182,9 +182,9 @@ _read_well: dict[Path, Runners] = {}  # in this process, last
 
 
 def runners() -> Runners:
-    """The runners of this home: as its file says, or where that is wrong, as this process last could read it.
+    """Return the runners of this home from its file; if that is invalid, as this process last could read it.
 
-    Raises CONFIG_ERROR, which names what to change, where it never could.
+    Raises CONFIG_ERROR, which names what to change, if it never could.
     """
     path = CoreSettings.current().home / FILE
     try:
@@ -197,7 +197,7 @@ def runners() -> Runners:
 
 
 def problem() -> str:
-    """What is wrong with the file of this home now, and what holds meanwhile; empty where nothing is."""
+    """Return what is wrong with the file of this home now, and which runners hold meanwhile; empty if it is valid."""
     try:
         read(CoreSettings.current().home / FILE)
     except NexusError as error:
@@ -206,7 +206,7 @@ def problem() -> str:
 
 
 def read(path: Path) -> Runners:
-    """The runners that a file names. Raises CONFIG_ERROR, which names what to change."""
+    """Return the runners in a file. Raises CONFIG_ERROR, which names what to change."""
     try:
         stamp = path.stat()
     except FileNotFoundError:
@@ -219,7 +219,7 @@ def read(path: Path) -> Runners:
 
 
 def changed_at() -> datetime | None:
-    """When the file became what it is, put in its place from elsewhere too; None where there is none."""
+    """Return when the file was last changed or moved into its place; None if there is none."""
     try:
         return datetime.fromtimestamp((CoreSettings.current().home / FILE).stat().st_ctime, UTC)
     except OSError:
@@ -227,7 +227,7 @@ def changed_at() -> datetime | None:
 
 
 def start_programs() -> bool:
-    """Whether a turn may start a program, as far as the file tells; of a wrong one nobody knows."""
+    """Return whether a turn may start a program, by the file; unknown, and therefore true, if the file is invalid."""
     try:
         known = read(CoreSettings.current().home / FILE)
         return any(not isinstance(runner, Rehearsal) for runner in known.by_name.values())
@@ -237,12 +237,12 @@ def start_programs() -> bool:
 
 @lru_cache(maxsize=1)
 def presets() -> Mapping[str, Mapping[str, Any]]:
-    """The agents that are known: the fields of a runner, and its npm `package` with the versions `tried`."""
+    """Return the presets of known agents: the fields of a runner, its npm `package`, and the versions `tried`."""
     return tomllib.loads(PRESETS.read_text(encoding="utf-8"))
 
 
 def _with_preset(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner's table with what its preset says besides. Raises ValueError for a preset that is none."""
+    """Return a runner's table, completed from its preset. Raises ValueError for an unknown preset."""
     name = table.get("preset")
     if name is None or table.get("kind", "acp") != "acp":
         return dict(table)

@@ -1,4 +1,4 @@
-"""The sandbox of an agent of the pool: what it sees besides its own directory, and where it writes."""
+"""The sandbox of a pool agent: what it sees besides its own directory, and where it may write."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the
 
 
 def home_of(agent: PoolAgent) -> str:
-    """The agent's HOME in the sandbox, made where it is not; it lasts, for what an agent keeps of its sessions."""
+    """Return the agent's HOME in the sandbox; create it if missing. It outlives turns, because agents keep their
+    sessions there."""
     home = Path(protected_paths.home()) / HOMES / agent.pk
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(home)
 
 
 def sign_in(runner: Acp, agent: PoolAgent) -> None:
-    """Copy the files that the runner signs in with into the agent's HOME: those that are newer than its copies, which
-    the agent may have renewed."""
+    """Copy the runner's sign-in files into the agent's HOME, if they are newer than the copies, which the agent may
+    have renewed."""
     home = Path(home_of(agent))
     for name in runner.sign_in:
         source, copy = Path(name).expanduser(), home / name.removeprefix("~/")
@@ -47,7 +48,7 @@ def sign_in(runner: Acp, agent: PoolAgent) -> None:
 def confined(
     command: Sequence[str], runner: Runner, agent: PoolAgent, *, cwd: str, reading: Sequence[str] = ()
 ) -> list[str]:
-    """The command line that runs a command as this agent, inside. Raises RunnerFailed."""
+    """Return the command line that runs a command as this agent in the sandbox. Raises RunnerFailed."""
     its_own = [str(Path(path).expanduser()) for path in runner.read_paths] if isinstance(runner, Programs) else []
     if isinstance(runner, Acp):
         its_own += _program(runner.command[0], (agent.permissions.cwd, *its_own))
@@ -65,9 +66,10 @@ def confined(
 
 
 def _borrowed(agent: PoolAgent) -> list[str]:
-    """The directories of objects that git needs in the agent's worktree, where it has the whole of it.
+    """Return the object directories that git needs in the agent's worktree; for a child agent, only those that its
+    parent sees.
 
-    Of a repository that its parent did not see, it sees no more than the files of its worktree.
+    Of a repository that its parent did not see, the agent sees only the files of its worktree.
     """
     tree = PoolWorktree.objects.filter(path=agent.cwd).first()
     if tree is None:
@@ -79,7 +81,7 @@ def _borrowed(agent: PoolAgent) -> list[str]:
 
 
 def _program(name: str, seen: Sequence[str]) -> list[str]:
-    """The runner's own program, where what is `seen` does not hold it."""
+    """Return the path of the runner's own program, unless `seen` already holds it."""
     found = shutil.which(name)
     links = [] if found is None else [found, os.path.realpath(found)]
     return [path for path in links if not within(path, (*sandbox.SYSTEM, *sandbox.python(), *seen))]

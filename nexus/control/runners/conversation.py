@@ -1,4 +1,4 @@
-"""A transcript as a model's messages, while a turn adds to it."""
+"""A transcript as a model's messages, extended during a turn."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Call:
 
 
 class Conversation:
-    """Messages in the order that models ask for: every call is answered before anything else is said."""
+    """Messages in the order that models require: every call is answered before anything else is said."""
 
     def __init__(self) -> None:
         self.messages: list[ModelMessage] = []
         self.open: dict[str, str] = {}  # names of calls without an answer, by id
 
     def heard(self, text: str) -> None:
-        """Somebody wrote to the agent."""
+        """Add a text that somebody sent to the agent."""
         self._close()
         self._request(UserPromptPart(text))
 
     def said(self, text: str, calls: Sequence[Call] = ()) -> None:
-        """The model answered, or called tools."""
+        """Add the model's answer, or its calls of tools."""
         self._close()
         spoken = [TextPart(text)] if text else []
         called = [ToolCallPart(call.name, call.arguments, call.id) for call in calls]
@@ -54,14 +54,14 @@ class Conversation:
         self.open = {call.id: call.name for call in calls}
 
     def answered(self, call_id: str, result: str) -> None:
-        """A tool answered; what answers no open call is passed over."""
+        """Add a tool's result; a result without an open call is ignored."""
         name = self.open.pop(call_id, None)
         if name is not None:
             self._request(ToolReturnPart(name, result, call_id))
 
     def fitted(self, tokens: int) -> list[ModelMessage] | None:
-        """The messages within so many tokens, the oldest results of tools left out first; None where that is not
-        enough."""
+        """Return the messages within this number of tokens, leaving out the oldest tool results first; None if that is
+        not enough."""
         fitting, over = list(self.messages), sum(map(_size, self.messages)) - tokens
         for number, message in enumerate(fitting):
             if over <= 0:
@@ -77,7 +77,7 @@ class Conversation:
             self.answered(call_id, UNANSWERED)
 
     def _request(self, part: UserPromptPart | ToolReturnPart) -> None:
-        """One request for all that stands between two answers: some models want them to take turns."""
+        """Add a part to one request for everything between two answers: some models require the two to alternate."""
         last = self.messages[-1] if self.messages else None
         if isinstance(last, ModelRequest):
             self.messages[-1] = replace(last, parts=[*last.parts, part])
@@ -86,7 +86,8 @@ class Conversation:
 
 
 def conversation(entries: Iterable[Entry]) -> Conversation:
-    """What an agent's transcript holds; a call that a crash left without an answer is told to be one."""
+    """Return the conversation in an agent's transcript. A call that a crash left without a result gets one that says
+    so."""
     told = Conversation()
     for entry in entries:
         meta = entry.meta or {}
@@ -102,7 +103,7 @@ def conversation(entries: Iterable[Entry]) -> Conversation:
 
 
 def summaries(entries: Iterable[Entry]) -> list[str]:
-    """What compaction made of what was said before."""
+    """Return the summaries that compaction made."""
     return [entry.content for entry in entries if entry.role == Role.SYSTEM]
 
 

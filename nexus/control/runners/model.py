@@ -1,6 +1,6 @@
-"""A model in our own loop: it is asked, the tools that it calls are called, until it answers without a call.
+"""A model in our own loop: call the model, then the tools that it asks for, until it answers without a call.
 
-Every answer and every result is in the transcript before the next step, so that a crash loses one step at most.
+Every answer and every result is in the transcript before the next step, so a crash loses at most one step.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ TOLD = 300  # characters of a provider's error
 
 
 async def take(runner: Model, scene: Scene) -> Ended:
-    """Take a turn. A failure is told with what it cost; cancelled, it leaves the request at once."""
+    """Run a turn. A failed turn reports its tokens, too. When cancelled, drop the current request at once."""
     key = None if runner.api_key_env is None else os.environ.get(runner.api_key_env)
     if runner.api_key_env is not None and not key:
         raise RunnerFailed(
@@ -88,12 +88,13 @@ async def take(runner: Model, scene: Scene) -> Ended:
 
 @cache
 def _tls() -> SSLContext:
-    """Made once: it takes longer than all else before a request."""
+    """Return the TLS context. It is cached, because creating it takes longer than the rest of preparing a request."""
     return httpx2.create_ssl_context()
 
 
 def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
-    """Raises RunnerFailed for a provider that there is not, or whose package is not installed."""
+    """Return the model of a runner. Raises RunnerFailed for an unknown provider, or one whose package is not
+    installed."""
     provider, _, name = runner.model.partition(":")
     if runner.base_url is not None:
         service = OpenAICompatibleProvider(provider, base_url=runner.base_url, api_key=key, http_client=client)
@@ -111,7 +112,7 @@ def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
 
 
 class _Turn:
-    """One turn: what was said so far, and what it cost."""
+    """One turn: its conversation and its tokens so far."""
 
     def __init__(self, runner: Model, scene: Scene, model: Asked) -> None:
         self.runner, self.scene, self.model = runner, scene, model
@@ -121,7 +122,7 @@ class _Turn:
         self.iterations = self.input_tokens = self.output_tokens = 0
 
     async def taken(self) -> Ended:
-        """Raises RunnerFailed."""
+        """Run the turn to its end. Raises RunnerFailed."""
         entries = await self._entries()
         self.talk = conversation(entries)
         self.instructions = "\n\n".join([*self._instructions(), *summaries(entries)])
@@ -147,11 +148,11 @@ class _Turn:
     def ended(
         self, status: TurnStatus, *, answer: str | None = None, why: str | None = None, halted: bool = False
     ) -> Ended:
-        """How it ended, with what it cost."""
+        """Return the turn's end, with its tokens."""
         return Ended(status, answer, why, self.iterations, halted, self.input_tokens, self.output_tokens)
 
     async def _entries(self) -> list[Entry]:
-        """The transcript, folded where it nearly fills the context."""
+        """Return the entries of the transcript; compact it first if it nearly fills the context."""
         agent = self.scene.agent
         is_full = partial(selectors.is_nearly_full, agent)
         fold = partial(transcript.compact, agent, agent.agent_id, self.runner.available_tokens)
@@ -167,7 +168,7 @@ class _Turn:
         return [own, *(toolset.instructions() for toolset in hub.toolsets(agent.permissions.preset))]
 
     def _calls(self, parts: list[ToolCallPart]) -> list[Call]:
-        """The calls of an answer, each with an id of its own."""
+        """Return the calls of an answer, each with a unique id."""
         taken: dict[str, Call] = {}
         for part in parts:
             call_id = _clean(part.tool_call_id)
@@ -182,7 +183,8 @@ class _Turn:
         return _clean(await catalog.call(self.scene, call.name, call.arguments))
 
     async def _asked(self) -> ModelResponse:
-        """What the model answers; asked again, within bounds, where waiting may help. Raises RunnerFailed."""
+        """Return the model's answer; a failed request is retried, within limits, if waiting may help. Raises
+        RunnerFailed."""
         messages = self._messages()
         for attempt in range(self.runner.retries + 1):
             try:
@@ -209,7 +211,7 @@ class _Turn:
         raise RunnerFailed(f"{why}, {self.runner.retries + 1} times")
 
     def _messages(self) -> list[ModelMessage]:
-        """What is sent: all that fits. Raises RunnerFailed."""
+        """Return the messages to send: as many as fit. Raises RunnerFailed."""
         taken = transcript.estimate(self.instructions) + sum(tool.tokens for tool in self.tools.values())
         messages = self.talk.fitted(self.runner.available_tokens - taken)
         if messages is None:
@@ -219,7 +221,7 @@ class _Turn:
         return messages
 
     async def _once(self, messages: list[ModelMessage]) -> ModelResponse:
-        """One request. Raises TimeoutError where nothing comes for too long, and what the libraries raise."""
+        """Make one request. Raises TimeoutError if nothing arrives for too long, and the libraries' errors."""
         loop, stall = asyncio.get_running_loop(), self.runner.stall_seconds
         self.scene.draft.restart()  # what an attempt before wrote counts no more
         async with asyncio.timeout(stall) as patience:
@@ -247,7 +249,7 @@ class _Turn:
 
 
 def _written(event: ModelResponseStreamEvent) -> str:
-    """The text that an event of a stream brings."""
+    """Return the text in an event of a stream."""
     match event:
         case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
             return text
@@ -255,7 +257,7 @@ def _written(event: ModelResponseStreamEvent) -> str:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether asking again may help."""
+    """Return whether a retry may help after this error."""
     if isinstance(error, ModelHTTPError) and (error.status_code in PASSING_STATUS or error.status_code >= 500):
         return True
     return isinstance(error, (*PASSING, httpx2.HTTPError))
@@ -268,7 +270,7 @@ def _told(error: Exception) -> str:
 
 
 def _arguments(part: ToolCallPart) -> dict[str, Any] | None:
-    """The arguments of a call; None where they are no JSON object."""
+    """Return a call's arguments; None if they are not a JSON object."""
     given: Any = part.args or {}
     if isinstance(given, str):
         try:
@@ -282,7 +284,7 @@ def _arguments(part: ToolCallPart) -> dict[str, Any] | None:
 
 
 def _cleaned(value: Any) -> Any:
-    """A JSON value whose texts the store can hold."""
+    """Return a JSON value whose texts the store accepts."""
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, Mapping):
@@ -291,5 +293,5 @@ def _cleaned(value: Any) -> Any:
 
 
 def _clean(text: str) -> str:
-    """A text that the store can hold: no NUL, no half of a pair."""
+    """Return a text that the store accepts: without NUL and lone surrogates."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,11 +1,14 @@
-"""Repositories that appear below an agent's write paths while it runs a program: set aside, so that git passes them by.
+"""Detection of repositories that appear below an agent's write paths while it runs a program. They are renamed, so that
+git ignores them.
 
-A mount keeps the repositories that were there as they are. Nothing keeps a program from making another, such as
-`new/.git` with a `core.fsmonitor`. Once the operator ran `git add .`, each `git status` of the project would run
-that. So what git could take for a repository, and was not there when the program started, is renamed: now and then
-while the program runs, and when it has ended. Who made it cannot be told: the agent could have changed it, too.
+Mounts protect the repositories that existed before. They do not keep a program from making another one, such as
+`new/.git` with a `core.fsmonitor`: once the operator ran `git add .`, each `git status` of the project would run that.
+So whatever git could take for a repository and did not exist when the program started is renamed, from time to time
+while the program runs and once more at its end. Nobody can tell who made it, and the agent could have changed it in any
+case.
 
-What a program was started with is kept in the hub's home until then. After a crash the next worker looks again.
+A record of what existed at the start is kept in the hub's home until then. After a crash the next worker uses it to
+look again.
 """
 
 from __future__ import annotations
@@ -47,12 +50,12 @@ TOLD = 20  # paths that an event names
 
 
 class Unsafe(Exception):
-    """Something could not be set aside; the message is for people."""
+    """Something could not be renamed; the message is for operators."""
 
 
 @dataclass
 class Watch:
-    """What was there when a program started, for one look after another."""
+    """The repositories that existed when a program started, to compare with later."""
 
     pool_agent_id: str
     roots: list[str]
@@ -62,7 +65,7 @@ class Watch:
     aside: list[str] = field(default_factory=list)  # the new names of what was set aside
 
     def look(self) -> list[str]:
-        """Set aside what is new; its new names. Raises Unsafe."""
+        """Rename new repositories and return their new names. Raises Unsafe."""
         deadline, aside = time.monotonic() + SECONDS, dict[str, None]()
         while True:  # a directory that is opened may hold more, and so may a `.git` under its new name
             try:
@@ -93,17 +96,17 @@ class Watch:
         return list(aside)
 
     def is_new(self, seen: Mapping[str, Identity], path: str) -> bool:
-        """Whether what was seen at a path was not there at the start, and is not opened by the agent's ceiling."""
+        """Return whether a repository did not exist at the start and lies in no `.git` that the agent may write to."""
         known = self.known.get(path)
         return not (known is not None and known.is_same(seen[path])) and not within(path, self.opened)
 
     def keep(self) -> None:
-        """Write it down, for the next worker."""
+        """Save the watch for the next worker."""
         Path(self.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         Path(self.path).write_text(json.dumps(asdict(self)))
 
     def over(self) -> None:
-        """Its program has ended, and nothing new is left."""
+        """Remove the watch: its program has ended, and nothing new is left."""
         _watches.remove(self)
         Path(self.path).unlink(missing_ok=True)
 
@@ -113,9 +116,10 @@ _watches: list[Watch] = []  # of the programs that run
 
 @asynccontextmanager
 async def watched(agent: PoolAgent) -> AsyncIterator[list[str]]:
-    """Around a program of the agent's in its sandbox: what it and others add is set aside, at the latest after it.
+    """Watch the agent's write paths within the block, while a program runs in its sandbox: new repositories, whoever
+    made them, are renamed, at the latest when the block ends.
 
-    Gives the new names, as they come. Raises RunnerFailed where nobody can tell what was there before.
+    Yields the list of new names, which grows. Raises RunnerFailed if the state before cannot be determined.
     """
     watch = await in_thread(OUTSIDE, partial(_begun, agent))
     if watch is None:
@@ -153,7 +157,7 @@ async def _end(watch: Watch, looking: asyncio.Task[None]) -> None:
 
 
 async def _look(watch: Watch) -> bool:
-    """Look once, and tell; whether nothing is left."""
+    """Look once and append events about what was found; return False if something could not be renamed."""
     try:
         aside = await in_thread(OUTSIDE, watch.look)
     except Exception as error:
@@ -167,7 +171,7 @@ async def _look(watch: Watch) -> bool:
 
 
 def look_after_crash() -> None:
-    """Set aside what programs added whose worker was killed."""
+    """Rename repositories that appeared under a worker that was killed."""
     folder = Path(protected_paths.home()) / FOLDER
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         watch = _read(path)
@@ -200,9 +204,9 @@ def _begun(agent: PoolAgent) -> Watch | None:
 
 
 def begin(pool_agent_id: str, permissions: Permissions, own: str | None) -> Watch | None:
-    """What is there now, outside of `own`, the agent's worktree; None where it writes nowhere else.
+    """Record the existing repositories outside of `own`, the agent's worktree; None if the agent writes nowhere else.
 
-    What appeared while another program ran is nobody's until that has ended. Raises RunnerFailed.
+    Repositories that appeared while another program runs do not count as existing. Raises RunnerFailed.
     """
     before = list(_watches)  # one that ends meanwhile counts, too, and so does one that begins
     fixed = repositories.fixed(permissions, own, anew=True)
@@ -222,7 +226,8 @@ def begin(pool_agent_id: str, permissions: Permissions, own: str | None) -> Watc
 
 
 def _set_aside(path: str) -> str | None:
-    """Rename a `.git`, or the HEAD of a directory that git takes for a repository; its new path. Raises OSError."""
+    """Rename a `.git`, or the HEAD of a directory that git takes for a repository; return the new path, None if nothing
+    had to be renamed. Raises OSError."""
     parent, name = os.path.split(path)
     if name.lower() != DOT_GIT:
         parent, name = path, HEAD
@@ -255,7 +260,7 @@ def _is_empty(name: str, parent: int) -> bool:
 
 
 def _open_up(path: str) -> bool:
-    """Let its owner look into a directory; whether that could be done."""
+    """Give the owner access to a directory; return whether that was possible."""
     with suppress(OSError):
         at = sandbox.reached(path)
         try:
@@ -266,7 +271,7 @@ def _open_up(path: str) -> bool:
 
 
 def _permit(directory: int) -> bool:
-    """Give its owner all rights to a directory; False where it is none. Raises OSError."""
+    """Give the owner all rights to an open directory; False if it is not a directory. Raises OSError."""
     mode = os.fstat(directory).st_mode
     if not stat.S_ISDIR(mode):
         return False

@@ -1,4 +1,5 @@
-"""Programs that a turn starts: bounded in what they say, and gone with it, whatever they started themselves."""
+"""Programs that a turn starts. Their output is bounded, and they end with the turn, with all processes that they
+started."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ TAIL = 4_000  # bytes of what it said last that are kept
 
 
 class Running:
-    """A program that runs: its pipes, and what it last said on stderr."""
+    """A running program: its pipes, and the end of its stderr."""
 
     def __init__(self, guardian: Process, lifeline: int | None = None) -> None:
-        """`lifeline`: what holds it; None where that was let go of."""
+        """`lifeline`: the descriptor whose end kills the program; None after it was closed."""
         self.guardian = guardian
         self._lifeline = lifeline
         self.stderr = Tail(TAIL)
@@ -36,19 +37,19 @@ class Running:
         return self.guardian.stdout
 
     async def ended(self) -> int:
-        """Wait for its end; its exit code, 128 and a signal's number where one ended it."""
+        """Wait for the end and return the exit code; 128 plus the signal's number if a signal ended it."""
         return await self.guardian.wait()
 
     def kill(self) -> None:
-        """Kill it with all that it started; `ended` tells when they are gone."""
+        """Kill the program and all that it started; `ended` returns when they are gone."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
 
     async def end(self, grace: float = 0.0) -> int:
-        """Close its stdin, give it `grace` seconds to go by itself, then kill it; its exit code.
+        """Close stdin, wait `grace` seconds for the program to exit, then kill it; return the exit code.
 
-        Cancelled in the middle, it is killed all the same.
+        The program is killed, too, if this call is cancelled.
         """
         try:
             if self.guardian.stdin is not None:
@@ -72,7 +73,7 @@ class Running:
         return self.guardian.returncode or 0
 
     async def _discard(self) -> None:
-        """Read what nobody wants: asyncio knows of no end while a pipe holds something."""
+        """Read and drop the remaining output: asyncio does not see a process's end while a pipe holds data."""
         if self.guardian.stdout is not None:
             with contextlib.suppress(RuntimeError):  # somebody reads it still
                 while await self.guardian.stdout.read(CHUNK):
@@ -97,7 +98,7 @@ class Tail:
 
     @property
     def text(self) -> str:
-        """What is kept, from a whole character on."""
+        """The kept bytes as text, from the first whole character on."""
         kept = self.kept
         if self.is_cut:
             start = next((at for at, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)
@@ -117,11 +118,11 @@ async def running(
     scratch: str = "",
     grace: float = 0.0,
 ) -> AsyncIterator[Running]:
-    """A program inside of the block, with nothing of it left behind after.
+    """Run a program within the block; nothing of it is left afterwards.
 
-    `merged`: stderr goes where stdout does; `shown`: where that of this process does. `scratch` is a directory that
-    goes with it. `grace` is how long (s) it may take to end by itself, once its stdin is closed and all went well.
-    Raises RunnerFailed where the system starts nothing.
+    `merged`: stderr goes to stdout; `shown`: stderr goes to this process's own. `scratch` is a directory that is
+    removed with the program. `grace` (seconds) is the time it gets to exit after a block without an error, once its
+    stdin is closed. Raises RunnerFailed if the system cannot start it.
     """
     program = await start(command, cwd=cwd, env=env, stdin=stdin, merged=merged, shown=shown, scratch=scratch)
     try:
@@ -143,7 +144,7 @@ async def start(
     shown: bool = False,
     scratch: str = "",
 ) -> Running:
-    """Start a program, as `running` does; who calls this ends it."""
+    """Start a program as `running` does; the caller must end it."""
     try:
         started = await start_async(
             command,

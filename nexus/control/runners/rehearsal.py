@@ -23,7 +23,7 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Heard:
-    """What a step answers: what was sent, or one of the things that woke the agent."""
+    """The input of a step: a message, or one of the items that woke the agent."""
 
     text: str
     so_far: str  # all that the agent was sent, this last
@@ -31,7 +31,7 @@ class Heard:
 
 
 async def take(runner: Rehearsal, scene: Scene) -> Ended:
-    """Play the first step that fits what was sent, or each thing that woke the agent."""
+    """Play the first step that matches the message, or for each item that woke the agent the first that matches it."""
     said: list[str] = []
     made, halted = 0, False
     for heard in await _heard(runner, scene):
@@ -56,7 +56,7 @@ async def take(runner: Rehearsal, scene: Scene) -> Ended:
 
 
 async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
-    """What the turn brings. The transcript is read only as far as it counts: for long agents it is long."""
+    """Return the turn's inputs. Only the needed part of the transcript is read, because it may be long."""
     woken_by: list[dict[str, Any]] = []
     so_far: list[str] = []
     if scene.turn.depth or any(step.after for step in runner.script):
@@ -80,7 +80,7 @@ async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
 
 
 def _fitting(runner: Rehearsal, heard: Heard) -> tuple[Step, dict[str, str]]:
-    """The step that is played, and what placeholders stand for in it."""
+    """Return the step to play, and the values of its placeholders."""
     for step in runner.script:
         found = step.when.search(heard.text) if step.when else None
         if (found or not step.when) and all(pattern.search(heard.so_far) for pattern in step.after):
@@ -90,7 +90,7 @@ def _fitting(runner: Rehearsal, heard: Heard) -> tuple[Step, dict[str, str]]:
 
 
 def _filled(value: Any, names: Mapping[str, str]) -> Any:
-    """A step's text, or arguments, with what the placeholders stand for."""
+    """Return a step's text or arguments with the placeholders replaced."""
     match value:
         case dict():
             return {name: _filled(part, names) for name, part in value.items()}
@@ -102,7 +102,8 @@ def _filled(value: Any, names: Mapping[str, str]) -> Any:
 
 
 async def _called(scene: Scene, call_id: str, call: ScriptedCall, names: Mapping[str, str]) -> str:
-    """Call an operation as the agent; empty, or what to say where it is refused. Raises RunnerFailed for none."""
+    """Call an operation as the agent; return the error's text, empty on success. Raises RunnerFailed for an unknown
+    operation."""
     toolset, _, name = call.operation.rpartition(".")
     if toolset not in TOOLSETS:
         raise RunnerFailed(f"the script calls {call.operation}, and there is no toolset {toolset}")

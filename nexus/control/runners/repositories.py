@@ -1,10 +1,10 @@
-"""What stays read-only of the operator's repositories where a sandboxed agent writes.
+"""Read-only parts of the operator's repositories below the write paths of a sandboxed agent.
 
-git runs what a `.git` says. So that the operator's next `git status` runs nothing that an agent chose, each `.git`
-below a write path is read-only in the agent's sandbox, unless a write path names it, and so are the files that the
-configuration leads git to. The directories above them are mounts, too, since a mount cannot be renamed.
+git runs commands that a `.git` configures. So that the operator's next `git status` runs nothing that an agent chose,
+each `.git` below a write path is read-only in the agent's sandbox, unless a write path names it; so are the files that
+git's configuration refers to. The directories above them are mounts, too, since a mount cannot be renamed.
 
-No mount keeps a program from making a new repository. nexus/control/runners/new_repositories.py looks for those.
+Mounts do not keep a program from making a new repository: nexus/control/runners/new_repositories.py detects those.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ done
 
 
 class Identity(NamedTuple):
-    """What tells something on a disk from what takes its place later."""
+    """The identity of a file on a disk, to tell it from another that takes its place later."""
 
     device: int
     inode: int
@@ -59,20 +59,20 @@ class Identity(NamedTuple):
     target: list[int]  # device and inode of what a link leads to
 
     def is_same(self, other: Identity | None) -> bool:
-        """Whether it is the same thing; its permissions may have changed."""
+        """Return whether both are the same file; permissions may differ."""
         return other is not None and self._replace(mode=0) == other._replace(mode=0)
 
 
 @dataclass
 class Fixed:
-    """What stays read-only below the write paths `roots`."""
+    """The paths that stay read-only below the write paths `roots`."""
 
     roots: Sequence[str]
     paths: set[str] = field(default_factory=set)
     known: Mapping[str, Identity] = field(default_factory=dict)  # the repositories that were there, by path
 
     def mounts(self) -> dict[str, list[str]]:
-        """Bubblewrap's words by place."""
+        """Return bubblewrap's arguments, by path."""
         words: dict[str, list[str]] = {}
         for path in self.paths:
             for above in map(str, PurePath(path).parents):
@@ -86,9 +86,9 @@ _looks: dict[tuple[str, ...], tuple[float, Fixed]] = {}
 
 
 def fixed(permissions: Permissions, own: str | None, *, anew: bool = False) -> Fixed:
-    """What stays read-only for an agent, except in `own`, the worktree that is its own repository.
+    """Return what stays read-only for an agent, except in `own`, the worktree that is its own repository.
 
-    `anew`: as it is now, and not up to KEPT_SECONDS ago. Raises RunnerFailed where that cannot be found out.
+    `anew`: look now; otherwise the result may be up to KEPT_SECONDS old. Raises RunnerFailed if it cannot be found out.
     """
     opened = rules.opens_git(permissions.write_paths)
     mine = () if own is None else (own,)
@@ -104,7 +104,7 @@ def fixed(permissions: Permissions, own: str | None, *, anew: bool = False) -> F
 
 
 def remove_placeholders(write_paths: Iterable[str]) -> None:
-    """Remove the empty directories that stood for repositories which are not there."""
+    """Remove the empty `.git` directories that kept others from making repositories there."""
     for path in write_paths:
         with suppress(OSError):
             os.rmdir(os.path.join(path, ".git"))  # noqa: PTH106  # fails for one that holds anything
@@ -112,7 +112,7 @@ def remove_placeholders(write_paths: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Listed:
-    """What one look found, by path, with its identity; `cut`: there is more."""
+    """The result of one search: identities by path; `cut`: there is more."""
 
     repositories: dict[str, Identity]  # `.git` entries, and directories that git takes for a repository
     closed: list[str]  # directories of ours that cannot be looked into as they are
@@ -120,9 +120,10 @@ class Listed:
 
 
 def listed(roots: Sequence[str], seconds: float) -> Listed:
-    """What git could take for a repository at and below these directories. No symlink is followed.
+    """Find whatever git could take for a repository at and below these directories. No symlink is followed.
 
-    `find` walks directories of any depth and lets other threads run. Raises RunnerFailed after so many seconds.
+    Uses the program `find`, which handles any depth and lets other threads run. Raises RunnerFailed after so many
+    seconds.
     """
     home = re.sub(r"([\\*?\[\]])", r"\\\1", protected_paths.home())
     wanted = ["-iname", DOT_GIT, "-prune", "-o", "-name", HEAD, "-o", "-name", COMMON]
@@ -157,7 +158,7 @@ def _add(path: str, found: Listed) -> None:
 
 
 def _is_repository(directory: str) -> bool:
-    """Whether git takes a directory that has a HEAD or a commondir for a repository."""
+    """Return whether git takes a directory with a HEAD or a commondir for a repository."""
     with suppress(OSError):
         at = sandbox.reached(directory)
         try:
@@ -176,7 +177,7 @@ def _has(directory: int, name: str) -> bool:
 
 
 def _identity(path: str) -> Identity | None:
-    """What is at a path, and what that leads to; None where nothing is."""
+    """Return the identity of what is at a path, with that of its target; None if nothing is there."""
     with suppress(OSError):
         at = sandbox.reached(path)
         there = os.fstat(at)
@@ -225,7 +226,8 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
 
 
 def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
-    """What the repositories around a write path and in it lead git to in there, and the places of their submodules."""
+    """Add the paths below a write path that the repositories around and in it refer to, and the paths of their
+    submodules."""
     origins: dict[str, trees.Origin] = {}
     needed = ""
     for place in (root, *nested):
@@ -267,14 +269,14 @@ def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
 
 
 def _section(words: Iterator[str]) -> list[str]:
-    """The words up to the next two empty ones."""
+    """Return the words up to the next two empty ones."""
     section = list(iter(lambda: next(words), ""))
     next(words)
     return section
 
 
 def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:
-    """The files below a write path that a value of git's configuration names. Raises RunnerFailed."""
+    """Return the files below a write path that a value of git's configuration names. Raises RunnerFailed."""
     if key == "core.hookspath":
         place = _within(value, origin.top, root)
         if place is None:
@@ -301,6 +303,6 @@ def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:
 
 
 def _within(value: str, base: str, root: str) -> str | None:
-    """The path that a value means, where it is below a write path."""
+    """Return the path that a value names; None if it is not below a write path."""
     path = os.path.normpath(os.path.join(base, os.path.expanduser(value)))  # noqa: PTH111
     return path if path != root and within(path, (root,)) and "\0" not in path else None

@@ -1,7 +1,8 @@
-"""Bubblewrap around what a turn starts: the system's programs, the agent's directory, and nothing else of the machine.
+"""The sandbox (bubblewrap) of programs that a turn starts: they see the system's programs, the agent's directory, and
+nothing else of the machine.
 
-What is mounted is ordered by depth: a directory below one that is hidden is there again. What bounds what a process
-does in there, and what does not, tells docs/explanation/sandbox.md.
+Mounts are ordered by depth, so that a directory below a hidden one can be visible again. docs/explanation/sandbox.md
+says what limits a process in the sandbox, and what does not.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ NOTHING = "it opens no file and starts no program"
 
 @dataclass(frozen=True)
 class State:
-    """Whether there is a sandbox on this machine; `why` tells why not."""
+    """Whether this machine has a sandbox; `why` says why not."""
 
     works: bool
     why: str = ""
@@ -62,7 +63,7 @@ class State:
 
 @lru_cache(maxsize=1)
 def state() -> State:
-    """Whether bubblewrap works here: it is tried once, since many a container's kernel forbids it."""
+    """Return whether bubblewrap works here. It is tried once, since the kernels of many containers forbid it."""
     program = shutil.which(PROGRAM)
     if program is None:
         return State(False, f"there is no bubblewrap ({PROGRAM}) on this machine")
@@ -84,7 +85,7 @@ def _tried(trial: list[str]) -> State:
 
 
 def in_words(runner: Runner) -> str:
-    """What bounds an agent with this runner beyond what it asks Nexus for, for people."""
+    """Return, for operators, what limits an agent with this runner besides Nexus's own checks."""
     if isinstance(runner, Rehearsal):
         return NOTHING
     bounds = f"{ENFORCED}{NETWORKS[runner.network]}" if state().works else ASKED.format(why=state().why)
@@ -92,13 +93,13 @@ def in_words(runner: Runner) -> str:
 
 
 def check(runner: Runner) -> None:
-    """Raises NOT_PERMITTED where the settings want a sandbox for such a runner, and there is none."""
+    """Check that such a runner has a sandbox if the settings require one. Raises NOT_PERMITTED."""
     if isinstance(runner, Acp):
         check_programs(runner)
 
 
 def check_programs(runner: Runner) -> None:
-    """Raises NOT_PERMITTED where the settings want a sandbox for every program, and there is none."""
+    """Check that there is a sandbox if the settings require one for every program. Raises NOT_PERMITTED."""
     if ControlSettings.current().pool_sandbox == "required" and not state().works:
         raise refused("sandbox", f"`pool_sandbox` is required, and {state().why}; runner {runner.name!r} needs one.")
 
@@ -113,11 +114,11 @@ def wrap(
     writing: Sequence[str] = (),
     fixed: Mapping[str, list[str]] | None = None,
 ) -> list[str]:
-    """The command line that runs a command inside.
+    """Return the command line that runs a command in the sandbox.
 
-    It reads below the agent's directory and writes in its write paths, but for the mounts `fixed`, by their place.
-    `reading` and `writing` are what it needs besides; `cwd` is where it starts. Raises RunnerFailed for a directory
-    that is not where it was when it was granted.
+    The command reads below the agent's directory and writes in its write paths, except for the mounts `fixed`, by path.
+    `reading` and `writing` are further paths that it needs; it starts in `cwd`. Raises RunnerFailed for a directory
+    that was replaced since it was granted.
     """
     mounts = _system()
     for path in reading:
@@ -144,10 +145,11 @@ def enclose(
     writing: Sequence[str] = (),
     files: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that runs a command with the system's programs and these directories alone, without a network.
+    """Return the command line that runs a command with only the system's programs and these directories, without a
+    network.
 
-    `files` are of the operator's own, read where they are there. Raises RunnerFailed for a directory that is not there,
-    or that a symlink leads to.
+    `files` are the operator's own, readable if they exist. Raises RunnerFailed for a directory that does not exist or
+    that a symlink leads to.
     """
     mounts: dict[str, list[str]] = _system()
     meant: dict[str, os.stat_result] = {}
@@ -163,7 +165,7 @@ def enclose(
 
 
 def _system() -> dict[str, list[str]]:
-    """What every sandbox has, by the place: programs, private memory, devices."""
+    """Return the mounts of every sandbox, by path: programs, private memory, devices."""
     mounts: dict[str, list[str]] = {}
     for path in SYSTEM:
         mounts[path] = ["--ro-bind-try", path, path]
@@ -201,8 +203,8 @@ def _line(
 
 
 def found(path: str) -> os.stat_result | None:
-    """What is at a granted path, None where nothing is. Raises RunnerFailed for what a symlink leads to: somebody who
-    may write above it put that there since it was granted."""
+    """Return the stat of a granted path; None if nothing is there. Raises RunnerFailed if a symlink leads there:
+    somebody who may write above it has put that there since it was granted."""
     try:
         at = reached(path)
         found = os.fstat(at)
@@ -217,7 +219,8 @@ def found(path: str) -> os.stat_result | None:
 
 
 def reached(path: str) -> int:
-    """A descriptor (O_PATH) of what is at a path, to which no symlink leads; it may be one itself. Raises OSError."""
+    """Return a descriptor (O_PATH) of a path without following symlinks; the last part may be one itself. Raises
+    OSError."""
     at = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         for part in PurePath(path).parts[1:]:
@@ -231,12 +234,12 @@ def reached(path: str) -> int:
 
 
 def python() -> list[str]:
-    """Where Python is, which the bus needs."""
+    """Return the directories of Python, which the bus needs."""
     return [path for path in (sys.prefix, sys.base_prefix) if not within(path, SYSTEM)]
 
 
 def _hidden_store(mounted: Sequence[str], home: str) -> list[str]:
-    """A database that is elsewhere than in the home, and would be seen."""
+    """Return mounts that hide a database which lies outside the home and would be visible."""
     database, *beside = protected_paths.database()
     if within(database, (home,)) or not within(database, [path for path in mounted if path not in PRIVATE]):
         return []

@@ -1,4 +1,4 @@
-"""What an agent process is given and nobody else is to read: it stands in no transcript, draft, log or question."""
+"""Redaction of what only an agent's process may know: it appears in no transcript, draft, log or question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STRUCK = "***"
 
 
 class Secrets:
-    """Texts that are struck from all that is told: as they are, and as JSON spells them."""
+    """Texts that are redacted wherever they occur: as they are, and as JSON escapes them."""
 
     def __init__(self, *values: str) -> None:
         spelled = {form for value in values for form in (value, json.dumps(value)[1:-1])}
@@ -19,15 +19,16 @@ class Secrets:
         self._pattern = re.compile("|".join(map(re.escape, self._values)) or r"(?!)")
 
     def struck(self, text: str) -> str:
-        """A text without them."""
+        """Return the text with the secrets redacted."""
         return self._pattern.sub(STRUCK, text)
 
     def cut(self, text: str, most: int) -> str:
-        """The beginning of a text without them. Cut before, it could end in the beginning of one."""
+        """Return the beginning of the text with the secrets redacted. If it were cut first, it could end with a part of
+        one."""
         return self.struck(text)[:most]
 
     def struck_of(self, value: Any) -> Any:
-        """A JSON value whose texts are without them, the names in it included."""
+        """Return a JSON value with the secrets redacted in all its texts and keys."""
         if isinstance(value, str):
             return self.struck(value)
         if isinstance(value, dict):
@@ -35,7 +36,8 @@ class Secrets:
         return [self.struck_of(each) for each in value] if isinstance(value, list) else value
 
     def settled(self, text: str) -> int:
-        """How much of a text that goes on is sure: what is behind it may be the beginning of one."""
+        """Return how many characters of an unfinished text are safe to show: the rest may be the beginning of a
+        secret."""
         longest = len(self._values[0]) if self._values else 1
         sure = next(
             (at for at in range(max(len(text) - longest + 1, 0), len(text)) if self._may_go_on(text[at:])), len(text)

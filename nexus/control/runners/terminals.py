@@ -1,4 +1,4 @@
-"""Terminals of a turn: commands that its agent has run, with their output kept up to a limit."""
+"""Terminals of a turn: commands that the agent started, with a limited part of their output."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ class Terminal:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; its last output may come a moment later."""
+        """The exit code; None while the command runs. The last output may come a moment later."""
         return self._program.guardian.returncode if self._reading.done() else None
 
     async def ended(self) -> int:
-        """Wait for its end, and the last of its output."""
+        """Wait for the end of the command and of its output; return the exit code."""
         await asyncio.shield(self._reading)
         return await self._program.ended()
 
     async def end(self) -> None:
-        """Kill it, with what it started."""
+        """Kill the command and all that it started."""
         await self._program.end()
         await asyncio.wait([self._reading], timeout=processes.KILL_SECONDS)
         self._reading.cancel()
 
 
 class Terminals:
-    """Those of one turn."""
+    """The terminals of one turn."""
 
     def __init__(self, confined: Callable[[Sequence[str], str], list[str]], env: Mapping[str, str]) -> None:
-        """`confined` makes the command line that runs a command in a directory; `env` is what each has around it."""
+        """`confined` returns the command line that runs a command in a directory; `env` is the environment of each."""
         self._confined, self._env = confined, env
         self._open: dict[str, Terminal] = {}
         self._made = 0
 
     async def create(self, command: Sequence[str], cwd: str, env: Mapping[str, str], most: int | None) -> str:
-        """Start a command; its terminal's id. Raises RunnerFailed."""
+        """Start a command and return its terminal's id. Raises RunnerFailed."""
         if len(self._open) >= MOST:
             raise RunnerFailed(f"There are {MOST} terminals already; release one first.")
         wrong = [name for name in env if not name or "=" in name or "\0" in name + env[name]]
@@ -75,19 +75,19 @@ class Terminals:
         return terminal_id
 
     def get(self, terminal_id: str) -> Terminal:
-        """Raises the protocol's error for one that there is not."""
+        """Return a terminal. Raises the protocol's error for an unknown id."""
         try:
             return self._open[terminal_id]
         except KeyError:
             raise RequestError.resource_not_found(terminal_id) from None
 
     async def release(self, terminal_id: str) -> None:
-        """End it, and forget its output."""
+        """End a terminal and drop its output."""
         terminal = self.get(terminal_id)
         del self._open[terminal_id]
         await terminal.end()
 
     async def end(self) -> None:
-        """End them all."""
+        """End all terminals."""
         terminals, self._open = list(self._open.values()), {}
         await asyncio.gather(*(terminal.end() for terminal in terminals), return_exceptions=True)

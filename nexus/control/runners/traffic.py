@@ -1,7 +1,7 @@
-"""What goes between a model's provider and an agent, as it was: one file of JSON lines for each agent.
+"""Logs of the unchanged traffic between a model's provider and an agent: one file of JSON lines for each agent.
 
-Whose traffic it is, a context variable tells, so that agents who share a process never mix. Keys are struck, each line
-and each file is bounded: a full file becomes `<agent>.jsonl.1`, in place of the one before it.
+A context variable says whose traffic it is, so that agents in one process never mix. Keys are redacted, and each line
+and each file is bounded: a full file is renamed to `<agent>.jsonl.1`, which replaces the one before it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ UNKNOWN = 64  # characters of a key that is cut short: with more of it, its patt
 
 
 class TooLong(Exception):
-    """A provider that does not stop."""
+    """A provider's answer exceeds the limit."""
 
 
 class Log:
-    """The file of one agent; `secrets` are struck from all that it holds."""
+    """The log of one agent; `secrets` are redacted."""
 
     def __init__(self, agent_id: str, *secrets: str) -> None:
         self.path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
         self.secrets = Secrets(*secrets)
 
     def write(self, what: str, text: str, **more: str | int) -> None:
-        """Append a line; a disk that is full, or a directory that cannot be made, stops no turn."""
+        """Append a line. Errors of the disk are ignored, so that no turn fails because of its log."""
         clean = self.struck(text) if len(text) <= LONGEST else self.beginning(text[: 2 * LONGEST])
         line = {"at": iso(now()), "what": what, **more, "text": clean[:LONGEST]}
         data = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
@@ -55,11 +55,11 @@ class Log:
                 written.write(data)
 
     def struck(self, text: str) -> str:
-        """A text without keys."""
+        """Return the text with keys redacted."""
         return KEY.sub(r"\1***", redact(self.secrets.struck(text)))
 
     def beginning(self, text: str) -> str:
-        """A text that was cut without keys, that at its end included: so much of it is left out."""
+        """Return a text that was cut, with keys redacted, and without its end, which may hold a part of one."""
         return self.struck(text[: self.secrets.settled(text)])[:-UNKNOWN]
 
 
@@ -68,7 +68,7 @@ CURRENT: ContextVar[Log | None] = ContextVar("whose traffic it is", default=None
 
 @contextlib.contextmanager
 def of(agent_id: str, *secrets: str) -> Iterator[Log]:
-    """Within, what this task sends and gets is this agent's."""
+    """Log this task's traffic as the agent's within the block."""
     log = Log(agent_id, *secrets)
     token = CURRENT.set(log)
     try:
@@ -78,13 +78,13 @@ def of(agent_id: str, *secrets: str) -> Iterator[Log]:
 
 
 def told(text: str, most: int) -> str:
-    """The beginning of a text, without the keys of whoever's traffic this is."""
+    """Return the beginning of a text, with the keys of the current agent redacted."""
     log = CURRENT.get()
     return (text if log is None else log.struck(text))[:most]
 
 
 class Recording(httpx2.AsyncBaseTransport):
-    """Sends as another transport does, and records it for whoever's it is."""
+    """A transport that sends through another one and logs the traffic of the current agent."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self.inner = inner
@@ -106,8 +106,8 @@ class Recording(httpx2.AsyncBaseTransport):
 
 
 class _Recorded(httpx2.AsyncByteStream):
-    """An answer as it comes: recorded in whole lines, those that came together at once, and ended where it does not
-    end. Of a line that is too long it is the beginning."""
+    """A response body that is logged as it arrives: in whole lines, those that arrive together at once, and only the
+    beginning of a line that is too long. A body that exceeds the limit is ended with TooLong."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, log: Log | None) -> None:
         self.inner, self.log = inner, log
@@ -137,7 +137,7 @@ class _Recorded(httpx2.AsyncByteStream):
             self.log.write("received", lines.decode(errors="replace"))
 
     def _record_beginning(self, line: bytes) -> None:
-        """Of a line that goes on, here or nowhere."""
+        """Log the beginning of a line whose rest is left out or never comes."""
         if self.log is not None and line:
             self.log.write("received", self.log.beginning(line.decode(errors="replace")), rest="left out")
 

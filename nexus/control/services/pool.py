@@ -1,4 +1,4 @@
-"""Agents of the pool: created below a ceiling, ended by those who may."""
+"""Agents of the pool: creation within a ceiling, and the end of agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Order:
-    """A new agent, as it is asked for."""
+    """The parameters of a new agent."""
 
     agent_id: str | None
     preset: str | None
@@ -54,10 +54,10 @@ class Order:
 def create(
     actor: Actor, order: Order, *, message: str | None = None, tree: Tree | None = None
 ) -> tuple[PoolAgent, Turn | None]:
-    """Create an agent, with the turn that its first message begins; in a work tree, if it was given one.
+    """Create an agent, with the turn that its first message starts; in a worktree if `tree` is given.
 
-    Nothing is made where anything is refused. Raises VALIDATION_ERROR for a name that is none, or taken, and for a
-    directory that is not there; CONTENT_TOO_LARGE; NOT_PERMITTED for what a ceiling cuts off; POOL_FULL.
+    A refusal creates nothing. Raises VALIDATION_ERROR for an invalid or taken name and for a missing directory;
+    CONTENT_TOO_LARGE; NOT_PERMITTED for what a ceiling forbids; POOL_FULL.
     """
     check_name(order.agent_id)
     if message is not None:
@@ -113,7 +113,7 @@ def create(
 
 
 def check_name(agent_id: str | None) -> None:
-    """Raises VALIDATION_ERROR for a name that is none."""
+    """Check an agent's name. Raises VALIDATION_ERROR."""
     if agent_id is not None and not is_agent_id(agent_id):
         raise invalid(
             f"agent_id takes letters, digits, `_`, `-` and `.`, at most {LONGEST_ID} of them, and one dot more in "
@@ -123,7 +123,8 @@ def check_name(agent_id: str | None) -> None:
 
 
 def destroy(actor: Actor, agent_id: str) -> bool:
-    """End an agent, and what it is at; whether there was one. Raises NOT_PERMITTED for who is neither it nor above."""
+    """End an agent and its turns; return whether there was one. Raises NOT_PERMITTED for a caller that is neither the
+    agent nor above it."""
     moment = now()
     with write():
         agent = find(agent_id)
@@ -137,7 +138,7 @@ def destroy(actor: Actor, agent_id: str) -> bool:
 
 
 def end(agent: PoolAgent, by: str | None, moment: datetime, *, why: str) -> None:
-    """Inside a transaction: an agent is no more. Its identity on the bus stays, with its mail."""
+    """End an agent. Call it inside a transaction. Its identity on the bus stays, with its mail."""
     turns.cancel_all(agent, by, moment)
     questions.withdraw(agent.questions.all(), moment)
     keys.retire(agent_id=agent.agent_id, operator=BY)  # who bears the name next is another
@@ -150,7 +151,7 @@ def end(agent: PoolAgent, by: str | None, moment: datetime, *, why: str) -> None
 
 
 def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
-    """Mark an agent as one that may go: it still answers; when all may, the server ends. Raises NOT_FOUND and
+    """Mark an agent as done: it still answers. When all agents are, the server ends. Raises NOT_FOUND and
     NOT_PERMITTED."""
     moment = now()
     with write():
@@ -165,21 +166,21 @@ def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
 
 
 def _end_where_all_may_go(by: str) -> None:
-    """Ask the server to end where there are agents, and each was told that it may go."""
+    """Ask the server to end if there are agents and each was marked as done."""
     marks = set(PoolAgent.objects.living().values_list("should_shutdown", flat=True))
     if marks == {True}:
         server.ask_to_end(by)
 
 
 def stay() -> None:
-    """A server begins: what an agent was told of the end of an earlier one is over."""
+    """Remove all marks of `shut_down` when a server starts: they were about an earlier one."""
     with write():
         PoolAgent.objects.living().filter(should_shutdown=True).update(should_shutdown=False)
 
 
 def end_temporary(before: datetime) -> None:
-    """End the temporary agents that were made before, as a server does at its end, and the next for one that was
-    killed."""
+    """End the temporary agents that were created before a moment. A server calls it at its end, and at its start for a
+    server that was killed."""
     moment = now()
     with write():
         for agent in PoolAgent.objects.living().filter(is_temporary=True, created_at__lt=before):
@@ -187,7 +188,7 @@ def end_temporary(before: datetime) -> None:
 
 
 def end_idle(seconds: int) -> None:
-    """End the agents that had nothing to do for so long: no turn, no child that lives, nothing that would wake them."""
+    """End the agents that were idle for so long: without a turn, a living child, or anything that could wake them."""
     moment = now()
     idle = PoolAgent.objects.living().filter(last_action_at__lt=moment - timedelta(seconds=seconds), wake_on=[])
     idle = idle.exclude(pk__in=Turn.objects.open().values("agent"))
@@ -200,7 +201,7 @@ def end_idle(seconds: int) -> None:
 
 
 def meant(path: str, field: str) -> str:
-    """The real path that an absolute one means, whatever is there. Raises VALIDATION_ERROR."""
+    """Return the real path of an absolute path, whether or not it exists. Raises VALIDATION_ERROR."""
     resolved = _real(path)
     if resolved is None or not Path(path).is_absolute():
         raise _no_directory(path, field)
@@ -208,7 +209,7 @@ def meant(path: str, field: str) -> str:
 
 
 def check_there(path: str, field: str) -> None:
-    """Raises VALIDATION_ERROR where no directory is."""
+    """Check that a directory exists. Raises VALIDATION_ERROR."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path's raises where a name is too long, or nobody lets us look
         raise _no_directory(path, field)
 
@@ -218,7 +219,8 @@ def _no_directory(path: str, field: str) -> NexusError:
 
 
 def parent_of(actor: Actor, named: str | None) -> PoolAgent | None:
-    """Raises NOT_FOUND for a parent that is not there, NOT_PERMITTED for one that is not the actor itself."""
+    """Return the parent of a new agent. Raises NOT_FOUND for an unknown parent, NOT_PERMITTED if an agent names another
+    than itself."""
     if actor.agent is None:
         return None if named is None else get(named)
     if named not in (None, actor.agent.agent_id):
@@ -238,7 +240,7 @@ def _name(wanted: str | None, actor: Actor) -> str:
 
 
 def _was_ours(agent_id: str, actor: Actor) -> bool:
-    """Whether who creates it now may have the identity, and the mail, of its predecessor."""
+    """Return whether the actor may give a new agent the identity and the mail of a former agent of this name."""
     before = PoolAgent.objects.filter(agent_id=agent_id)
     if actor.agent is not None:
         before = before.filter(parent=actor.agent)
@@ -246,9 +248,9 @@ def _was_ours(agent_id: str, actor: Actor) -> bool:
 
 
 def usual_directory(parent: PoolAgent | None, asked_in: str | None = None) -> str:
-    """That of an agent which names none: its parent's, or the process's that asks, else the server's.
+    """Return the default directory: the parent's, or that of the process that asks, else the server's.
 
-    Raises VALIDATION_ERROR where that is gone.
+    Raises VALIDATION_ERROR if the server's is gone.
     """
     try:
         return parent.cwd if parent is not None else asked_in or str(Path.cwd())
@@ -257,7 +259,7 @@ def usual_directory(parent: PoolAgent | None, asked_in: str | None = None) -> st
 
 
 def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Actor) -> rules.Permissions:
-    """What a new agent may. Raises VALIDATION_ERROR and NOT_PERMITTED."""
+    """Return the permissions of a new agent. Raises VALIDATION_ERROR and NOT_PERMITTED."""
     ceiling = None if parent is None else parent.permissions
     below = cwd or usual_directory(parent, order.asked_in)
     paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
@@ -274,7 +276,7 @@ def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Acto
 
 
 def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int | None:
-    """The tokens that its woken turns may take in a day: its parent's, where nothing is said."""
+    """Return the tokens that a new agent's woken turns may take in a day; by default its parent's."""
     if actor.is_administrator or parent is None:
         return wanted
     ceiling = bounds.budget_of(parent)
@@ -284,7 +286,7 @@ def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int |
 
 
 def _write_path(path: str, cwd: str) -> str:
-    """The real path of one that may not be there yet, relative ones below the agent's directory."""
+    """Return the real path of a write path, which need not exist; a relative one starts at the agent's directory."""
     resolved = _real(os.path.join(cwd, path))
     if resolved is None:
         raise invalid("allowed_write_paths must hold paths.", field="allowed_write_paths")
@@ -292,7 +294,7 @@ def _write_path(path: str, cwd: str) -> str:
 
 
 def _real(path: str) -> str | None:
-    """A path without links, whatever is there; None for a text that is no path."""
+    """Return a path with its links resolved, whether or not it exists; None for an invalid path."""
     try:
         resolved = os.path.realpath(path)
         resolved.encode()

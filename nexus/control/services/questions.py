@@ -1,4 +1,5 @@
-"""Questions to people: asked once, answered once, refused by time. "Always" holds for one agent and one subject."""
+"""Questions to the operators: asked once, answered once, refused after their time. "Always" holds for one agent and one
+subject."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ MOST_OPEN = 20  # questions of one asker: a person answers no more
 
 
 class Verdict(StrEnum):
-    """What a person says."""
+    """An operator's answer."""
 
     ALLOW = "allow"  # this once
     ALWAYS = "always"  # this, and whatever the same agent asks about the same subject
@@ -52,12 +53,12 @@ def ask(
     client_id: str | None = None,
     turn: Turn | None = None,
 ) -> Question:
-    """Ask the people; the question, or the one of old that allowed its subject always.
+    """Ask the operators; return the question, or the earlier one that allowed its subject always.
 
-    In a turn, it is withdrawn with it; without one given, that of the turn that the agent is at. A permission without
-    a subject has its title for one. The same client_id is the same question, whatever became of it.
-    Raises CONTENT_TOO_LARGE; VALIDATION_ERROR for a client_id that named another question; QUOTA_EXCEEDED; and
-    INVALID_TRANSITION for a turn that is over.
+    A question of a turn (`turn`, else the agent's running one) is withdrawn when the turn ends. The subject of a
+    permission defaults to its title. The same client_id is the same question, whatever its state. Raises
+    CONTENT_TOO_LARGE; VALIDATION_ERROR for a client_id that named another question; QUOTA_EXCEEDED; and
+    INVALID_TRANSITION for a turn that has ended.
     """
     within_limit(detail, "detail")
     within_limit(subject, "subject")
@@ -101,10 +102,11 @@ def ask(
 
 
 def answer(*, question_id: str, verdict: Verdict, words: str | None = None, operator: str) -> Question:
-    """Answer a question. One conditional update: of two who answer at once, one is told what the other said.
+    """Answer a question. One conditional update: of two that answer at once, the second gets an error with the first's
+    answer.
 
     Raises NOT_FOUND, VALIDATION_ERROR for a permission where words are asked for, CONTENT_TOO_LARGE, and
-    INVALID_TRANSITION for a question that was answered or withdrawn, or whose time is over.
+    INVALID_TRANSITION for a question that was answered or withdrawn, or has expired.
     """
     within_limit(words, "words")
     moment = now()
@@ -132,7 +134,7 @@ def answer(*, question_id: str, verdict: Verdict, words: str | None = None, oper
 
 
 def ask_again(*, question_id: str, operator: str) -> Question:
-    """Take back that a subject is allowed always: the agent's next question about it is asked.
+    """Revoke that a subject is allowed always: the agent must ask about it again.
 
     Raises NOT_FOUND, INVALID_TRANSITION for a question that was not allowed always.
     """
@@ -147,7 +149,7 @@ def ask_again(*, question_id: str, operator: str) -> Question:
 
 
 def expire(question_id: str) -> Question:
-    """The question, as expired where its time is over and nobody answered. Raises NOT_FOUND."""
+    """Return the question; record it as expired first if its time is over and nobody answered. Raises NOT_FOUND."""
     moment = now()
     with write():
         _end(Question.objects.due(moment).filter(pk=question_id), QuestionStatus.EXPIRED, moment)
@@ -155,7 +157,7 @@ def expire(question_id: str) -> Question:
 
 
 def expire_next() -> str | None:
-    """Record that the time of one question is over; its id, None where there is none."""
+    """Record one due question as expired; return its id, None if there is none."""
     moment = now()
     due = Question.objects.due(moment).order_by("expires_at").values_list("pk", flat=True).first()
     if due is not None:
@@ -164,24 +166,24 @@ def expire_next() -> str | None:
 
 
 def withdraw(questions: QuerySet[Question], moment: datetime) -> None:
-    """Inside a transaction: those that are open are asked no more."""
+    """Withdraw those of the questions that are open. Call it inside a transaction."""
     _end(questions, QuestionStatus.WITHDRAWN, moment)
 
 
 def withdraw_of(turn: Turn, moment: datetime) -> None:
-    """Inside a transaction: what a turn asks is asked no more."""
+    """Withdraw a turn's open questions. Call it inside a transaction."""
     if _open_of(turn=turn.pk):
         withdraw(turn.questions.all(), moment)
 
 
 def withdraw_one(question_id: str) -> None:
-    """Its asker waits no more."""
+    """Withdraw one question, because its asker stopped waiting."""
     with write():
         withdraw(Question.objects.filter(pk=question_id), now())
 
 
 def get(question_id: str) -> Question:
-    """Raises NOT_FOUND."""
+    """Return a question. Raises NOT_FOUND."""
     question = Question.objects.filter(pk=question_id).first()
     if question is None:
         raise not_found("question", question_id[:200])
@@ -196,7 +198,7 @@ def _end(questions: QuerySet[Question], status: QuestionStatus, moment: datetime
 
 
 def _asking_turn(agent_id: str) -> tuple[PoolAgent | None, Turn | None]:
-    """Who asks, where it is one of the pool, and the turn that it is at."""
+    """Return the pool agent of this name and its running turn; None for each that there is not."""
     pool_agent = find(agent_id)
     if pool_agent is None:
         return None, None
@@ -210,7 +212,7 @@ def _going_on(turn: Turn) -> Turn:
 
 
 def _over(question: Question) -> NexusError:
-    """Why a question cannot be answered."""
+    """Return the error for a question that can no longer be answered."""
     status = QuestionStatus(question.status)
     if status is QuestionStatus.ASKED:
         status = QuestionStatus.EXPIRED  # which is not recorded yet

@@ -1,4 +1,4 @@
-"""The end of the server, as an administrator or the last agent asks for it: the server hears of it in the log."""
+"""Requests to end the server, by an administrator or the last agent. The server reads them in the event log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SERVER = "pool-server"  # of those that run its pool, a store has one at a time
 
 
 def check_there() -> None:
-    """Raises POOL_OFF where no server runs the store's pool now: nobody would hear, and a later one is not meant."""
+    """Check that a server runs the store's pool now. Raises POOL_OFF: otherwise a later server would read the request,
+    which is not meant for it."""
     free = store().exclusive_lock(SERVER)
     if free is not None:
         free.release()
@@ -28,7 +29,7 @@ def check_there() -> None:
 
 
 def ask_to_end(by: str) -> None:
-    """Ask the server, whichever process it is, to end."""
+    """Ask the server, in whichever process it is, to end."""
     with write():
         emit(
             workspace_id=None,
@@ -43,5 +44,5 @@ def ask_to_end(by: str) -> None:
 
 
 def is_asked_to_end(after: int, upto: int) -> bool:
-    """Whether somebody asked for it after that event, up to this."""
+    """Return whether the end was requested after event `after`, up to event `upto`."""
     return Event.objects.filter(event_id__gt=after, event_id__lte=upto, stream=STREAM, type=END_ASKED).exists()

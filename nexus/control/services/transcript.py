@@ -1,4 +1,4 @@
-"""What was said: entries of an agent's transcript, in their order."""
+"""Transcripts: the entries of an agent, in order."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _count = Update(
 
 
 def estimate(text: str) -> int:
-    """How many tokens a text takes, about."""
+    """Estimate the number of tokens of a text."""
     return -(-len(text.encode()) // BYTES_A_TOKEN)
 
 
 def made(agent: PoolAgent) -> int:
-    """How many entries its transcript has: the next one's position."""
+    """Return the number of entries in an agent's transcript: the position of the next one."""
     [(count,)] = _made(pk=agent.pk)
     return int(count)
 
@@ -62,8 +62,8 @@ def append(
     meta: Mapping[str, Any] | None = None,
     tell: bool = False,
 ) -> Entry:
-    """Inside a transaction that read the agent: the next entry of its transcript; `tell`, with an event for who follows
-    the turn. With a turn it is an act of the agent."""
+    """Append an entry to an agent's transcript; with `tell`, also an event for followers of the turn. Call it inside a
+    transaction that has read the agent. An entry of a turn counts as an action of the agent."""
     entry = Entry(
         agent=agent,
         turn=turn,
@@ -87,17 +87,17 @@ def append(
 
 
 def context(agent: PoolAgent) -> list[Entry]:
-    """What an agent still knows, in its order."""
+    """Return the entries in an agent's context, in order."""
     return _context(agent=agent.pk)
 
 
 def before(agent: PoolAgent, position: int) -> list[Entry]:
-    """The newest entries before a position that an agent still knows, newest first: a page of them."""
+    """Return one page of an agent's context before a position, newest first."""
     return _before(PAGE, agent=agent.pk, position=position)
 
 
 def page(entries: QuerySet[Entry], limit: int) -> tuple[list[Entry], bool]:
-    """The first of the entries, fewer than the limit where they are long; and whether these are all."""
+    """Return the first entries, fewer than the limit if they are long, and whether these are all."""
     found, tokens = list[Entry](), 0
     for entry in entries[:limit].iterator(PAGE // 10):
         found.append(entry)
@@ -108,18 +108,19 @@ def page(entries: QuerySet[Entry], limit: int) -> tuple[list[Entry], bool]:
 
 
 def tokens_by_role(agent: PoolAgent) -> dict[str, int]:
-    """How many tokens of the context each role takes."""
+    """Return the tokens of an agent's context, by role."""
     rows = Entry.objects.in_context().filter(agent=agent).order_by().values_list("role").annotate(total=Sum("tokens"))
     return dict(rows)
 
 
 def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int] | None:
-    """Fold what lies before the last turns, an earlier summary included, into one summary; tokens before and after,
-    None where nothing lies there. `available` are the tokens that the context holds; `by` is None where nobody asks.
+    """Replace the entries before the last turns, an earlier summary included, with one summary; return the tokens
+    before and after, None if there was nothing to compact. `available` is the number of tokens that the context holds;
+    `by` is None if nobody asked for it.
 
-    The entries stay in the store, out of the context. The summary quotes the beginning of what was asked and answered,
-    the newest where not all of it has room: it needs no model, and says that it is one. Of a very large context one
-    call folds the oldest part.
+    The entries stay in the store, outside the context. The summary quotes the beginnings of messages and answers, the
+    newest if there is no room for all; it needs no model, and says that it is a summary. In a very large context one
+    call compacts the oldest part.
     """
     moment = now()
     with write():
@@ -142,7 +143,7 @@ def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int]
 
 
 def _recent_turns(known: QuerySet[Entry]) -> list[str]:
-    """The turns that compaction leaves."""
+    """Return the turns that compaction leaves in the context."""
     recent: list[str] = []
     for turn_id in known.exclude(turn=None).order_by("-position").values_list("turn_id", flat=True).iterator(PAGE):
         if turn_id not in recent:
@@ -153,7 +154,7 @@ def _recent_turns(known: QuerySet[Entry]) -> list[str]:
 
 
 def _oldest(old: QuerySet[Entry]) -> QuerySet[Entry]:
-    """Of entries what is folded at once, an earlier summary included."""
+    """Return the entries to compact at once, an earlier summary included."""
     weight = 0
     for position, tokens in old.values_list("position", "tokens").iterator(PAGE):
         weight += tokens + ROW
@@ -163,8 +164,8 @@ def _oldest(old: QuerySet[Entry]) -> QuerySet[Entry]:
 
 
 def _quoted(old: QuerySet[Entry], most: int) -> str:
-    """What a summary keeps of entries, the newest in so many bytes: of each its beginning, and all of an earlier
-    summary, which tells of what was before the rest."""
+    """Return the text of a summary, at most so many bytes, the newest first kept: the beginning of each entry, and all
+    of an earlier summary, which describes what came before."""
     newest_first = old.exclude(content="").order_by("-position")
     said = newest_first.exclude(role__in=(Role.SYSTEM, Role.TOOL))
     earlier = newest_first.filter(role=Role.SYSTEM).values_list("content", flat=True)

@@ -1,4 +1,4 @@
-"""Turns: queued as an intent, taken by one worker, settled once."""
+"""Turns: queued as an intent, started by one worker, settled once."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ queued = Signal()  # sent in this process with a new `turn`, inside the transact
 
 @dataclass(frozen=True)
 class Closing:
-    """The entry that closes a turn: what its agent says last."""
+    """The last entry of a turn: the agent's final words."""
 
     content: str
     meta: Mapping[str, Any] | None = None
@@ -81,7 +81,7 @@ class Closing:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a turn ended, as its runner tells."""
+    """The end of a turn, as its runner reports it."""
 
     status: TurnStatus
     answer: str | None = None
@@ -102,12 +102,12 @@ def send(
     source: str,
     source_agent_id: str | None = None,
 ) -> Turn:
-    """Queue a message to an agent. The same request_id with the same content is the same turn, whatever became of it.
+    """Queue a message to an agent. The same request_id with the same content is the same turn, whatever its state.
 
-    `source_agent_id` is what an administrator says of who sends it; an agent sends as itself.
+    `source_agent_id` is the sender that an administrator names; an agent sends as itself.
 
-    Raises NOT_FOUND, NOT_PERMITTED for whom the agent does not descend from, for another's name, and in a loop;
-    CONTENT_TOO_LARGE, VALIDATION_ERROR for a request_id that named another message, POOL_FULL.
+    Raises NOT_FOUND; NOT_PERMITTED for a sender that is not above the agent, for another's name, and in a loop;
+    CONTENT_TOO_LARGE; VALIDATION_ERROR for a request_id that named another message; POOL_FULL.
     """
     within_limit(content, "content")
     if actor.agent is not None and source_agent_id not in (None, actor.agent.agent_id):
@@ -140,7 +140,7 @@ def queue(
     moment: datetime,
     source_agent_id: str | None = None,
 ) -> Turn:
-    """Inside a transaction: store the intent. Errors as of `send`."""
+    """Store a turn to be started. Call it inside a transaction. Raises the same errors as `send`."""
     known = None if request_id is None else _named.first(agent=agent.pk, request_id=request_id)
     if known is not None:
         if known.content != content:
@@ -161,7 +161,8 @@ def queue(
 
 
 def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
-    """Inside a transaction: store a new turn, with what woke its agent; a worker of this process may take it there."""
+    """Store a new turn, with what woke its agent. Call it inside a transaction; a worker in this process may start the
+    turn in it."""
     turn.status = TurnStatus.QUEUED
     insert(turn)
     insert(*wakes)
@@ -171,9 +172,9 @@ def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
 
 
 def cancel(actor: Actor, agent_id: str, request_id: str) -> Turn | None:
-    """Ask for a turn's end; None when there is none that has not ended.
+    """Request the end of a turn; None if there is none that is open.
 
-    One that waits is over at once; one that is taken ends as soon as its worker hears of it. Raises NOT_FOUND for an
+    A queued turn ends at once; a running one ends as soon as its worker reads the request. Raises NOT_FOUND for an
     unknown agent, NOT_PERMITTED.
     """
     moment = now()
@@ -188,7 +189,7 @@ def cancel(actor: Actor, agent_id: str, request_id: str) -> Turn | None:
 
 
 def cancel_all(agent: PoolAgent, by: str | None, moment: datetime) -> None:
-    """Inside a transaction: ask for the end of all turns of an agent."""
+    """Request the end of all turns of an agent. Call it inside a transaction."""
     for turn in Turn.objects.open().select_related("agent").filter(agent=agent):
         _cancel(turn, by, moment)
 
@@ -203,19 +204,19 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
 
 
 def waiting() -> list[tuple[str, str, str | None]]:
-    """Of each agent, the oldest turn that waits: its id, the agent's key, and which agent sent it."""
+    """Return the oldest queued turn of each agent: its id, the pool_agent_id, and the agent that sent it."""
     return _waiting()
 
 
 def sent_by_agents() -> list[tuple[str, str | None]]:
-    """The open turns that agents sent: whose each is, by its key, and who sent it."""
+    """Return the open turns that agents sent: the pool_agent_id of each, and the sender."""
     return _sent()
 
 
 def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
-    """Take a turn that waits, of an agent that is at no other; None where that is so no more.
+    """Start a queued turn of an agent that has no running one; None if that is no longer so.
 
-    `stored` is that turn where the same transaction has stored it: it need not be read.
+    `stored` is the turn if the same transaction has stored it: it need not be read.
     """
     moment = now()
     with write():
@@ -237,17 +238,17 @@ def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
 
 
 def running(turn_id: str) -> Turn | None:
-    """A turn, with its agent, as it is now; None where it is not being taken any more."""
+    """Return a running turn with its agent, as it is now; None if it is no longer running."""
     return _taken.first(pk=turn_id)
 
 
 def cancel_asked() -> list[str]:
-    """The ids of turns that are taken and were asked to end."""
+    """Return the ids of running turns whose end was requested."""
     return [turn_id for (turn_id,) in _cancel_asked()]
 
 
 def settle(turn: Turn, ended: Ended) -> bool:
-    """Store how a turn that was taken ended, with the entry that closes it; False where it had ended already."""
+    """Store the end of a running turn, with its last entry; False if it had ended already."""
     moment = now()
     with write():
         current = running(turn.pk)
@@ -264,7 +265,7 @@ def settle(turn: Turn, ended: Ended) -> bool:
 
 
 def interrupt(why: str, among: Collection[str] | None = None, but: Collection[str] = ()) -> int:
-    """End the turns, or those of them, that were taken and that nobody is at any more; how many."""
+    """End running turns that no worker runs any more (only those in `among`, if given); return how many."""
     moment = now()
     with write():
         taken = Turn.objects.filter(status=TurnStatus.RUNNING).exclude(pk__in=but).select_related("agent")

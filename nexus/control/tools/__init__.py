@@ -1,1 +1,1 @@
-"""What an agent of the pool does outside the store: files below its directory, programs, and Nexus's own operations."""
+"""Tools of pool agents: files below their directory, programs, and Nexus's own operations."""

@@ -1,4 +1,4 @@
-"""The tools that an agent is offered: those of its preset, less what was taken from it."""
+"""The tools that an agent is offered: those of its preset, without those that were taken from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_CHARACTERS = 64 * 1024  # of a result; an agent's context pays for it
 
 @dataclass(frozen=True)
 class Tool:
-    """What a model is told of a tool, and what is done when it calls it."""
+    """A tool: its description for the model, and its function."""
 
     name: str
     description: str
@@ -33,22 +33,22 @@ class Tool:
 
     @property
     def tokens(self) -> int:
-        """What it takes of every request, about."""
+        """The estimated tokens of its description in every request."""
         return estimate(f"{self.name}{self.description}{self.schema}")
 
 
 def tools(permissions: Permissions) -> Mapping[str, Tool]:
-    """Every tool that an agent has, by name."""
+    """Return every tool that an agent has, by name."""
     return _tools(permissions.preset, permissions.disabled_tools)
 
 
 def tokens(permissions: Permissions) -> int:
-    """What their descriptions take of every request, about."""
+    """Estimate the tokens that the tools' descriptions take in every request."""
     return sum(tool.tokens for tool in tools(permissions).values())
 
 
 async def call(scene: Scene, name: str, arguments: Mapping[str, Any]) -> str:
-    """What a call answers, failed or not, for a model to read."""
+    """Call a tool and return its result or its error as text for the model."""
     tool = tools(scene.agent.permissions).get(name)
     if tool is None:
         return f"Error: there is no tool {name[:100]!r} for this agent."

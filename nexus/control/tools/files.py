@@ -1,7 +1,7 @@
-"""The files of an agent: read, written, edited, listed, where its permissions hold.
+"""An agent's files: read, write, edit and list them, within its permissions.
 
 Every function raises ToolRefused for what the permissions do not allow, and ToolFailed for what cannot be done. A file
-is replaced whole, in one step: who reads it meanwhile sees the old or the new one.
+is replaced whole, in one step: a concurrent reader sees the old content or the new.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_ENTRIES = 2_000  # of a directory
 
 
 def read_text(permissions: Permissions, path: str, *, line: int = 1, limit: int | None = None) -> str:
-    """The text of a file, or `limit` lines of it from line `line` on, counted from 1."""
+    """Return the text of a file, or `limit` lines of it from line `line` on, counted from 1."""
     check_tool(permissions, "read_file")
     text = _text(places.readable(permissions, path), path)
     if line <= 1 and limit is None:
@@ -31,13 +31,13 @@ def read_text(permissions: Permissions, path: str, *, line: int = 1, limit: int 
 
 
 def write_text(permissions: Permissions, path: str, content: str) -> None:
-    """Store a file, new or in place of the one that is there; directories above it are made where it may write."""
+    """Create or replace a file; missing directories above it are created where the agent may write."""
     check_tool(permissions, "write_file")
     _store(permissions, places.writable(permissions, path), content)
 
 
 def edit_text(permissions: Permissions, path: str, old: str, new: str, *, everywhere: bool = False) -> int:
-    """Replace a text that occurs once in a file, or `everywhere`; how often it stood there."""
+    """Replace a text that occurs once in a file, or `everywhere`; return the number of occurrences."""
     check_tool(permissions, "edit_file")
     places.readable(permissions, path)
     resolved = places.writable(permissions, path)
@@ -52,7 +52,8 @@ def edit_text(permissions: Permissions, path: str, old: str, new: str, *, everyw
 
 
 def list_directory(permissions: Permissions, path: str = ".") -> tuple[list[str], bool]:
-    """The names in a directory in their order, `/` behind directories and `@` behind symlinks; whether that is all."""
+    """Return the sorted names in a directory, with `/` after directories and `@` after symlinks, and whether these are
+    all."""
     check_tool(permissions, "list_directory")
     resolved = places.readable(permissions, path)
     with places.directory(resolved, flags=places.LISTING) as at, os.scandir(at) as entries:
@@ -61,7 +62,7 @@ def list_directory(permissions: Permissions, path: str = ".") -> tuple[list[str]
 
 
 def decoded(data: bytes) -> str | None:
-    """The text that bytes are; None where they are none."""
+    """Return bytes as text; None if they are not text."""
     if b"\0" in data:
         return None
     try:
@@ -103,7 +104,7 @@ def _store(permissions: Permissions, resolved: str, content: str) -> None:
 
 
 def _replace(at: int, name: str, data: bytes) -> None:
-    """Raises OSError."""
+    """Replace a file in one step. Raises OSError."""
     mode = _mode(at, name)
     unfinished = f".{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -120,7 +121,7 @@ def _replace(at: int, name: str, data: bytes) -> None:
 
 
 def _mode(at: int, name: str) -> int | None:
-    """The permissions of the file that is there; None where there is none."""
+    """Return the permissions of an existing file; None if there is none."""
     try:
         there = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:

@@ -21,7 +21,7 @@ ASKING = "ask_operator"
 
 
 def operations(preset: Preset, disabled: frozenset[str]) -> Iterator[Operation[Any]]:
-    """What an agent of this preset may call of the hub; every one may ask a person."""
+    """Yield the operations of the hub that an agent of this preset may call; every agent may ask an operator."""
     chosen = toolsets(preset)
     for toolset in chosen:
         for operation in toolset.tools:
@@ -32,12 +32,13 @@ def operations(preset: Preset, disabled: frozenset[str]) -> Iterator[Operation[A
 
 
 def toolsets(preset: Preset) -> Choice:
-    """The toolsets of this preset."""
+    """Return the toolsets of this preset."""
     return choose(rules.TOOLSETS[preset])
 
 
 async def call(operation: Operation[Any], scene: Scene, arguments: Mapping[str, Any]) -> str:
-    """What the hub answers, in the toolset's form. Raises ToolRefused for a project that is not the agent's."""
+    """Call an operation and return the reply in the toolset's form. Raises ToolRefused for a project that is not the
+    agent's."""
     named = arguments.get(PROJECT)
     if isinstance(named, str):  # else it is absent, or refused for what it is
         arguments = {**arguments, PROJECT: await _project(scene.agent.permissions, named)}
@@ -47,8 +48,8 @@ async def call(operation: Operation[Any], scene: Scene, arguments: Mapping[str, 
 
 
 async def _project(permissions: Permissions, named: str) -> str:
-    """The real path of a project. Raises ToolRefused unless it lies at or below the agent's directory, or is a project
-    already that holds it."""
+    """Return the real path of a project. Raises ToolRefused unless it lies at or below the agent's directory, or is an
+    existing project that contains it."""
     project = await on_disk(partial(resolved, permissions, named))
     if rules.within(project, (permissions.cwd,)):
         return project

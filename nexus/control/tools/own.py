@@ -28,7 +28,7 @@ Path = Annotated[str, Field(min_length=1, max_length=4096, description="Relative
 
 @dataclass(frozen=True)
 class Own:
-    """A tool that is no operation of the hub."""
+    """A tool that is not an operation of the hub."""
 
     name: str
     description: str
@@ -126,7 +126,8 @@ async def _run(scene: Scene, p: Run) -> str:
 
 
 def _confined(scene: Scene, command: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The command line that runs a command in the sandbox, where there is one, and its environment: nothing secret."""
+    """Return the command line that runs a command, in the sandbox if there is one, and its environment without
+    secrets."""
     env, agent = processes.environment(), scene.agent
     try:
         runner = runners().named(agent.runner)

@@ -1,7 +1,7 @@
-"""Paths that an agent names, opened where its permissions hold: no symlink, `..` or race leads out of there.
+"""Paths that an agent names, opened within its permissions: no symlink, `..` or race leads out.
 
-A path is resolved first, and judged by that (nexus/control/rules.py). Then it is walked from the root, directory by
-directory, and no symlink is followed: what was swapped for one after it was judged is refused, not followed.
+A path is resolved first, and the result is checked (nexus/control/rules.py). Then it is walked from the root, directory
+by directory, without following symlinks: a part that was replaced by a symlink after the check is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO w
 
 
 class ToolFailed(Exception):
-    """What a tool cannot do; the message is for the agent."""
+    """A tool's failure; the message is for the agent."""
 
 
 class NotThere(ToolFailed):
@@ -36,7 +36,7 @@ class NotThere(ToolFailed):
 
 
 class ToolRefused(ToolFailed):
-    """What the agent's permissions do not allow; `rule` names which one says so."""
+    """A refusal by the agent's permissions; `rule` names the one that refuses."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)
@@ -44,7 +44,8 @@ class ToolRefused(ToolFailed):
 
 
 async def on_disk(function: Callable[[], T]) -> T:
-    """Touch the disk on a thread that holds up nobody. Raises ToolFailed where it does not answer."""
+    """Run a function that uses the disk on a thread that nobody else needs. Raises ToolFailed if it does not return in
+    time."""
     try:
         async with asyncio.timeout(SECONDS):
             return await asyncio.get_running_loop().run_in_executor(OUTSIDE, function)
@@ -53,13 +54,13 @@ async def on_disk(function: Callable[[], T]) -> T:
 
 
 def check_tool(permissions: Permissions, tool: str) -> None:
-    """Raises ToolRefused where the agent does not have this tool."""
+    """Check that the agent has this tool. Raises ToolRefused."""
     if not rules.may_use(permissions, tool):
         raise ToolRefused("tools", f"This agent ({permissions.preset}) does not have the tool {tool}.")
 
 
 def resolved(permissions: Permissions, path: str) -> str:
-    """The real path that is meant, relative ones below the agent's directory. Raises ToolFailed."""
+    """Return the real path that is meant; a relative one starts at the agent's directory. Raises ToolFailed."""
     try:
         real = os.path.realpath(os.path.join(permissions.cwd, path))
         real.encode()
@@ -69,7 +70,8 @@ def resolved(permissions: Permissions, path: str) -> str:
 
 
 def readable(permissions: Permissions, path: str) -> str:
-    """The real path of what an agent wants to read, relative ones below its directory. Raises ToolFailed."""
+    """Return the real path of what an agent wants to read; a relative one starts at its directory. Raises
+    ToolFailed."""
     real = resolved(permissions, path)
     if not rules.may_read(permissions, real):
         raise ToolRefused("cwd", f"{path} does not lie below the agent's directory, {permissions.cwd}.")
@@ -77,7 +79,7 @@ def readable(permissions: Permissions, path: str) -> str:
 
 
 def writable(permissions: Permissions, path: str) -> str:
-    """The real path of what an agent wants to write. Raises ToolFailed."""
+    """Return the real path of what an agent wants to write. Raises ToolFailed."""
     real = resolved(permissions, path)
     if rules.is_gits(real, permissions.write_paths):
         raise ToolRefused(
@@ -91,7 +93,7 @@ def writable(permissions: Permissions, path: str) -> str:
 
 @contextmanager
 def directory(path: str, *, flags: int = PASSING, made_below: tuple[str, ...] = ()) -> Iterator[int]:
-    """A descriptor of a directory, by its real path; those at or below `made_below` are made. Raises ToolFailed."""
+    """Yield a descriptor of a directory, by its real path; create those at or below `made_below`. Raises ToolFailed."""
     with failing(path):
         at = os.open("/", flags if path == "/" else PASSING)
         try:
@@ -109,14 +111,14 @@ def directory(path: str, *, flags: int = PASSING, made_below: tuple[str, ...] = 
 
 @contextmanager
 def file(path: str) -> Iterator[BinaryIO]:
-    """A regular file, by its real path, to be read. Raises ToolFailed."""
+    """Yield a regular file, by its real path, open for reading. Raises ToolFailed."""
     parent, name = os.path.split(path)
     with directory(parent) as at, failing(path), open_file(name, at) as opened:
         yield opened
 
 
 def open_file(name: str, at: int) -> BinaryIO:
-    """A regular file of the directory `at`, to be read. Raises OSError."""
+    """Open a regular file of the directory `at` for reading. Raises OSError."""
     descriptor = os.open(name or ".", READING, dir_fd=at)
     try:
         if stat.S_ISDIR(mode := os.fstat(descriptor).st_mode):
@@ -131,7 +133,7 @@ def open_file(name: str, at: int) -> BinaryIO:
 
 @contextmanager
 def failing(path: str) -> Iterator[None]:
-    """Tells what the system refuses, for the agent."""
+    """Turn OSError into a ToolFailed with a message for the agent."""
     try:
         yield
     except OSError as error:

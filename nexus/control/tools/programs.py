@@ -1,4 +1,4 @@
-"""Programs that an agent runs: bounded in time and output, and gone with all that they started when the call ends."""
+"""Programs that an agent runs: bounded in time and output, and ended with all that they started when the call ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_OUTPUT = 64 * 1024 * 1024  # bytes; a program that prints more is ended
 
 @dataclass(frozen=True)
 class Ran:
-    """How a program ended."""
+    """The end of a program: its exit code and output."""
 
     code: int | None  # 128 and a signal's number where one ended it; None: it was ended here
     output: str
@@ -25,9 +25,9 @@ class Ran:
 
 
 async def run(permissions: Permissions, line: Sequence[str], *, env: Mapping[str, str], seconds: float) -> Ran:
-    """Run a command line in the agent's directory; what it prints, errors included. Raises ToolFailed.
+    """Run a command line in the agent's directory and return what it prints, stderr included. Raises ToolFailed.
 
-    It gets no input, and `env` for its environment. Cancelled, or after `seconds`, it is ended, with all it started.
+    It gets no input, and `env` as its environment. After `seconds`, or when cancelled, it is ended with all it started.
     """
     check_tool(permissions, "run")
     output, code, why = Output(), None, None
@@ -49,13 +49,13 @@ async def run(permissions: Permissions, line: Sequence[str], *, env: Mapping[str
 
 
 class Output:
-    """The beginning and the end of what is printed."""
+    """The beginning and the end of an output."""
 
     def __init__(self) -> None:
         self.first, self.last, self.size = bytearray(), bytearray(), 0
 
     async def fill(self, stream: asyncio.StreamReader) -> bool:
-        """Read to the end; False where it does not come in time."""
+        """Read to the end; False if that does not come in time."""
         while data := await stream.read(processes.CHUNK):
             self.size += len(data)
             room = max(KEPT - len(self.first), 0)
@@ -67,7 +67,7 @@ class Output:
         return True
 
     def text(self) -> str:
-        """What is kept, as text."""
+        """Return what is kept, as text."""
         left_out = self.size - len(self.first) - len(self.last)
         gap = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
         return (bytes(self.first) + gap + bytes(self.last)).decode(errors="replace")

@@ -1,6 +1,6 @@
-"""What an agent looks for below its directory, by name and by content: bounded in time, in depth and in matches.
+"""Search below an agent's directory, by name and by content: bounded in time, in depth and in matches.
 
-Patterns are matched by RE2, in time that is linear in the text: an agent's regular expression cannot stall anybody.
+RE2 matches the patterns in time that is linear in the text, so an agent's regular expression cannot stall anybody.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEFT_OUT = frozenset((".git",))  # directories that nobody means
 
 @dataclass
 class Bounds:
-    """How far a search has come; `reached` names the bound that ended it."""
+    """The progress of a search; `reached` names the limit that ended it."""
 
     until: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     seen: int = 0
@@ -39,7 +39,7 @@ class Bounds:
     closed: str = ""  # the path, from where the search begins, of a directory that is not looked into
 
     def stop(self) -> bool:
-        """Count one thing that is looked at; whether it is one too many."""
+        """Count one more entry; return whether a limit is reached."""
         self.seen += 1
         if self.seen > MOST_SEEN:
             self.reached = f"{MOST_SEEN} entries were looked at"
@@ -49,10 +49,11 @@ class Bounds:
 
 
 def glob(permissions: Permissions, pattern: str, path: str = ".") -> tuple[list[str], str | None]:
-    """The files below a directory whose path from there fits a pattern; and what cut the list off, if anything.
+    """Return the files below a directory whose relative path matches a pattern, and the limit that cut the list off, if
+    any.
 
-    `*` is any number of characters of a name, `?` one, `[a-z]` one of these, `**` any number of directories.
-    Raises ToolFailed.
+    `*` is any number of characters of a name, `?` one, `[a-z]` one of these, `**` any number of directories. Raises
+    ToolFailed.
     """
     check_tool(permissions, "glob")
     wanted, bounds = _compiled(translated(pattern)), Bounds()
@@ -69,10 +70,11 @@ def glob(permissions: Permissions, pattern: str, path: str = ".") -> tuple[list[
 def grep(
     permissions: Permissions, pattern: str, path: str = ".", names: str | None = None
 ) -> tuple[list[str], str | None]:
-    """The lines that hold a match of a regular expression (RE2), as `path:number: line`; and what cut them off.
+    """Return the lines that match a regular expression (RE2), as `path:number: line`, and the limit that cut them off,
+    if any.
 
-    `names` is a pattern, as of `glob`, of the files that are searched; without a slash, of their names alone.
-    Raises ToolFailed.
+    `names` is a pattern, as for `glob`, of the files to search; without a slash it matches their names alone. Raises
+    ToolFailed.
     """
     check_tool(permissions, "grep")
     wanted, bounds = _compiled(pattern), Bounds()
@@ -90,7 +92,7 @@ def grep(
 
 
 def translated(pattern: str) -> str:
-    """The regular expression of a pattern of names."""
+    """Return the regular expression of a pattern of names."""
     expression, position = "", 0
     while position < len(pattern):
         if pattern.startswith("**/", position) and (position == 0 or pattern[position - 1] == "/"):
@@ -128,7 +130,7 @@ def _compiled(expression: str) -> re2._Regexp:
 
 
 def _files(permissions: Permissions, path: str, bounds: Bounds) -> Iterator[tuple[str, int, str]]:
-    """The regular files below a directory, or the one file that `path` is: path from there, directory, name."""
+    """Yield the regular files below a directory, or the one file that `path` is: relative path, directory, name."""
     resolved = places.readable(permissions, path)
     parent, name = os.path.split(resolved)
     with places.directory(parent) as at:
@@ -173,7 +175,7 @@ def _below(at: int, prefix: str, depth: int, bounds: Bounds) -> Iterator[tuple[s
 
 
 def _opened(name: str, at: int) -> int | None:
-    """A descriptor of the directory; None where it is a file."""
+    """Return a descriptor of the directory; None if it is a file."""
     try:
         return os.open(name, places.LISTING, dir_fd=at)
     except NotADirectoryError:
@@ -181,7 +183,7 @@ def _opened(name: str, at: int) -> int | None:
 
 
 def _lines(at: int, name: str) -> list[str]:
-    """The lines of a text; none of what is none, too large, or gone."""
+    """Return the lines of a text file; none if it is not text, too large, or gone."""
     try:
         with places.open_file(name, at) as opened:
             data = opened.read(LARGEST_FILE + 1)

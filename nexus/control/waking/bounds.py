@@ -1,4 +1,4 @@
-"""What keeps agents from waking one another for ever: how long a chain gets, how often, and what it costs."""
+"""Limits that keep agents from waking one another for ever: the length of a chain, the rate, and the tokens."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LONGEST_LINE = 100  # of turns that sent one another; with more it is a loop
 
 
 def depth_after(sender: str | None, sent_at: datetime, resumed_at: datetime | None) -> int:
-    """Which turn of a chain something wakes: the first, unless a woken turn of its sender sent it, or one that such a
-    turn had sent.
+    """Return the depth in a chain of the turn that an item wakes: 1, unless a woken turn of its sender sent it, or a
+    turn that such a turn had sent.
 
-    What was sent before a person looked begins a chain anew.
+    An item that was sent before an operator resumed the agent starts a new chain.
     """
     if sender is None or (resumed_at is not None and sent_at < resumed_at):
         return 1
@@ -27,12 +27,12 @@ def depth_after(sender: str | None, sent_at: datetime, resumed_at: datetime | No
 
 
 def is_loop(sender: str, moment: datetime) -> bool:
-    """Whether the turn that an agent is at was sent by one that another sent, and so on, without an end."""
+    """Return whether the agent's running turn was sent by a turn that another sent, and so on without an end."""
     return _depth_at(sender, moment) is None
 
 
 def _depth_at(sender: str, moment: datetime) -> int | None:
-    """How deep in a chain the turn was that an agent was at, or where that was sent, the one that sent it; None for a
+    """Return the depth of the turn that an agent ran at a moment, or of the woken turn that it goes back to; None for a
     loop."""
     agent_id: str | None = sender
     begun = Q(started_at__lte=moment)
@@ -50,7 +50,7 @@ def _depth_at(sender: str, moment: datetime) -> int | None:
 
 
 def bite(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices | None:
-    """Which bound forbids to wake an agent now, for the turn of a chain; None when none does."""
+    """Return the limit that forbids to wake an agent now, for a turn of this depth; None if none does."""
     settings = ControlSettings.current()
     if depth > settings.pool_wake_depth:
         return HeldChoices.DEPTH
@@ -64,19 +64,19 @@ def bite(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices | None:
 
 
 def budget_of(agent: PoolAgent) -> int:
-    """Tokens that its woken turns may take in a day; 0: no end."""
+    """Return the tokens that an agent's woken turns may take in a day; 0: no limit."""
     return ControlSettings.current().pool_wake_tokens if agent.wake_tokens is None else agent.wake_tokens
 
 
 def spent(agent: PoolAgent, moment: datetime) -> int:
-    """Tokens that its woken turns took within a day, since a person looked."""
+    """Return the tokens that an agent's woken turns took within a day, since an operator last resumed it."""
     since = max(moment - DAY, agent.resumed_at or agent.created_at)
     woken = Turn.objects.filter(agent=agent, depth__gt=0, ended_at__gte=since)
     return int(woken.aggregate(total=Sum(F("input_tokens") + F("output_tokens")))["total"] or 0)
 
 
 def why_held(agent: PoolAgent) -> str:
-    """Which bound keeps an agent that is held from being woken, for people."""
+    """Return, for operators, which limit keeps a held agent from being woken."""
     settings = ControlSettings.current()
     match agent.held_why:
         case HeldChoices.DEPTH:
@@ -88,7 +88,7 @@ def why_held(agent: PoolAgent) -> str:
 
 
 def hold(agent: PoolAgent, why: HeldChoices, moment: datetime) -> None:
-    """Inside a transaction: tell, once, that a bound keeps the agent from being woken."""
+    """Record, once, that a limit keeps the agent from being woken. Call it inside a transaction."""
     if agent.held_why != why:
         agent.held_why, agent.held_at = why, moment
         agent.save(update_fields=["held_why", "held_at"])
@@ -96,7 +96,7 @@ def hold(agent: PoolAgent, why: HeldChoices, moment: datetime) -> None:
 
 
 def let_go(agent: PoolAgent, by: str | None, moment: datetime) -> None:
-    """Inside a transaction: no bound keeps it any more."""
+    """Record that no limit holds the agent any more. Call it inside a transaction."""
     if agent.held_why is not None:
         agent.held_why = agent.held_at = None
         agent.save(update_fields=["held_why", "held_at"])

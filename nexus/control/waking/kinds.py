@@ -1,4 +1,4 @@
-"""What may wake an agent: its mail, and what the apps declare."""
+"""The kinds of items that may wake an agent: mail, and those that the apps declare."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ MAIL = "mail"  # leased for the turn: `nexus.control.waking.mail`
 
 @cache
 def declared() -> dict[str, WakeKind]:
-    """What may wake beside mail, by its name."""
+    """Return the kinds besides mail, by name."""
     return {kind.name: kind for app in nexus_apps() for kind in app.wake_kinds()}
 
 
 def titles() -> dict[str, str]:
-    """What wakes, for people, by its name."""
+    """Return the titles of all kinds, by name."""
     return {MAIL: "mail to it", **{name: kind.title for name, kind in declared().items()}}
 
 
 def check(names: list[str]) -> None:
-    """Raises VALIDATION_ERROR for what wakes nobody."""
+    """Check names of kinds. Raises VALIDATION_ERROR for an unknown one."""
     known = sorted(titles())
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Mail that wakes: leased for the turn that it begins, acknowledged when that ends well, and back when it does not."""
+"""Mail that wakes: leased for the turn that it starts, acknowledged if that ends well, and delivered again if not."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ MOST = 20  # messages of a turn
 
 
 def waiting(agents: Collection[str], moment: datetime) -> set[str]:
-    """Those of the agents that have mail to pull."""
+    """Return those of the agents that have mail to pull."""
     lapsed = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment)
     rows = Delivery.objects.filter(Q(status=DeliveryStatus.UNREAD) | lapsed, recipient_id__in=agents)
     return set(rows.order_by().values_list("recipient_id", flat=True).distinct())
 
 
 def oldest(agent_id: str, moment: datetime) -> list[Delivery]:
-    """What a pull would lease next; nothing is changed."""
+    """Return what the next pull would lease, without changing anything."""
     return selectors.claimable(agent_id, MOST, moment)
 
 
 def pull(agent_id: str, count: int) -> list[Delivery]:
-    """Lease the oldest; those that were handed out too often are parked instead, as dead letters."""
+    """Lease the oldest deliveries; those that reached the maximum of attempts are parked instead, as dead letters."""
     return services.pull(agent_id=agent_id, limit=count, lease_seconds=LEASE_SECONDS)
 
 
 def settled(turn: Turn) -> None:
-    """Inside the transaction that ends a turn: what it handled is acknowledged, or comes again.
+    """Acknowledge a turn's mail if it ended well, otherwise end its leases. Call it inside the transaction that ends
+    the turn.
 
-    After an interruption at once; after a failure later each time, for what failed may need its time.
+    After an interruption the mail is available at once; after a failure later each time, because the cause may need
+    time to go away.
     """
     agent_id, message_ids = turn.agent.agent_id, _of(turn)
     if not message_ids:
@@ -52,12 +54,12 @@ def settled(turn: Turn) -> None:
 
 
 def again_in(attempts: int) -> int:
-    """Seconds before the next try, after so many."""
+    """Return the seconds until the next attempt, after so many."""
     return int(AGAIN_SECONDS * 4 ** (attempts - 1))
 
 
 def renew(moment: datetime) -> None:
-    """Renew the leases of the mail that turns are at, once half of them is over."""
+    """Renew the leases of the mail of open turns once half of the time is over."""
     soon = moment + timedelta(seconds=LEASE_SECONDS / 2)
     at_work: dict[str, list[str]] = defaultdict(list)
     for turn in Turn.objects.open().filter(depth__gt=0).select_related("agent"):

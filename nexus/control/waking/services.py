@@ -1,4 +1,4 @@
-"""Agents are woken: what calls them becomes a turn, in one transaction with the lease of the mail."""
+"""Waking of agents: an item becomes a turn, in one transaction with the lease of the mail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nexus.core.database.store import write
 
 
 def callable_by(kinds: Collection[str]) -> list[str]:
-    """The keys of the agents that are free, and that mail, or something of these kinds, calls."""
+    """Return the pool_agent_ids of free agents that have mail, or an item of these kinds, to wake for."""
     moment = now()
     free = _all_free()
     by_mail = [agent.agent_id for agent in free if MAIL in agent.wake_on]
@@ -39,9 +39,10 @@ def callable_by(kinds: Collection[str]) -> list[str]:
 
 
 def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
-    """Begin a turn of an agent with what calls it; None when nothing does any more, or a bound keeps it.
+    """Start a turn of an agent with the items that wake it; None if there are none any more, or a limit holds the
+    agent.
 
-    Mail comes first: it is leased for the turn. The rest is looked at again while it waits, five times at most.
+    Mail comes first: it is leased for the turn. Other items are tried again while they wait, at most five times.
     """
     moment = now()
     with write():
@@ -77,7 +78,7 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
 
 
 def resume(agent_id: str, by: str) -> PoolAgent:
-    """Let an agent be woken again: chains and what they cost count from here. Raises NOT_FOUND."""
+    """Let an agent be woken again: chains and tokens are counted from now on. Raises NOT_FOUND."""
     moment = now()
     with write():
         agent = get(agent_id)
@@ -88,12 +89,12 @@ def resume(agent_id: str, by: str) -> PoolAgent:
 
 
 def renew() -> None:
-    """Keep the mail that turns are at."""
+    """Renew the leases of the mail of open turns."""
     mail.renew(now())
 
 
 def _free() -> PoolAgentQuerySet:
-    """The agents that may be woken, and are at nothing."""
+    """Return the agents that may be woken and have no open turn."""
     at_work = Turn.objects.open().filter(agent=OuterRef("pk"))
     return PoolAgent.objects.living().exclude(wake_on=[]).filter(~Exists(at_work))
 
@@ -109,7 +110,7 @@ def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
 
 
 def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, WakeReason]]:
-    """What calls an agent beside mail, and was not handled since it does."""
+    """Yield the items besides mail that wake an agent and were not handled yet."""
     origin = PoolWorktree.objects.filter(agent=agent).values_list("origin", flat=True).first()
     places = [Path(place) for place in (agent.cwd, origin) if place]
     workspaces = {workspace_id_of(str(here)) for place in places for here in (place, *place.parents)}
@@ -120,8 +121,8 @@ def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iter
 
 
 def _handled(agent: PoolAgent, kind: str, calling: WakeReason, moment: datetime) -> bool:
-    """Whether a turn ended well with it since it calls, the agent had it before any turn for it, it was tried often
-    enough, or its next try is yet to come."""
+    """Return whether an item is not to wake the agent now: a turn with it ended well since it came up, the agent
+    received it without a turn, it was tried often enough, or its next try is not due."""
     with_it = Turn.objects.filter(agent=agent, wakes__kind=kind, wakes__item=calling.identifier)
     tries = list(with_it.order_by("-queued_at")[:MAX_ATTEMPTS])
     in_vain = list(takewhile(lambda turn: turn.status != TurnStatus.DONE, tries))

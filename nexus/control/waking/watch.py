@@ -1,4 +1,5 @@
-"""When the worker looks for agents to wake: at events that may, and now and then for what time alone changes."""
+"""When the worker looks for agents to wake: at events that may wake one, and regularly for what changes with time
+alone."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ class Watch:
         self._failures = Failures(log)
 
     def may_wake(self, event: Any) -> bool:
-        """Whether an event may be one that wakes; remembers which kind."""
+        """Return whether an event may wake an agent, and remember its kind."""
         ended = event.type in turns.ENDS  # its agent is free again, for what came while it was at work, too
         stirred = {name for name, kind in kinds.declared().items() if ended or event.type in kind.events}
         self._stirred |= stirred
         return ended or bool(stirred) or event.type in ARRIVALS
 
     async def work(self) -> None:
-        """Wake who is called, until cancelled."""
+        """Wake agents until cancelled."""
         while True:
             try:
                 async with waiter().park(self.may_wake) as parked:  # first: what comes from here on wakes
@@ -48,7 +49,8 @@ class Watch:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Begin the turns of agents that something calls. Mail is looked for always: its leases lapse by themselves."""
+        """Start the turns of agents that an item wakes. Mail is checked each time, because its leases expire without an
+        event."""
         if (clock := asyncio.get_running_loop().time()) - self._looked >= RENEW_SECONDS:
             self._looked = clock
             self._stirred = set(kinds.declared())

@@ -1,4 +1,4 @@
-"""Of some kinds of process a store has one at a time; another stands by."""
+"""An exclusive lock for a kind of process: a store has one at a time; others stand by."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ LOOK_SECONDS = 1.0
 
 
 class Alone:
-    """That this process is the only one of its kind at the store, until `retaken` says that it is no more."""
+    """The lock of the only process of its kind at the store, held until `retaken` returns False."""
 
     def __init__(self, kind: str, exclusive_lock: ExclusiveLock, waited: bool) -> None:
         self.kind, self.exclusive_lock = kind, exclusive_lock
         self.waited = waited  # for another
 
     async def retaken(self) -> bool:
-        """Return once the connection was lost that holds its place: whether that was taken anew, or is another's."""
+        """Return once the connection with the lock was lost: True if the lock was taken again, False if another process
+        has it."""
         while await asyncio.to_thread(self.exclusive_lock.held):
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.to_thread(self.exclusive_lock.release)
@@ -37,7 +38,7 @@ class Alone:
 
 
 async def alone(kind: str, standing_by: str) -> Alone:
-    """Return once this process is the only one of its kind at the store; `standing_by` is told, once, if one is."""
+    """Return once this process is the only one of its kind at the store; log `standing_by`, once, while another is."""
     waited = False
     while (exclusive_lock := await _taken(kind)) is None:
         if not waited:
@@ -48,7 +49,7 @@ async def alone(kind: str, standing_by: str) -> Alone:
 
 
 async def _taken(kind: str) -> ExclusiveLock | None:
-    """The only place of a kind; None while another has it. It is asked for until the store answers."""
+    """Return the lock of a kind; None while another process has it. Retries until the store answers."""
     while True:
         try:
             return await in_thread(READERS, lambda: store().exclusive_lock(kind))

@@ -1,4 +1,4 @@
-"""Whose turn is next: senders in turn, and among what one of them sent, agents in turn."""
+"""The order of turns: round robin among senders, and for each sender among the agents that it sent to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 
 @dataclass(frozen=True)
 class Waiting:
-    """The oldest turn that waits for an agent."""
+    """The oldest queued turn of an agent."""
 
     turn_id: str  # in the order in which they came
     agent: str
@@ -20,17 +20,17 @@ MOST = 10_000  # senders and agents that are remembered: those served last
 
 
 class Fairness:
-    """Remembers who was served, so that nobody with many turns keeps others waiting. One per worker."""
+    """Memory of who was served, so that nobody with many turns keeps others waiting. One per worker."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[str, str | None], int] = {}
         self._clock = count(1)
 
     def first(self, waiting: Iterable[Waiting], running: Collection[str | None]) -> Waiting | None:
-        """Who comes next; `running` names the sender of each turn that is being taken.
+        """Return the turn to start next; `running` names the sender of each running turn.
 
-        The sender with the fewest of those, then who was served longest ago; of what it sent, the agent that was
-        served longest ago, then the oldest turn.
+        It is of the sender with the fewest running turns, then of the one served longest ago; among its turns, of the
+        agent served longest ago, then the oldest turn.
         """
         taken = list(running)
         return min(
@@ -45,7 +45,7 @@ class Fairness:
         )
 
     def serve(self, turn: Waiting) -> None:
-        """It is being taken."""
+        """Record that a turn is started."""
         for served in (("sender", turn.sender), ("agent", turn.agent)):
             self._served.pop(served, None)  # the latest stand last
             self._served[served] = next(self._clock)

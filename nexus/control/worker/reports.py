@@ -1,7 +1,7 @@
-"""What agents are just writing, told to the hub on the worker's standard output: a line of JSON for each piece.
+"""Reports of drafts to the hub, on the worker's standard output: one line of JSON for each piece.
 
-It is told as a state, not as a queue: where the hub reads slowly, a line waits and says more. So nothing grows, and a
-model that answers in thousands of pieces makes a few lines a second.
+A report is a state, not a queue: if the hub reads slowly, the next line waits and holds more. So nothing grows, and a
+model that answers in thousands of pieces causes a few lines a second.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ Tell = Callable[[dict[str, Any]], bool]  # False where it has to wait
 
 
 def to_nobody(message: dict[str, Any]) -> bool:
-    """Where no hub listens."""
+    """Drop the report: no hub listens."""
     return True
 
 
 async def to_hub() -> Tell:
-    """The way to the hub. What else is printed goes to standard error from here on."""
+    """Return the function that reports to the hub. Everything else that is printed goes to standard error from now
+    on."""
     line = os.fdopen(os.dup(1), "wb", 0)  # which no child inherits
     os.dup2(2, 1)
     transport, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, line)
@@ -47,7 +48,7 @@ async def to_hub() -> Tell:
 
 
 class Teller:
-    """Tells what the draft of a turn has become."""
+    """Reports the draft of one turn."""
 
     def __init__(self, turn: Turn, tell: Tell) -> None:
         self.turn, self.tell = turn, tell
@@ -58,14 +59,14 @@ class Teller:
         self._tokens = (0, 0)
 
     def stored(self, entry: Entry) -> None:
-        """An entry was said: what is written now comes behind it."""
+        """Note that an entry was stored: the draft now belongs to the one after it."""
         self._position = entry.position + 1
         if entry.role == Role.ASSISTANT and entry.content:
             self.draft.restart()
         self.draft.changed.set()
 
     async def work(self) -> None:
-        """Tell, until it is cancelled."""
+        """Report changes until cancelled."""
         try:
             while True:
                 await self.draft.changed.wait()
@@ -77,7 +78,8 @@ class Teller:
             self.tell({"agent": self.turn.agent_id})
 
     async def _is_placed(self) -> bool:
-        """Whether it is known which entry is being written: from the store for the first, then from what is said."""
+        """Return whether the position of the entry being written is known: from the store at first, then from stored
+        entries."""
         if self._position is None:
             try:
                 made = await in_thread(READERS, partial(transcript.made, self.turn.agent))
@@ -87,7 +89,7 @@ class Teller:
         return True
 
     def _catch_up(self) -> bool:
-        """Tell what is new; False where the hub has to read first."""
+        """Report what is new; False if the hub has to read first."""
         assert self._position is not None
         text, tokens = self.draft.text, (self.draft.input_tokens, self.draft.output_tokens)
         which = (self.draft.begun, self._position)

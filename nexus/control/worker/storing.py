@@ -1,4 +1,4 @@
-"""What a turn came to is stored, whatever the store does meanwhile."""
+"""Storing the outcome of turns although the store may be unavailable for a while."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
 
 
 async def stored(write: Callable[[], T], seconds: float, *, twice: bool = False) -> T:
-    """What `write` stores, tried again for so long while the store is busy, full or away. Raises its last error.
+    """Run `write` and return its result; retry for so many seconds while the store is busy, full or away. Raises the
+    last error.
 
-    Whether a commit took effect whose connection was lost is not known; that is tried again where storing it `twice`
-    does no harm.
+    If the connection is lost during a commit, nobody knows whether the commit took effect. It is retried only with
+    `twice`: storing it twice does no harm.
     """
     loop = asyncio.get_running_loop()
     deadline, pause = loop.time() + seconds, SHORTEST_PAUSE

@@ -1,6 +1,6 @@
-"""The hub's side of the pool: a token while it runs, a worker that is started again, and an end on request.
+"""The hub's side of the pool: a token while it runs, a worker that is restarted when it ends, and the end on request.
 
-Of several servers over one store, one runs the pool, and the end that is asked for is its own; the others stand by.
+Of several servers with one store, one runs the pool and ends when that is requested; the others stand by.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ LOOK_SECONDS = 60.0  # between two looks for who asked for the end, when no even
 
 
 class Begun(NamedTuple):
-    """From when on this server has the pool: what was before is none of its concern."""
+    """The point from which this server has the pool; requests before it are not meant for it."""
 
     moment: datetime
     event: int  # the newest one then
 
 
 def admit() -> None:
-    """Make the token of this run, before the server takes connections. Nothing, where no pool is asked for.
+    """Create the token of this run, before the server accepts connections. Does nothing if the pool is off.
 
-    Raises CONFIG_ERROR where its file cannot be written: nobody could be the pool's administrator; and for runners that
-    are wrong.
+    Raises CONFIG_ERROR if the token's file cannot be written, because then nobody could be the pool's administrator;
+    and for invalid runners.
     """
     if not ControlSettings.current().control:
         return
@@ -67,7 +67,7 @@ def admit() -> None:
 
 
 async def supervise() -> None:
-    """While the server runs. Nothing, where no pool is asked for."""
+    """Run the pool while the server runs. Does nothing if the pool is off."""
     if not ControlSettings.current().control:
         return
     tokens = token_of_run()
@@ -85,7 +85,8 @@ def _now() -> Begun:
 
 
 async def _run_pool(begun: Begun) -> Begun:
-    """Run the pool while no other server does, and until another took its place; since when this server has it."""
+    """Run the pool once no other server does, and until another takes the lock; return since when this server had
+    it."""
     only = await alone(
         server.SERVER, "Another server runs this store's pool; this one stands by, and takes over when it ends."
     )
@@ -108,7 +109,7 @@ async def _run_pool(begun: Begun) -> Begun:
 
 
 def token_of_run() -> ServerTokenManager:
-    """The token's file is named by a port: JSON-RPC's own, else the server's."""
+    """Return the manager of the token's file. The file is named by a port: JSON-RPC's own, else the server's."""
     home = CoreSettings.current().home
     holder = running(home)
     own = holder.port if holder and holder.pid == os.getpid() else DEFAULT_PORT  # not that of another one beside us
@@ -133,7 +134,7 @@ async def _keep_working(since: datetime) -> None:
 
 
 async def _worked(since: datetime) -> int:
-    """The exit code of a worker that ended; cancelled, its end is seen to."""
+    """Run a worker and return its exit code. When cancelled, end the worker first."""
     chosen = ControlSettings.current()
     worker = python("nexus_site", "run-pool", "--since", iso(since))
     times = (str(chosen.pool_hang_seconds), str(chosen.pool_stop_seconds))
@@ -175,13 +176,13 @@ async def _ended(watchdog: asyncio.subprocess.Process, seconds: float) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The settings that this process was given, resolved, and the variables that runners need."""
+    """Return the settings of this process, resolved, and the variables that runners need."""
     needed = (name for runner in runners().by_name.values() for name in runner.variables)
     return own_environment(*needed) | given()
 
 
 async def _end_when_asked(since: int) -> None:
-    """The log tells, whoever asked; that a wait was woken does not."""
+    """End the server when the log holds a request for it. A wake-up alone is no proof of one."""
     while True:
         try:
             async with waiter().park(lambda event: event.type == server.END_ASKED) as parked:

@@ -1,4 +1,4 @@
-"""One turn, as the worker takes it: its runner, what that may do meanwhile, and how it ends."""
+"""One turn in the worker: its runner, the runner's access meanwhile, and its end."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ STUBBORN_SECONDS = 60.0  # one that goes on is asked again for so long; then its
 
 
 class Taking:
-    """A turn while it is taken."""
+    """A running turn."""
 
     def __init__(self, turn: Turn, tell: Tell = to_nobody) -> None:
-        """On a thread: which runner takes it is read from a file."""
+        """Call it on a thread: the runner is read from a file."""
         self.turn = turn
         self._runner = _named(turn.agent.runner)
         self._teller = Teller(turn, tell)
@@ -51,11 +51,11 @@ class Taking:
         self._over = False  # what its runner still does counts no more
 
     def cancel(self) -> None:
-        """End it, whether its runner wants or not."""
+        """End the turn, even if its runner does not cooperate."""
         self._asked.set()
 
     async def take(self) -> Ended:
-        """How it ended; soon after `cancel`, even where the runner goes on."""
+        """Run the turn and return its end; soon after `cancel`, even if the runner goes on."""
         runner = self._runner
         if isinstance(runner, NexusError):
             return _failed(runner)
@@ -77,12 +77,12 @@ class Taking:
         return self._cut_off(Ended(TurnStatus.FAILED, why="it took longer than the runner's turn_seconds"))
 
     def _cut_off(self, ended: Ended) -> Ended:
-        """An end of which its runner did not tell, with what it had told that the turn used."""
+        """Return an end that the runner did not report, with the tokens that it had reported."""
         draft = self._teller.draft
         return replace(ended, input_tokens=draft.input_tokens, output_tokens=draft.output_tokens)
 
     async def gone(self) -> None:
-        """Its end is stored: return once its runner has let go of it, or never will."""
+        """Return once the runner has stopped, or never will. Called when the end is stored."""
         if self._telling is not None:
             self._telling.cancel()  # not before: the entry that closes a turn replaces its draft
         loop = asyncio.get_running_loop()
@@ -119,7 +119,7 @@ class Taking:
         return ended
 
     async def _check_directory(self) -> None:
-        """Raises RunnerFailed where the agent's directory is gone, which its runner need not notice."""
+        """Check that the agent's directory exists, which its runner might not notice. Raises RunnerFailed."""
         cwd = self.turn.agent.cwd
         try:
             there = await on_disk(partial(os.path.isdir, cwd))
@@ -158,7 +158,7 @@ class Taking:
         self._teller.stored(await stored(append, SAY_SECONDS))
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
-        """An operation, as the agent: it is bound to its identity, like anybody with a key."""
+        """Call an operation as the agent, with the rights of its identity, like a caller with its key."""
         if self._over:
             raise RunnerFailed("the turn has ended")
         agent = self.turn.agent
@@ -170,7 +170,7 @@ _modules: dict[str, Any] = {}  # of the kinds that took a turn before
 
 
 async def _module(kind: str) -> Any:
-    """What takes the turns of a kind. Its libraries take seconds to import, while the turns of others go on."""
+    """Return the module of a kind of runner. Its libraries take seconds to import; other turns go on meanwhile."""
     if kind not in _modules:
         _modules[kind] = await asyncio.to_thread(import_module, f"nexus.control.runners.{kind}")
     return _modules[kind]

@@ -1,8 +1,8 @@
-"""The watchdog: a small process between the hub and the pool's worker, so that neither leaves anything behind.
+"""The watchdog: a small process between the hub and the pool's worker, so that neither leaves processes behind.
 
-Its standard input is the hub's line to it. `stop` there asks the worker to end within its time; its end, however the
-hub went, asks it to end at once. The worker's standard input is a line to the watchdog, both ways: the worker gives
-signs of life on it. When the worker has ended, or hangs, everything that it started is killed.
+Its standard input comes from the hub. `stop` there asks the worker to end within its time; the end of the input, for
+whatever reason the hub went, asks it to end at once. The worker's standard input is a socket to the watchdog, on which
+the worker sends signs of life. When the worker has ended, or hangs, everything that it started is killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ HUNG = 3  # exit code
 
 
 def main() -> int:
-    """`python -m nexus.control.worker.watchdog HANG_SECONDS STOP_SECONDS COMMAND…`; the worker's exit code, or HUNG."""
+    """Run `python -m nexus.control.worker.watchdog HANG_SECONDS STOP_SECONDS COMMAND…`; return the worker's exit code,
+    or HUNG."""
     hang, stop, *command = sys.argv[1:]
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)  # the hub's line tells
@@ -35,7 +36,7 @@ def main() -> int:
 
 
 class Watchdog:
-    """The worker, and until when it has time for what is expected of it."""
+    """The worker, and the deadline for what is expected of it."""
 
     def __init__(self, command: list[str], hang: float, stop: float) -> None:
         self.hang, self.stop = hang, stop
@@ -46,7 +47,7 @@ class Watchdog:
         self.ending = False
 
     def run(self) -> int:
-        """Until the worker has ended, and all that it started."""
+        """Run until the worker has ended, with all that it started; return its exit code, or HUNG."""
         awake, wake = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(awake, False)
@@ -70,7 +71,7 @@ class Watchdog:
         return code
 
     def _reap(self) -> int | None:
-        """Bury who ended; the worker's exit code, if it did."""
+        """Reap ended children; return the worker's exit code if it was one of them."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)

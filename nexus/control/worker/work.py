@@ -1,4 +1,4 @@
-"""The worker: one process takes the turns of a pool, so that no turn can stall the hub."""
+"""The worker: one process runs the turns of a pool, so that no turn can stall the hub."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ UNSTORED = "its beginning or its end could not be stored"
 
 
 class Worker:
-    """The turns that are being taken. `since` is when its server started: temporary agents of before are over.
+    """The running turns of the pool. `since` is when its server started: temporary agents from before are ended.
 
-    `tell` is the way to the hub, for what agents are just writing.
+    `tell` reports drafts to the hub.
     """
 
     def __init__(self, since: datetime, tell: Tell = to_nobody) -> None:
@@ -64,13 +64,13 @@ class Worker:
         self._failures = Failures(log)
 
     def stop(self, at_once: bool = False) -> None:
-        """Take no more turns; those under way get `pool_stop_seconds`, or no time at all."""
+        """Start no more turns; running ones get `pool_stop_seconds`, or no time at all."""
         self._patient = self._patient and not at_once
         self._hub_ended = self._hub_ended or now()
         self._stopping.set()
 
     async def work(self) -> None:
-        """Take turns until `stop`, or until another worker may have taken over the store."""
+        """Run turns until `stop`, or until another worker may have taken over the store."""
         waiting = alone(POOL, "Another worker is at this store's pool; this one waits until that has ended.")
         only = await self._unless_stopped(waiting)
         if only is None:
@@ -116,7 +116,7 @@ class Worker:
         pool.end_temporary(self.since)
 
     async def _again_and_again(self, look: Callable[[], Awaitable[None]], is_news: Callable[[Event], bool]) -> None:
-        """Look when there is news, and now and then."""
+        """Call `look` when there is news, and at intervals."""
         while True:
             try:
                 async with waiter().park(is_news) as parked:  # what comes from here on wakes
@@ -131,18 +131,19 @@ class Worker:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _stay_alone(self, only: Alone) -> None:
-        """End the worker once another is at this store; what one left that came and went is interrupted."""
+        """End this worker when another one is at the store. If the other has ended again, interrupt what it left."""
         while await only.retaken():
             await stored(self._end_others, math.inf, twice=True)
         self._lost = True
         self.stop(at_once=True)
 
     def _end_others(self) -> None:
-        """On the thread that claims: what is taken by then, and not here, nobody is at."""
+        """Interrupt running turns of other workers. Call it on the claiming thread: turns that are running by then, and
+        not here, have no worker."""
         turns.interrupt(KILLED, but=list(self.taking))
 
     async def _now_and_then(self, what: str, seconds: float, *steps: Callable[[], Awaitable[object]]) -> None:
-        """Take the steps every `seconds`; one that fails ends neither the others nor the loop."""
+        """Run the steps every `seconds`; a failing step ends neither the others nor the loop."""
         while True:
             for number, step in enumerate(steps):
                 try:
@@ -161,18 +162,17 @@ class Worker:
             pass
 
     def _claim_next(self) -> bool:
-        """On the thread that claims: whether a turn was claimed, for the loop to see through."""
+        """Claim a turn, on the claiming thread; return whether there was one. The loop then runs it."""
         if unsure := self._unsure.copy():
             turns.interrupt(UNSTORED, unsure)
             self._unsure -= unsure
         return self._claim_one()
 
     def _claim_one(self, stored: Turn | None = None) -> bool:
-        """Claim the turn that is next, which may be one that the transaction has stored; False where there is none, or
-        no room.
+        """Claim the next turn, which may be one that this transaction has stored; False if there is none, or no room.
 
-        Who is busy and who was served stands in memory, and nobody else claims: a second look at the store in between
-        would tell nothing new.
+        Who is busy and who was served is in memory, and nobody else claims, so nothing has to be read from the store
+        again.
         """
         self._may_wait = True  # until it is known better
         taking = [taken.turn for taken in list(self.taking.values())]
@@ -197,8 +197,8 @@ class Worker:
 
     @staticmethod
     def _awaited(taking: Sequence[Turn]) -> set[str]:
-        """The agents that others at a turn sent to, and may stand still for: one at a time for each of those. Else a
-        place would wait for itself."""
+        """Return the agents that running turns have sent to and may wait for: one at a time for each sender. They may
+        run although all places are taken; otherwise a place would wait for itself."""
         names = {turn.agent_id: turn.agent.agent_id for turn in taking}
         here = set(names.values())
         sent = [each for each in turns.sent_by_agents() if each[1] in here and names.get(each[0]) != each[1]]
@@ -212,12 +212,12 @@ class Worker:
         self._loop.call_soon_threadsafe(self._start, taken)
 
     def _queued_here(self, turn: Turn, **_: Any) -> None:
-        """A turn that the thread which claims has queued is claimed in the same transaction: one commit for both."""
+        """Claim a turn that the claiming thread has queued, in the same transaction: one commit for both."""
         if threading.get_ident() == self._claimer and not self._unsure:
             self._claim_one(turn)
 
     def _is_queued(self, event: Event) -> bool:
-        """Whether an event tells of a turn to claim; of one that was claimed as it was queued, it does not."""
+        """Return whether an event is about a turn to claim; not so if it was claimed when it was queued."""
         turn_id = event.payload.get("turn_id")
         return event.type == QUEUED and turn_id not in self._unsure and turn_id not in self.taking
 
@@ -238,7 +238,7 @@ class Worker:
             self.taking[turn_id].cancel()
 
     async def _see_through(self, taking: Taking) -> None:
-        """One turn: taken, settled, and let go of. Its agent takes no other before."""
+        """Run one turn, store its end, and wait for its runner to stop. Its agent starts no other turn before."""
         try:
             ended = await taking.take()
             await stored(partial(turns.settle, taking.turn, ended), STORE_SECONDS, twice=True)
@@ -252,7 +252,7 @@ class Worker:
                 self._claim_soon()  # there is room for another
 
     async def _end(self) -> None:
-        """Bounded: what is not done in time is told as interrupted, and then cancelled."""
+        """End within a bounded time: store turns that did not finish as interrupted, then cancel them."""
         await in_thread(WRITERS, bool)  # behind a claim that goes on: its turn is under way, too
         if self._tasks and self._patient:
             await asyncio.wait(self._tasks, timeout=ControlSettings.current().pool_stop_seconds)

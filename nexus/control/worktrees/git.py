@@ -1,9 +1,9 @@
 """git on a repository that may be hostile.
 
-What a repository configures (filters, drivers, monitors, includes, a `.git` that leads elsewhere) can make git run
-programs and read files. So git runs in a sandbox that has only the directories it needs, and no network; what it
-answers is data of bounded size. Where the machine has no sandbox, only the neutral configuration holds: there, the
-hub's own tools write nothing below a `.git`.
+The configuration of a repository (filters, drivers, monitors, includes, a `.git` that leads elsewhere) can make git run
+programs and read files. So git runs in a sandbox with only the directories that it needs and no network, and its output
+is bounded. On a machine without a sandbox only the neutral configuration protects; there the hub's own tools write
+nothing below a `.git`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GitFailed(Exception):
 
 @dataclass(frozen=True)
 class Said:
-    """What a call answered: its exit code, and its output up to a bound."""
+    """The result of a git call: its exit code, and its output up to a limit."""
 
     code: int
     output: bytes
@@ -64,7 +64,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Git:
-    """A work tree, its git directory, and the directories that git may see besides."""
+    """A work tree, its git directory, and the other directories that git may see."""
 
     work_tree: str
     git_dir: str
@@ -74,7 +74,7 @@ class Git:
     config: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
 
     def without_programs(self) -> Git:
-        """The same, with the filters and merge drivers that are configured switched off. Raises GitFailed."""
+        """Return the same with the configured filters and merge drivers switched off. Raises GitFailed."""
         listed = self.run("config", "--list", "--name-only", "-z", expect=(0, 1))
         if listed.cut:
             raise GitFailed("the repository's configuration is too large")
@@ -88,18 +88,18 @@ class Git:
         return replace(self, config=off)
 
     def line(self, *arguments: str) -> str:
-        """The one line that a call answers. Raises GitFailed."""
+        """Call git and return its one line of output. Raises GitFailed."""
         return self.run(*arguments).line
 
     def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> Said:
-        """Call git. Raises GitFailed for an exit code that is not expected, and after SECONDS."""
+        """Call git. Raises GitFailed for an unexpected exit code, and after SECONDS."""
         at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir)
         return self._said(("git", "--no-pager", *at, *arguments), {}, b"", expect, largest)
 
     def script(self, text: str, values: Mapping[str, str], *, input: bytes = b"", largest: int = LARGEST) -> Said:
-        """Run a shell script, with `values` in its environment and SCRATCH, a directory that goes with it.
+        """Run a shell script with `values` in its environment, and SCRATCH, a directory that is removed afterwards.
 
-        Raises GitFailed for an exit code that is not 0, and after SECONDS.
+        Raises GitFailed for an exit code other than 0, and after SECONDS.
         """
         return self._said(("sh", "-euc", text), values, input, (0,), largest)
 
@@ -150,7 +150,7 @@ class Git:
 
 
 def _call(command: Sequence[str], cwd: str, env: Mapping[str, str], input: bytes, largest: int) -> tuple[Said, str]:
-    """What a command said, and its errors. Raises GitFailed."""
+    """Run a command and return its result and its stderr. Raises GitFailed."""
     try:
         done = processes.run(command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest)
     except TimeoutError:

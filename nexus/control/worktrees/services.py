@@ -1,4 +1,4 @@
-"""Work trees of agents: made with them, compared, merged, kept, discarded."""
+"""Agents' worktrees: created with the agent, compared, merged, kept, discarded."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Made = tuple[PoolAgent, Turn | None]
 
 
 def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | None], Made]) -> Made:
-    """Create an agent by `made`, in a work tree of its own where the order says so; nothing of it stays on a refusal.
+    """Create an agent with `made`, in its own worktree if the order says so; a refusal leaves nothing behind.
 
-    Raises WORKTREE_REFUSED, and what `made` does.
+    Raises WORKTREE_REFUSED, and the errors of `made`.
     """
     if not order.worktree:
         return made(order, None)
@@ -58,13 +58,14 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
 
 
 def _may_write(order: pool.Order, parent: PoolAgent | None, cwd: str) -> bool:
-    """Whether an agent that was not told where writes in its own tree: where it might in the origin."""
+    """Return whether an agent without given write paths may write in its own worktree: if it could in the origin."""
     preset = order.preset or rules.DEFAULT
     return preset != rules.Preset.WORKER and (parent is None or rules.may_write(parent.permissions, cwd))
 
 
 def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
-    """Raises GitFailed, and NOT_PERMITTED for a repository that reaches above the parent's directory."""
+    """Make a worktree. Raises GitFailed, and NOT_PERMITTED for a repository that is not wholly below the parent's
+    directory."""
     within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
     origin = _own(within).as_origin if within else trees.origin_of(cwd)
     if parent is not None and not rules.within(origin.top, (parent.cwd,)):
@@ -82,7 +83,7 @@ def _there() -> list[PoolWorktree]:
 
 
 def get(actor: Actor, agent_id: str, worktree_id: str | None) -> PoolWorktree:
-    """A work tree of the agents that bear or bore this name; the latest, unless its id says which.
+    """Return the worktree of an agent that has or had this name; the latest, unless its id is given.
 
     Raises NOT_FOUND and NOT_PERMITTED.
     """
@@ -98,7 +99,7 @@ def get(actor: Actor, agent_id: str, worktree_id: str | None) -> PoolWorktree:
 
 
 def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Difference]:
-    """What became of an agent's tree. Raises as `get` does, and WORKTREE_REFUSED."""
+    """Return the changes in an agent's worktree. Raises the errors of `get`, and WORKTREE_REFUSED."""
     row = get(actor, agent_id, worktree_id)
     try:
         return row, trees.difference(_own(row))
@@ -107,9 +108,9 @@ def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> t
 
 
 def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Merge]:
-    """Merge an agent's tree into the branch that its origin is on; with conflicts, nothing is.
+    """Merge an agent's worktree into the branch that its origin is on; if there are conflicts, merge nothing.
 
-    Raises as `get` does, NOT_PERMITTED for who may not write there, WORKTREE_REFUSED.
+    Raises the errors of `get`, NOT_PERMITTED for a caller that may not write there, WORKTREE_REFUSED.
     """
     row = _decided(actor, agent_id, worktree_id, "merge")
     try:
@@ -127,7 +128,7 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
 
 
 def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWorktree:
-    """Commit what is not committed on the tree's branch, and leave both there. Raises as `merge` does."""
+    """Commit the uncommitted changes on the worktree's branch, and keep both. Raises the errors of `merge`."""
     row = _decided(actor, agent_id, worktree_id, "keep")
     try:
         trees.keep(_own(row), f"Work of {row.agent.agent_id}, kept")
@@ -138,7 +139,7 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
 
 
 def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, changes_too: bool) -> PoolWorktree:
-    """Remove a tree and its branch. Raises WORKTREE_REFUSED, unless asked for, while it holds what was not merged."""
+    """Remove a worktree and its branch. Raises WORKTREE_REFUSED if it holds unmerged changes, unless `changes_too`."""
     row = _decided(actor, agent_id, worktree_id, "discard")
     for agent in PoolAgent.objects.living():
         if rules.within(agent.cwd, (row.path,)):
@@ -167,7 +168,7 @@ def _check_merged(row: PoolWorktree) -> None:
 
 
 def _decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> PoolWorktree:
-    """The tree that an operator, or an agent above its own, decides about, while no agent writes in it."""
+    """Return the worktree for an operator, or an agent above its own, to act on, while no agent writes in it."""
     row = get(actor, agent_id, worktree_id)
     if actor.agent is not None:
         if actor.agent.pk == row.agent.pk:
@@ -198,7 +199,8 @@ def _of(row: PoolWorktree) -> Tree:
 
 
 def _own(row: PoolWorktree) -> Tree:
-    """The tree of a row; one that an older version linked to its origin's repository becomes its own first.
+    """Return the worktree of a row. One that an older version linked to its origin's repository gets its own repository
+    first.
 
     Raises GitFailed.
     """

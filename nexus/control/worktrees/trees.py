@@ -1,8 +1,8 @@
-"""Work trees of agents: made, compared, merged, kept, taken away; none of it half.
+"""Worktrees of agents: create, compare, merge, keep and remove them; every step is done completely or not at all.
 
-Each is a repository of its own, which borrows the objects of the one that it was made from, so that its agent can
-commit. What an agent may have written there is read in a sandbox that has that tree alone. From there comes a pack of
-bounded size; the repository that it goes into checks it before any branch moves.
+Each is a separate repository that borrows the objects of the one it was made from, so that its agent can commit. What
+an agent may have written there is read in a sandbox that has that worktree alone. The result is a pack of bounded size;
+the receiving repository checks it before any branch moves.
 """
 
 from __future__ import annotations
@@ -122,12 +122,13 @@ fi
 
 
 class NoRepository(GitFailed):
-    """A directory is in no work tree."""
+    """A directory is in no git work tree."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A repository that trees are made from: its work tree, git directory and object directories, its own first."""
+    """A repository that worktrees are made from: its work tree, git directory, and object directories, its own
+    first."""
 
     top: str
     git_dir: str
@@ -135,31 +136,31 @@ class Origin:
 
     @property
     def common(self) -> str:
-        """The git directory of all its work trees."""
+        """The git directory that all its work trees share."""
         return str(Path(self.objects[0]).parent)
 
     def git(self) -> Git:
-        """git on its work tree, which it may change. Raises GitFailed."""
+        """Return git on its work tree, which git may change. Raises GitFailed."""
         return Git(self.top, self.git_dir, self.objects[1:], (self.top, self.common)).without_programs()
 
     def head(self) -> str:
-        """The commit that its work tree is on. Raises GitFailed."""
+        """Return the commit of its work tree. Raises GitFailed."""
         git = Git(self.common, self.git_dir, (self.common, *self.objects[1:]))
         return git.line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
 
     def reading(self) -> Git:
-        """git on its objects, with the attributes of its work tree, where that is there."""
+        """Return git on its objects, with the attributes of its work tree if that exists."""
         top = (self.top,) if Path(self.top).is_dir() else ()
         return Git((*top, self.common)[0], self.common, (*top, self.common, *self.objects[1:]))
 
     def writing(self) -> Git:
-        """git on its objects and branches."""
+        """Return git on its objects and branches."""
         return Git(self.common, self.common, self.objects[1:], (self.common,))
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A work tree of an agent's own, and the one that it began from."""
+    """An agent's worktree, and the work tree that it was made from."""
 
     path: str
     git_dir: str
@@ -171,12 +172,12 @@ class Tree:
 
     @property
     def as_kept(self) -> dict[str, object]:
-        """Its fields, as a row has them."""
+        """Its fields, as a row stores them."""
         return asdict(self) | {"borrowed": list(self.borrowed)}
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a repository of its own; older ones were linked to their origin's."""
+        """Whether it is a separate repository; older ones were linked to their origin's."""
         return self.git_dir == os.path.join(self.path, ".git")
 
     @property
@@ -185,15 +186,15 @@ class Tree:
 
     @property
     def as_origin(self) -> Origin:
-        """What trees of the agents below it are made from."""
+        """The origin for worktrees of the agents below."""
         return Origin(self.path, self.git_dir, (os.path.join(self.git_dir, "objects"), *self.borrowed))
 
     def there(self, place: str) -> str:
-        """The same place as one in the origin."""
+        """Return the path in the worktree that corresponds to one in the origin."""
         return os.path.normpath(os.path.join(self.path, os.path.relpath(place, self.origin)))
 
     def moved(self, permissions: Permissions) -> Permissions:
-        """What was granted in the origin, at the same places in the tree; no more."""
+        """Return permissions in the origin as permissions at the same places in the worktree, and nothing more."""
         return replace(
             permissions,
             cwd=self.there(permissions.cwd),
@@ -203,7 +204,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Difference:
-    """A tree against where it began, what is not committed included."""
+    """The changes of a worktree since it was made, uncommitted ones included."""
 
     diff: str
     cut: bool
@@ -212,17 +213,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Merge:
-    """What a merge came to; with conflicts nothing was merged."""
+    """The result of a merge; with conflicts nothing was merged."""
 
     commit: str | None
     conflicts: list[str]
 
 
 def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
-    """The repository whose work tree holds a directory, found without git. Raises NoRepository and GitFailed.
+    """Return the repository whose work tree holds a directory, found without git. Raises NoRepository and GitFailed.
 
-    Anybody may have put a `.git` there that leads elsewhere. Where the repository `is_shown` to an agent, a link must
-    be a worktree's or a submodule's, whose git directory leads back to it.
+    Anybody may have put a `.git` there that leads elsewhere. If the repository `is_shown` to an agent, a link must be
+    that of a git worktree or a submodule, whose git directory leads back to it.
     """
     for top in (Path(directory), *Path(directory).parents):
         place = top / ".git"
@@ -251,12 +252,13 @@ def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
 
 
 def git_directory(place: Path) -> str:
-    """The real path that a `.git` file leads to."""
+    """Return the real path that a `.git` file leads to."""
     return os.path.realpath(place.parent / _first_line(place).removeprefix("gitdir:").strip())
 
 
 def _linked(place: Path, is_shown: bool) -> tuple[str, str]:
-    """The git directory that a `.git` file leads to, and that of all its work trees. Raises GitFailed."""
+    """Return the git directory that a `.git` file leads to, and the one that all its work trees share. Raises
+    GitFailed."""
     git_dir = git_directory(place)
     above = Path(git_dir).parent
     back = _first_line(Path(git_dir, "gitdir"))
@@ -274,7 +276,7 @@ def _linked(place: Path, is_shown: bool) -> tuple[str, str]:
 
 
 def _first_line(path: Path) -> str:
-    """Of a regular file; nothing where there is none."""
+    """Return the first line of a regular file; empty if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -286,7 +288,8 @@ def _first_line(path: Path) -> str:
 
 
 def make(origin: Origin, path: str, wanted: str) -> Tree:
-    """A new branch at the origin's commit, and a work tree of it at `path`. Raises GitFailed, with nothing left."""
+    """Create a branch at the origin's commit, and a worktree of it at `path`. Raises GitFailed and leaves nothing
+    behind then."""
     with _few():
         try:
             base = origin.head()
@@ -307,7 +310,8 @@ def make(origin: Origin, path: str, wanted: str) -> Tree:
 
 
 def _new_branch(git: Git, wanted: str, base: str) -> str:
-    """`nexus/<name>`, with a number where there is one of that name: made in one step, so that no two get the same."""
+    """Create the branch `nexus/<name>`, with a number if the name is taken. Each try is one step, so that no two
+    callers get the same."""
     for number in range(1, MOST_BRANCHES):
         branch = f"nexus/{wanted}" + (f"-{number}" if number > 1 else "")
         if git.run("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", expect=(0, 1)).code == 0:
@@ -318,7 +322,7 @@ def _new_branch(git: Git, wanted: str, base: str) -> str:
 
 
 def _create(tree: Tree, tip: str, head: str, script: str) -> None:
-    """A repository at the tree's path, on its branch. Raises GitFailed."""
+    """Create a repository at the worktree's path, on its branch. Raises GitFailed."""
     common = tree.source.common
     values = {
         "TREE": tree.path,
@@ -334,9 +338,9 @@ def _create(tree: Tree, tip: str, head: str, script: str) -> None:
 
 
 def adopt(tree: Tree, origin: Origin) -> Tree:
-    """Give a tree that is linked to its origin's repository one of its own; its files stay. Raises GitFailed.
+    """Give a worktree that is linked to its origin's repository its own repository; its files stay. Raises GitFailed.
 
-    The git directory of the linked one is the operator's; what stands in the tree's `.git` is not asked.
+    The git directory of the linked one is the operator's; the content of the worktree's `.git` is not used.
     """
     common = repository_of(tree)
     with _at_work(tree), _alone(origin.common):
@@ -357,7 +361,7 @@ def adopt(tree: Tree, origin: Origin) -> Tree:
 
 
 def difference(tree: Tree) -> Difference:
-    """What became of a tree since it began. Raises GitFailed."""
+    """Return the changes of a worktree since it was made. Raises GitFailed."""
     with _at_work(tree):
         commit, pack = _packed(tree, LOOK, ADD, PACK, KNOWN=tree.base)
         said = tree.source.reading().script(
@@ -381,7 +385,7 @@ def difference(tree: Tree) -> Difference:
 
 
 def is_changed(tree: Tree) -> bool:
-    """Whether a tree holds anything that where it merges into does not. Raises GitFailed."""
+    """Return whether a worktree holds anything that its target does not. Raises GitFailed."""
     with _at_work(tree):
         target = tree.source.head()
         said = _script(
@@ -396,7 +400,7 @@ def is_changed(tree: Tree) -> bool:
 
 
 def keep(tree: Tree, message: str) -> None:
-    """Commit what is not committed, and move the tree's branch in its origin there. Raises GitFailed."""
+    """Commit uncommitted changes, and move the worktree's branch in its origin to that commit. Raises GitFailed."""
     with _at_work(tree):
         commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
         with _alone(tree.source.common):
@@ -406,10 +410,10 @@ def keep(tree: Tree, message: str) -> None:
 
 
 def merge(tree: Tree, message: str) -> Merge:
-    """Merge a tree, what is not committed included, into the branch that its origin is on.
+    """Merge a worktree, uncommitted changes included, into the branch that its origin is on.
 
-    The merge is put together beside every work tree, and the origin then moved to it in one step, which git refuses
-    where that would overwrite what is not committed there. Raises GitFailed, with the origin as it was.
+    The merge commit is made outside of every work tree. Then the origin moves to it in one step, which git refuses if
+    that would overwrite uncommitted changes there. Raises GitFailed and leaves the origin unchanged then.
     """
     with _at_work(tree):
         commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=f"Work of {tree.branch}")
@@ -432,14 +436,14 @@ def _merged(git: Git, head: str, message: str) -> Merge:
 
 
 def _known(tree: Tree) -> str:
-    """Commits that the origin has already."""
+    """Return commits that the origin already has."""
     git = tree.source.writing()
     said = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{tree.branch}", expect=(0, 1))
     return f"{tree.base} {tree.source.head()} {said.line}"
 
 
 def _packed(tree: Tree, objects: str, *steps: str, **values: str) -> tuple[str, bytes]:
-    """The commit of what a tree holds, and a pack of what its origin does not have. Raises GitFailed."""
+    """Return the commit of a worktree's content, and a pack of what its origin lacks. Raises GitFailed."""
     changes = objects == SAVE
     reading, writing = ((), (tree.path,)) if changes else ((tree.path,), ())
     values = {"MESSAGE": f"Work of {tree.branch}", **values}
@@ -460,7 +464,7 @@ def _script(
     largest: int = NAMES_BYTES,
     **values: str,
 ) -> Said:
-    """Run a script on a tree, in a sandbox that has nothing else of the machine. Raises GitFailed."""
+    """Run a script on a worktree, in a sandbox with nothing else of the machine. Raises GitFailed."""
     try:
         mode = os.lstat(tree.git_dir).st_mode
     except OSError:
@@ -478,16 +482,18 @@ def _script(
 
 
 def _receive(tree: Tree, commit: str, pack: bytes, message: str) -> str:
-    """Put a pack into the origin's repository and move the tree's branch; why that was not moved, if so.
+    """Put a pack into the origin's repository and move the worktree's branch; return why the branch was not moved, if
+    so.
 
-    Every object of the pack is checked, and that all that the commit leads to is there. Raises GitFailed.
+    Every object of the pack is checked, and that everything the commit refers to exists. Raises GitFailed.
     """
     values = {"REPOSITORY": tree.source.common, "COMMIT": commit, "BRANCH": tree.branch, "MESSAGE": message}
     return tree.source.writing().script(RECEIVE + IMPORT + MOVE, values, input=pack).line
 
 
 def take_away(tree: Tree) -> None:
-    """Remove a tree and its branch, whatever they hold and whether its origin is still there. Raises GitFailed."""
+    """Remove a worktree and its branch, whatever they hold and whether or not the origin still exists. Raises
+    GitFailed."""
     shutil.rmtree(tree.path, ignore_errors=True)
     common = tree.source.common if tree.is_own else repository_of(tree)
     if not Path(common).is_dir():
@@ -499,7 +505,7 @@ def take_away(tree: Tree) -> None:
 
 
 def repository_of(linked: Tree) -> str:
-    """The git directory of all work trees, of a tree that is linked to its origin's. Raises GitFailed."""
+    """Return the shared git directory of a worktree that is linked to its origin's repository. Raises GitFailed."""
     place = Path(linked.git_dir)
     back = _first_line(place / "gitdir")
     if place.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
@@ -508,7 +514,7 @@ def repository_of(linked: Tree) -> str:
 
 
 def _remove(path: Path) -> None:
-    """Whatever is there; nothing behind a symlink."""
+    """Remove whatever is at a path, without following symlinks."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -517,7 +523,8 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _at_work(tree: Tree) -> Iterator[None]:
-    """One call at a time on a tree, and few on all of them: the next is refused, and does not wait on a thread.
+    """Allow one call at a time on a worktree, and few on all of them. The next call is refused, so that it holds no
+    thread.
 
     Raises GitFailed.
     """
@@ -529,7 +536,7 @@ def _at_work(tree: Tree) -> Iterator[None]:
 
 @contextmanager
 def _few() -> Iterator[None]:
-    """Raises GitFailed where so many calls are at work that nobody else would come to be."""
+    """Limit the calls at work at once, so that others get a thread, too. Raises GitFailed if there are too many."""
     if not AT_ONCE.acquire(timeout=TIME_LIMIT_SECONDS):
         raise GitFailed("other calls are at work on other worktrees; call again in a moment")
     try:
@@ -540,8 +547,8 @@ def _few() -> Iterator[None]:
 
 @contextmanager
 def _alone(repository: str) -> Iterator[None]:
-    """One at a time changes a repository, among all processes of this home: of two who merge at once, git would refuse
-    one. Raises GitFailed where somebody keeps it."""
+    """Allow one process of this home at a time to change a repository: if two merged at once, git would refuse one.
+    Raises GitFailed if the lock stays taken."""
     with _lock(repository) as is_free:
         deadline = time.monotonic() + LOCK_SECONDS
         while not is_free():
@@ -553,7 +560,7 @@ def _alone(repository: str) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: str) -> Iterator[Callable[[], bool]]:
-    """A lock for a path, in the hub's own home; what is given takes it, if nobody else has it."""
+    """Open a lock for a path, in the hub's own home. Yields a function that takes it and returns whether it could."""
     locks = Path(protected_paths.home(), FOLDER, LOCKS)
     locks.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
@@ -577,7 +584,7 @@ def _format(commit: str) -> str:
 
 
 def _listed(places: tuple[str, ...]) -> str:
-    """Directories as git takes them in GIT_ALTERNATE_OBJECT_DIRECTORIES."""
+    """Return directories in the form of GIT_ALTERNATE_OBJECT_DIRECTORIES."""
     return ":".join(_quoted(place) for place in places)
 
 

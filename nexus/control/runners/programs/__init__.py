@@ -1,1 +1,2 @@
-"""Small programs that a runner starts by their file, with the standard library alone: none of ours is loaded there."""
+"""Small programs that a runner starts by their file name. They use only the standard library and import nothing of
+Nexus."""

@@ -1,4 +1,4 @@
-"""Connects a program's stdin and stdout with a socket: relay.py SOCKET. Ends when either side does."""
+"""Connect stdin and stdout with a socket: relay.py SOCKET. Ends when either side ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The first program in a sandbox: sandbox_init.py PROCESSES [DEVICE:INODE:PATH…] -- COMMAND…
 
-What is mounted was judged before, by its path. This looks whether it is what was judged, and not what somebody put in
-its place meanwhile; bounds how many processes, with their threads, there may be; and becomes the command.
+The mounts were checked before, by path. This program checks that each is still the same file and was not replaced
+meanwhile, limits the number of processes and threads, and becomes the command.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def main() -> None:
 
 
 def release() -> tuple[int, ...]:
-    """The first two numbers of the kernel's release. To import `re` takes longer than Python's own start."""
+    """Return the first two numbers of the kernel's release. Does without `re`, whose import takes longer than Python's
+    own start."""
     name = os.uname().release
     return tuple(map(int, "".join(one if one.isdecimal() else " " for one in name).split()[:2]))
 

@@ -1,7 +1,7 @@
-"""Become a command that has the variables its caller chose: with_environment.py COMMAND…
+"""Become a command with the variables that the caller chose: with_environment.py COMMAND…
 
-They come in this program's own environment, each behind PREFIX, so that nothing before heeds them; on a command line,
-everybody on the machine would read them.
+The variables come in this program's own environment, each with PREFIX, so that no program before it uses them. On a
+command line, everybody on the machine could read them.
 """
 
 from __future__ import annotations
