@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> None:
     from nexus.control.config import ControlSettings
 
-    if ControlSettings.current().control:  # else there is no pool, and nothing of it is loaded
+    if ControlSettings.current().control:  # without a pool nothing of it is loaded
         from nexus.control import ceilings
 
         ceilings.check(caller, operation, params)
@@ -44,7 +44,7 @@ class ControlConfig(NexusAppConfig):
         from nexus.control.models import Question
         from nexus.core.clock import now
 
-        import_module("nexus.control.toolset")  # which names what declares its operations
+        import_module("nexus.control.toolset")  # names the modules that declare the operations
         runner.checks.append(_check_ceiling)
         overlong.register(
             "questions",

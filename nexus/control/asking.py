@@ -16,7 +16,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, WRITERS, Interest, in_thread, waiter
 
 LOOK_SECONDS = 5.0  # between two looks when no event came
-PAUSE_SECONDS = 0.2  # at least, where the store could not be looked at
+PAUSE_SECONDS = 0.2  # at least, after the store could not be read
 ENDS = frozenset(f"question.{status}" for status in ("answered", "expired", "withdrawn"))
 
 
@@ -47,10 +47,10 @@ async def ask(turn: Turn, kind: str, title: str, detail: str, *, subject: str) -
 
 
 async def _ended(question: Question) -> Question:
-    async with waiter().park(end_of(question.pk)) as parked:  # first: what comes from here on wakes
+    async with waiter().park(end_of(question.pk)) as parked:  # park first, so that no event is missed
         while question.status == QuestionStatus.ASKED:
             left = (question.expires_at - now()).total_seconds()
-            with suppress(DatabaseError):  # the store is busy or away: people answer all the same
+            with suppress(DatabaseError):  # the store is busy or away; operators can still answer
                 if left <= 0:
                     question = await in_thread(WRITERS, partial(questions.expire, question.pk))
                     continue

@@ -13,7 +13,7 @@ from nexus.control.waking import bounds
 from nexus.core.clock import now
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, BrowserNotification, Found
 
-WHOLE = 500  # characters that are read at a glance; with more, a question is answered where all of it is shown
+WHOLE = 500  # characters; a longer question is answered on its own page, which shows it in full
 
 
 def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Found]:
@@ -161,7 +161,7 @@ def _titles(question_ids: Sequence[str]) -> dict[str, str]:
 
 def _verdict(
     operation: str, label: str, done: str, asks: Mapping[str, str] = {}, *, undo: str = ""
-) -> Action:  # never changed
+) -> Action:  # the default is never changed
     return Action(
         operation,
         label,

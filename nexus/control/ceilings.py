@@ -15,10 +15,10 @@ from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Operation
 
-PROJECT = "project_root"  # the parameter by which operations lead to a directory
-EVERYONES = frozenset((*rules.TOOLSETS[Preset.WORKER], CONTROL.name))  # of the pool's own, its operations judge
+PROJECT = "project_root"  # the parameter that names a directory
+EVERYONES = frozenset((*rules.TOOLSETS[Preset.WORKER], CONTROL.name))  # CONTROL's operations check their callers
 
-TURN = "pool"  # the transport of a turn's own calls, whose connection is `pool:` and its agent's key
+TURN = "pool"  # the transport of a turn's calls; their connection is `pool:` and the pool_agent_id
 _is_living = Select(lambda: PoolAgent.objects.living().filter(pk=Slot("pk")).values_list("pk"))
 _living = Select(lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_id")).values_list("preset", "cwd"))
 

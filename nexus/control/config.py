@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexus.core.config import Settings, section, setting
 
-DEFAULT_PORT = 8765  # of JSON-RPC, where it has a port of its own
+DEFAULT_PORT = 8765  # of JSON-RPC, if it has its own port
 
 
 @section

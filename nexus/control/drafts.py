@@ -50,7 +50,7 @@ class Drafts:
         writing."""
         try:
             agent = self._take_in(json.loads(line))
-        except (ValueError, TypeError, KeyError):  # something in the worker printed before its output was its line
+        except (ValueError, TypeError, KeyError):  # printed by the worker before stdout was for reports only
             return
         for wake in self._wakes.get(agent, ()):
             wake()
@@ -90,8 +90,8 @@ class Listener:
 
     def __init__(self, drafts: dict[str, Draft], pool_agent_id: str) -> None:
         self._drafts, self._agent = drafts, pool_agent_id
-        self._draft: Draft | None = None  # which was told
-        self._told: tuple[int, int, int] | None = None  # characters of it, and tokens
+        self._draft: Draft | None = None  # the draft that was last sent
+        self._told: tuple[int, int, int] | None = None  # its sent characters, and tokens
 
     def next(self, request_id: str | None, position: int) -> Piece | None:
         """Return the new text for a client that knows this running turn and the entries before `position`; None if

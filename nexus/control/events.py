@@ -11,8 +11,8 @@ from coordination.routing import Strategy
 from coordination.services.audit import NOBODY
 from nexus.control.models import STREAM, PoolAgent, Question, Turn
 
-BY = "pool"  # who issues and takes back the keys of its agents, in the audit
-QUOTED = 500  # characters of what a question is about, and of its answer
+BY = "pool"  # the issuer of its agents' keys in the audit
+QUOTED = 500  # characters of a question's subject and of its answer
 
 
 def emit_event(type: str, actor: str | None, agent: PoolAgent, moment: datetime, **payload: Any) -> None:

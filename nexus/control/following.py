@@ -30,9 +30,9 @@ from nexus.core.operations.parameters import whole_number
 from nexus.core.waiting import READERS, Parked, in_thread, waiter
 
 PAGE = 100  # entries read at once
-HEARTBEAT_SECONDS = 15  # of silence, then the client is told that the connection lives
-LOOK_SECONDS = 1  # between two looks into the store, at most, while an agent writes: a key may have died
-AGAIN_SECONDS = 1  # after which a store is read again that could not be read
+HEARTBEAT_SECONDS = 15  # of silence until a heartbeat
+LOOK_SECONDS = 1  # at most, between two reads of the store while an agent writes: a key may be revoked
+AGAIN_SECONDS = 1  # before a failed read is retried
 PLACE = re.compile(r"(?:(pool_\w{1,100}):)?([0-9]{1,10})", re.ASCII)
 
 
@@ -114,7 +114,7 @@ class Follower:
         self.identify = identify
         self.place = place
         self.told: State | None = None
-        self._is_news = self._is_written = False  # what it is woken for: the store has more, or the agent wrote
+        self._is_news = self._is_written = False  # why it is woken: the store has more, or the agent wrote
 
     async def follow(self) -> AsyncGenerator[Entry | State | Piece | None, None]:
         """Yield each entry in order; the state when it has changed, after all entries that it knows of; pieces of the

@@ -17,7 +17,7 @@ from nexus.control.wording import may_have_children
 from nexus.web.filters import OFFERED, Filters, choice_field, number_field, offer, words_field
 from nexus.web.forms import LinesField, NumberField, OperationForm
 
-FIELDS = {  # by the rule that refuses what was asked there
+FIELDS = {  # by the rule that a refusal names
     "ceiling": "preset",
     "yolo": "preset",
     "cwd": "cwd",

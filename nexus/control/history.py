@@ -73,17 +73,17 @@ def _waiting_for_nobody(examination: Any) -> Iterator[Finding]:
 CHECKS = (DoctorCheck("pool ceilings", _ceilings), DoctorCheck("pool turns", _waiting_for_nobody))
 
 
-KEPT_TURNS = 20  # of each agent, the last that ended, whatever their age
+KEPT_TURNS = 20  # the last ended turns of each agent that are kept, whatever their age
 
 
 def _ended(horizon: datetime) -> QuerySet[PoolAgent]:
-    over = PoolAgent.objects.filter(ended_at__lt=horizon, children=None)  # children know theirs
+    over = PoolAgent.objects.filter(ended_at__lt=horizon, children=None)  # children refer to their parents
     there = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED)
     return over.exclude(pk__in=there.values("agent")).order_by("ended_at")
 
 
 def _questions(horizon: datetime) -> QuerySet[Question]:
-    return Question.objects.filter(ended_at__lt=horizon, always=False).order_by("ended_at")  # "always" holds on
+    return Question.objects.filter(ended_at__lt=horizon, always=False).order_by("ended_at")  # "always" stays valid
 
 
 def _entries(horizon: datetime) -> QuerySet[Entry]:
@@ -99,8 +99,8 @@ def _turns(horizon: datetime) -> QuerySet[Turn]:
     newer = Turn.objects.filter(agent=OuterRef("agent"), ended_at__gt=OuterRef("ended_at"))
     kept = (
         Entry.objects.filter(turn=OuterRef("pk")),
-        Question.objects.filter(turn=OuterRef("pk")),  # which goes in its own time, or holds on
-        Wake.objects.filter(turn=OuterRef("pk")).exclude(kind=MAIL),  # it would wake the agent anew: nothing settles it
+        Question.objects.filter(turn=OuterRef("pk")),  # it has its own retention, or stays valid
+        Wake.objects.filter(turn=OuterRef("pk")).exclude(kind=MAIL),  # without it the item would wake the agent again
     )
     old = Turn.objects.filter(ended_at__lt=horizon, agent__ended_at=None)
     old = old.filter(Exists(newer[KEPT_TURNS - 1 :]), *(~Exists(rows) for rows in kept))

@@ -26,7 +26,7 @@ from nexus.core.contributions import DoctorCheck, Finding
 def clear() -> None:
     """Remove what ended agents left behind. What cannot be removed stays, and `nexus doctor` reports it."""
     home = CoreSettings.current().home
-    there = [*_entries(home / HOMES), *_entries(home / LOGS)]  # first: who is made from here on is not among them
+    there = [*_entries(home / HOMES), *_entries(home / LOGS)]  # first: without the files of agents created meanwhile
     living = PoolAgent.objects.living().values_list("pk", flat=True)
     known = PoolAgent.objects.values_list("agent_id", flat=True).distinct()
     _remove(_left(home, there, set(living), set(known)))

@@ -39,7 +39,7 @@ class PoolAgent(models.Model):
     """An agent that Nexus runs. The row of an ended agent is history, and its name is free again."""
 
     pool_agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    agent_id = models.CharField(max_length=LONGEST_ID + 1)  # of its identity on the bus, too
+    agent_id = models.CharField(max_length=LONGEST_ID + 1)  # also its identity on the bus
     parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="children")
     depth = models.PositiveSmallIntegerField()
     preset = models.CharField(max_length=16, choices=PresetChoices)
@@ -48,16 +48,16 @@ class PoolAgent(models.Model):
     disabled_tools = models.JSONField(default=list)
     runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
     wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.waking.kinds`
-    wake_tokens = models.PositiveBigIntegerField(null=True)  # that its woken turns take in a day; null: the setting
-    held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # it is not woken, which was told
+    wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: the setting
+    held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken
     held_at = models.DateTimeField(null=True)
-    resumed_at = models.DateTimeField(null=True)  # a person looked at it: chains and spending count from here
+    resumed_at = models.DateTimeField(null=True)  # an operator resumed it: chains and tokens count from here
     is_temporary = models.BooleanField()
     should_shutdown = models.BooleanField(default=False)
     last_iterations = models.PositiveIntegerField(default=0)  # of its latest turn
     halted = models.BooleanField(default=False)  # whether that turn was ended by the limit on iterations
     entries_made = models.PositiveIntegerField(default=0)  # of its transcript: the next one's position
-    entries_known = models.PositiveIntegerField(default=0)  # of those, what was not compacted away
+    entries_known = models.PositiveIntegerField(default=0)  # of those, the entries in the context
     created_by = models.CharField(max_length=ID_LENGTH)  # an agent, or an operator
     created_at = models.DateTimeField()
     last_action_at = models.DateTimeField()
@@ -95,7 +95,7 @@ class WorktreeState(models.TextChoices):
     """The state of a worktree."""
 
     OPEN = "open"
-    KEPT = "kept"  # a person wants it there, whoever made it
+    KEPT = "kept"  # an operator or a parent wants to keep it
     DISCARDED = "discarded"  # with its branch
 
 
@@ -110,10 +110,10 @@ class PoolWorktree(models.Model):
     base = models.CharField(max_length=64)  # the commit that it began at
     origin = models.CharField(max_length=PATH_LENGTH)  # the work tree that it was made from, and merges into
     origin_git_dir = models.CharField(max_length=PATH_LENGTH)
-    borrowed = models.JSONField(default=list)  # the directories of git's objects that it borrows from
+    borrowed = models.JSONField(default=list)  # the object directories that it borrows from
     state = models.CharField(max_length=16, choices=WorktreeState, default=WorktreeState.OPEN)
     created_at = models.DateTimeField()
-    merged_at = models.DateTimeField(null=True)  # last
+    merged_at = models.DateTimeField(null=True)  # the latest merge
 
     class Meta:
         db_table = "pool_worktrees"
@@ -161,16 +161,16 @@ class Turn(models.Model):
     agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, related_name="turns", db_index=False)
     request_id = models.CharField(max_length=ID_LENGTH)  # the sender's name for it
     content = models.TextField()
-    source = models.CharField(max_length=ID_LENGTH)  # what it came through: rpc, mail, …
-    source_agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # who sent it, where an agent did
-    depth = models.PositiveIntegerField(default=0)  # of the chain of turns that woke one another; 0: it was sent
+    source = models.CharField(max_length=ID_LENGTH)  # how it was sent: rpc, mail, …
+    source_agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # the sending agent, if one sent it
+    depth = models.PositiveIntegerField(default=0)  # in a chain of turns that woke one another; 0: it was sent
     status = models.CharField(max_length=16, choices=TurnStatus)
     queued_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     answer = models.TextField(null=True)
-    why = models.TextField(null=True)  # it failed, for people
+    why = models.TextField(null=True)  # the reason of a failure, for operators
     iterations = models.PositiveIntegerField(default=0)
     halted = models.BooleanField(default=False)  # by the limit on iterations
     input_tokens = models.PositiveBigIntegerField(default=0)
@@ -187,7 +187,7 @@ class Turn(models.Model):
                 name="pool_turns_when",
                 condition=Q(ended_at__isnull=False),
             ),
-            models.Index(  # the last is found, and what they cost is summed up, from it alone
+            models.Index(  # covers finding the last turn and summing up tokens
                 fields=["agent", "ended_at", "depth", "input_tokens", "output_tokens"], name="pool_turns_spent"
             ),
         ]
@@ -250,7 +250,7 @@ class QuestionStatus(models.TextChoices):
     REFUSED = "refused"
     ANSWERED = "answered"  # in words
     EXPIRED = "expired"  # nobody answered in time: that is a refusal
-    WITHDRAWN = "withdrawn"  # who asked it waits no more
+    WITHDRAWN = "withdrawn"  # its asker stopped waiting
 
 
 class QuestionQuerySet(models.QuerySet["Question"]):
@@ -275,13 +275,13 @@ class Question(models.Model):
     """A question of an agent, of the pool or not, to the operators; answered once."""
 
     question_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    agent_id = models.CharField(max_length=ID_LENGTH)  # who asks
+    agent_id = models.CharField(max_length=ID_LENGTH)  # the asker
     pool_agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, null=True, related_name="questions")
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, related_name="questions")
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # the asker's name for it
     kind = models.CharField(max_length=16, choices=QuestionKind)
     title = models.CharField(max_length=TITLE_LENGTH)
-    detail = models.TextField(blank=True)  # what a person has to know to answer
+    detail = models.TextField(blank=True)  # what an operator must know to answer
     subject = models.TextField(blank=True)  # what "allow always" holds for
     status = models.CharField(max_length=16, choices=QuestionStatus, default=QuestionStatus.ASKED)
     always = models.BooleanField(default=False)  # allowed for all later questions of the asker about this subject
@@ -350,7 +350,7 @@ class Entry(models.Model):
     content = models.TextField(blank=True)
     tool_call_id = models.CharField(max_length=ID_LENGTH, null=True)  # of the call that a tool answers
     meta = models.JSONField(null=True)  # such as the calls that an assistant makes, and who sent it
-    tokens = models.PositiveIntegerField()  # estimated, where the runner does not tell
+    tokens = models.PositiveIntegerField()  # estimated if the runner does not report it
     created_at = models.DateTimeField()
     compacted_at = models.DateTimeField(null=True)
 
@@ -359,7 +359,7 @@ class Entry(models.Model):
     class Meta:
         db_table = "pool_entries"
         indexes = [
-            models.Index(  # what is known is counted from it alone, however much was compacted away
+            models.Index(  # covers counting the context, however much was compacted
                 fields=["agent", "compacted_at", "position", "role", "tokens"], name="pool_entries_known"
             ),
         ]

@@ -17,9 +17,9 @@ from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnSta
 from nexus.control.waking.kinds import MAIL
 from nexus.core.clock import now
 
-GLIMPSE = 160  # characters of what a turn was asked
-EXCERPT = 4_000  # characters of an entry that a page shows before it is asked for the whole
-CALLED = 50  # entries before a page among which the calls are looked for that its results answer
+GLIMPSE = 160  # characters of a turn's message
+EXCERPT = 4_000  # characters of an entry that a page shows, unless it shows one in full
+CALLED = 50  # entries before a page that are searched for the calls of its results
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Counts:
     """The number of agents and of open turns."""
 
     agents: int
-    held: int  # of them, that a bound keeps from being woken
+    held: int  # of them, not woken because of a limit
     running: int  # turns
     waiting: int
 
@@ -37,10 +37,10 @@ class Member:
     """A row in a list of pool agents."""
 
     agent: PoolAgent
-    level: int  # below the topmost of its line that lives
-    turn: Turn | None  # that it is at, with `glimpse` of what it was asked
+    level: int  # below its topmost living ancestor
+    turn: Turn | None  # the running one, with `glimpse`
     waiting: int  # turns
-    asks: int  # questions that wait for people
+    asks: int  # open questions
     context: int  # tokens that its context takes
     spent: int  # tokens of all its turns
 

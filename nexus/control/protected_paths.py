@@ -10,7 +10,7 @@ import os
 from nexus.control.rules import within
 from nexus.core.config import CoreSettings
 
-STORE_FILES = ("", "-wal", "-shm", "-journal")  # SQLite's, behind the name of the database
+STORE_FILES = ("", "-wal", "-shm", "-journal")  # suffixes of SQLite's files
 
 
 def home() -> str:

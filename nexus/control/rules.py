@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
 
-DEEPEST = 5  # of a line of parents and children; an agent without a parent is at 0
+DEEPEST = 5  # levels of agents; an agent without a parent is at 0
 LONGEST_ID = 62  # characters of an id, without the leading dot of a temporary agent
 AGENT_ID = re.compile(rf"\.?[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{LONGEST_ID - 1}}}")
 
@@ -25,7 +25,7 @@ class Preset(StrEnum):
     TRUSTED = "trusted"  # and runs programs, and creates agents
 
 
-YOLO = "yolo"  # known to clients of the published system, and given to nobody
+YOLO = "yolo"  # known to clients of the original system; never granted
 LEVEL = {preset: level for level, preset in enumerate(Preset)}
 DEFAULT = Preset.SANDBOXED
 
@@ -39,7 +39,7 @@ USES = {
     Preset.SANDBOXED: READING | WRITING,
     Preset.TRUSTED: TOOLS,
 }
-TOOLSETS = {  # of the hub, which it calls as itself
+TOOLSETS = {  # the hub's toolsets, which the agent calls with its own identity
     Preset.WORKER: ("coordination", "topics"),
     Preset.SANDBOXED: ("coordination", "topics", "planning", "files"),
     Preset.TRUSTED: ("coordination", "topics", "planning", "files", "control"),

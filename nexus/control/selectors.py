@@ -14,7 +14,7 @@ from nexus.control.services import transcript
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 
-NEARLY = 0.8  # of the budget is used: it is time to compact
+NEARLY = 0.8  # the used part of a context from which it should be compacted
 
 
 _turn = Select(

@@ -20,19 +20,19 @@ from nexus.core.clock import now
 from nexus.core.database.functions import Seconds
 from nexus.core.spans import Window, moment, told_and_counted
 
-EACH = 1_200  # turns, and questions, of a window that are told one by one; of more, so many of the longest
-TITLE = 80  # characters of what a turn was asked
+EACH = 1_200  # turns, and questions, of a window that are returned one by one: the longest
+TITLE = 80  # characters of a turn's message
 AT_ONCE = 500  # ids in a query
-WOKEN = 20  # turns that one thing woke, the newest
+WOKEN = 20  # newest turns that one item woke
 
 
 class At(StrEnum):
     """What an agent was doing."""
 
-    TURN = "turn"  # and is, or it ended well, or was cancelled
+    TURN = "turn"  # it runs, ended well, or was cancelled
     FAILED = "failed"
     INTERRUPTED = "interrupted"
-    ASKING = "asking"  # it waits for a person
+    ASKING = "asking"  # it waits for an operator
 
 
 class Stretch(NamedTuple):

@@ -9,7 +9,7 @@ CONTROL = Toolset(
     "control",
     "A pool of agents that Nexus runs: create one with a permission preset, send it work, watch it, cancel, end it.",
     instructions=packaged("nexus.control", "instructions"),
-    modules=(  # in the order in which agents see them; most agents do without
+    modules=(  # in the order in which agents see them; not loaded for most agents
         "nexus.control.operations.agents",
         "nexus.control.operations.pool",
         "nexus.control.operations.questions",
@@ -17,4 +17,4 @@ CONTROL = Toolset(
     ),
 )
 operation = CONTROL.operation
-PREFIX = "pool_"  # of the operations' names, which JSON-RPC leaves out
+PREFIX = "pool_"  # of the operations' names; JSON-RPC omits it

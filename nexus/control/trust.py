@@ -7,8 +7,8 @@ from datetime import timedelta
 from nexus.control.models import Turn, TurnStatus
 from nexus.control.runners.configuration import REHEARSAL, changed_at, start_programs
 
-TICK = timedelta(seconds=0.05)  # a file's time is that of a tick of the system's clock, a little behind,
-COARSE = timedelta(seconds=2)  # or in whole seconds, where its file system keeps no others
+TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,
+COARSE = timedelta(seconds=2)  # or in whole seconds, on some file systems
 
 
 def programs_may_run() -> bool:

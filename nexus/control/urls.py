@@ -34,7 +34,7 @@ PAGES = (
         "pool/+new/",
         views.new,
         words={"pool_create_agent": "New agent of the pool"},
-        takes_minutes=True,  # for a worktree
+        takes_minutes=True,  # to create a worktree
     ),
     Page("pool_tail", "pool/<id:pool_agent_id>/tail/", views.tail),
     Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", views.cancel, words={"pool_cancel": "Stop on its page"}),

@@ -41,7 +41,7 @@ from nexus.web.templatetags.nexus import plain
 
 LISTED = 100  # agents of a page
 NEWEST, PAGE = 20, 50  # entries at first, and of a page that was asked for
-TURNS, CHILDREN, ASKED = 20, 100, 20  # of an agent that its page lists
+TURNS, CHILDREN, ASKED = 20, 100, 20  # rows on an agent's page
 
 
 def pool(request: HttpRequest) -> TemplateResponse:
@@ -242,7 +242,7 @@ def new(request: HttpRequest) -> HttpResponse:
         made = find(envelope["data"]["agent_id"]) if envelope["ok"] else None
         if made is not None:
             return redirect("admin:pool_agent", made.pk)
-        if envelope["ok"]:  # and ended again
+        if envelope["ok"]:  # it has ended already
             messages.info(request, "It has ended again.")
             return redirect("admin:pool")
     return render(

@@ -23,7 +23,7 @@ from nexus.core.operations.errors import Code
 from nexus.core.operations.runner import documented
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
-ENDED = 1000  # RFC 6455: what it was for is done
+ENDED = 1000  # RFC 6455: normal closure
 
 
 class AgentConsumer(Listener):
@@ -50,7 +50,7 @@ class AgentConsumer(Listener):
 
             self.follower = Follower(who, await in_thread(READERS, begin))
         except Exception as failure:
-            documented(failure)  # the log has what nobody expects
+            documented(failure)  # logs unexpected errors
             await self.close()  # before it was accepted: the client gets 403
             return
         await self.accept()

@@ -24,7 +24,7 @@ from nexus.core.operations.registry import OPERATORS_ONLY, Wait
 from nexus.core.operations.replies import Data
 from nexus.core.waiting import Interest
 
-SECONDS, MOST_SECONDS = 300, 86_400  # a send waits for its answer
+SECONDS, MOST_SECONDS = 300, 86_400  # that a call waits for its answer
 PAGE, MOST_MESSAGES = 200, 2_000
 
 COMMON = (Code.VALIDATION_ERROR, Code.NOT_FOUND, ControlCode.POOL_OFF, ControlCode.NOT_PERMITTED)

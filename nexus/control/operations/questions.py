@@ -26,7 +26,7 @@ from nexus.core.operations.registry import OPERATORS_ONLY, Wait
 from nexus.core.operations.replies import Data
 from nexus.core.waiting import Interest
 
-SECONDS = 300  # a call waits for the answer
+SECONDS = 300  # that a call waits for the answer
 LISTED, MOST_LISTED = 50, 500
 OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
 

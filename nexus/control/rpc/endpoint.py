@@ -87,11 +87,11 @@ class Endpoint:
             content = serialize_response(make_error_response(None, failed.code, str(failed)))
             if status in (401, 405):
                 headers = [(b"www-authenticate", b"Bearer") if status == 401 else (b"allow", b"POST")]
-        except (DatabaseError, NexusError) as failure:  # where the caller, the agent or a login is looked up
+        except (DatabaseError, NexusError) as failure:  # from the lookup of the caller, the agent or a login
             error = runner.documented(failure)
             status, content = error.code.status, serialize_response(error_response(None, error))
         body = content.encode()
-        headers += [(b"content-type", b"application/json")] if body else []  # an empty one is no JSON
+        headers += [(b"content-type", b"application/json")] if body else []  # an empty body is not JSON
         headers += [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -115,7 +115,7 @@ class Endpoint:
             return serialize_response(make_error_response(None, error.code, str(error)))
         response = await while_there(receive, _dispatched(request, agent_id, caller, info))
         if response is None:
-            raise Failed(400, INVALID_REQUEST, "The client left before its answer.")  # which nobody reads
+            raise Failed(400, INVALID_REQUEST, "The client left before its answer.")  # nobody reads this
         return "" if request.id is None else serialize_response(response)
 
     def _caller(self, info: ConnectionInfo) -> Caller:
@@ -225,4 +225,4 @@ def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:
 
 
 ENDPOINT = Endpoint()
-STREAM = AuthMiddlewareStack(stream.Stream(ENDPOINT.follower))  # a login to the pages serves, too
+STREAM = AuthMiddlewareStack(stream.Stream(ENDPOINT.follower))  # a login to the pages is accepted, too

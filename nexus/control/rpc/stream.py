@@ -81,7 +81,7 @@ class Stream:
             return
         try:
             follower = await self._begun(scope)
-        except Exception as failure:  # of the store's driver, too
+        except Exception as failure:  # including those of the database driver
             error = documented(failure)
             status = error.status if isinstance(error, Refused) else error.code.status
             await _answer(send, status, serialize_response(error_response(None, error)))
@@ -122,12 +122,12 @@ async def _sent(follower: Follower, send: Any) -> None:
 
 
 async def _messages(follower: Follower) -> AsyncIterator[str]:
-    yield _here(follower.place)  # a client that is cut before its first entry resumes here, too
+    yield _here(follower.place)  # so that a client that is cut off before its first entry can resume
     try:
         async with aclosing(follower.follow()) as items:
             async for item in items:
                 yield _message(follower.place, item)
-    except Exception as failure:  # refused from here on, or the store is away: connecting again tells
+    except Exception as failure:  # refused now, or the store is away: a reconnect gets the error
         error = documented(failure)
         yield f"event: closing\ndata: {_json({'code': error.code, 'reason': error.message})}\n\n"
 

@@ -50,11 +50,11 @@ START_SECONDS = 60  # to answer `initialize`, and to open a session
 CANCEL_SECONDS = 0.1  # to end a turn that is cancelled, before it is killed
 HALT_SECONDS = 5  # to end a turn that has made all the calls it may
 LEAVE_SECONDS = 2  # to end by itself, when the turn is over
-SESSION = "acp_session"  # in what an entry says about itself
+SESSION = "acp_session"  # key in an entry's `meta`
 AUTH_REQUIRED = -32_000
 MOST_METHODS = 10
 QUOTED = 500  # characters of what a process said, in a turn's why
-SHORTEST_SECRET = 6  # characters: what is shorter is a word, and not struck wherever it stands
+SHORTEST_SECRET = 6  # characters; a shorter value is a common word, and is not redacted
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Place:
     scene: Scene
     is_confined: bool
     home: str  # their HOME
-    scratch: str  # with the socket of the bus
+    scratch: str  # the directory of the bus's socket
 
     @property
     def mode(self) -> str | None:
@@ -121,7 +121,7 @@ async def _take(place: Place, key: str) -> Ended:
 async def converse(place: Place, client: PoolClient, program: processes.Running, server: bus.Bus | None) -> Ended:
     """Run the turn with a started program. The agent reaches the bus if `server` is given."""
     transport = BoundedLines(program.stdout, program.stdin, client.settled)
-    connection = ClientSideConnection(cast(Any, client), transport)  # it has what we offer, not all there is
+    connection = ClientSideConnection(cast(Any, client), transport)  # it implements only what we offer
     try:
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -169,7 +169,7 @@ async def _session(
             client.meta = {SESSION: known}
             return known, scene.turn.content
         except RequestError:
-            pass  # it forgot; a new one is told what was said
+            pass  # the session is gone; a new one gets the history as text
         finally:
             await client.settled()
             client.is_listening = True

@@ -16,7 +16,7 @@ from acp.schema import FileEditToolCallContent, ToolCallProgress, ToolCallStart,
 Bit = ToolCallStart | ToolCallProgress | ToolCallUpdate
 
 FIELDS = ("kind", "status", "title", "content", "locations", "raw_input", "raw_output")
-MOST_PATHS = 100  # of a call, in its entry
+MOST_PATHS = 100  # stored for a call
 MOST_DIFFS = 20
 UNKNOWN_KIND = "other"
 
@@ -30,7 +30,7 @@ class KnownCall:
     said: dict[str, Any] | None = None  # its entry, as it was stored
     is_answered: bool = False
     refused: str = ""  # why Nexus did not allow it
-    awaits_input: bool = False  # it began with an empty input, as those do whose input follows
+    awaits_input: bool = False  # it began with an empty input, so the input may follow
 
     def merge(self, bit: Bit) -> None:
         """Add the fields of an update."""
@@ -74,7 +74,7 @@ def merged(known: Bit, bit: Bit) -> ToolCallUpdate:
     if news.get("kind") == UNKNOWN_KIND and known.kind is not None:
         del news["kind"]
     if news.get("content") and not any(_diffs_of(bit)):
-        news["content"] = [*_diffs_of(known), *news["content"]]  # what it changes stays beside what it prints
+        news["content"] = [*_diffs_of(known), *news["content"]]  # keep its diffs along with its output
     return ToolCallUpdate.model_construct(tool_call_id=known.tool_call_id, **{**fields, **news})
 
 

@@ -41,14 +41,14 @@ from nexus.control.tools.places import NotThere, ToolFailed, check_tool, on_disk
 
 T = TypeVar("T")
 
-LONGEST_TEXT = 1_000_000  # characters of an entry; what is longer, is cut
+LONGEST_TEXT = 1_000_000  # characters of an entry; a longer text is cut
 LONGEST_PATH = 4_096
-LONGEST_DETAIL = 20_000  # of a call's arguments, and of what a person is shown
+LONGEST_DETAIL = 20_000  # of a call's arguments, and of a question's text
 NOT_TOLD = "(the agent did not tell what came of it)"
 REFUSED = -32_003  # JSON-RPC: what the agent's permissions do not allow
 FAILED = -32_603
-NOT_FOUND = -32_002  # the protocol's own, which agents take for a file that is new
-READS_MISSING_AS_EMPTY = frozenset({"gemini-cli"})  # it knows no error for a file that is not there, and looks first
+NOT_FOUND = -32_002  # the protocol's own code; agents then treat the file as new
+READS_MISSING_AS_EMPTY = frozenset({"gemini-cli"})  # it reads a file before it writes, and cannot handle NOT_FOUND
 
 
 class PoolClient:
@@ -57,22 +57,22 @@ class PoolClient:
     def __init__(self, scene: Scene, terminals: Terminals, most_calls: int) -> None:
         self.scene, self.terminals, self.most_calls = scene, terminals, most_calls
         self.permissions, self.secrets = scene.agent.permissions, scene.draft.secrets
-        self.granted: tuple[str, ...] = ()  # where a person lets it write in this turn
-        self.answer = ""  # the last that it said
+        self.granted: tuple[str, ...] = ()  # paths that an operator allowed to write in this turn
+        self.answer = ""  # its last text
         self.calls: dict[str, KnownCall] = {}  # by the agent's id
-        self.halted = asyncio.Event()  # it has made more calls than it may
-        self.is_listening = True  # a session that is loaded tells again what was said before
-        self.meta: dict[str, Any] = {}  # of what it says
-        self.program = ""  # what it calls itself
+        self.halted = asyncio.Event()  # set when it has made too many calls
+        self.is_listening = True  # False while a loaded session repeats its history
+        self.meta: dict[str, Any] = {}  # of its entries
+        self.program = ""  # its own name
         self._said: list[str] = []
         self._length = 0
         self._message: str | None = None  # the agent's id of the message that it is writing
         self._plan: list[dict[str, str]] = []
-        self._storing = asyncio.Lock()  # entries stand in the order in which they came
+        self._storing = asyncio.Lock()  # entries are stored in order of arrival
 
     async def settled(self) -> None:
         """Return when all updates received so far are in the transcript."""
-        await asyncio.sleep(0)  # what just came starts to be worked off
+        await asyncio.sleep(0)  # let pending updates start
         async with self._storing:
             pass
 
@@ -97,7 +97,7 @@ class PoolClient:
             if not call.is_answered:
                 await self._answer(call, "", NOT_TOLD)
 
-    # What it tells.
+    # Updates from the agent.
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         if not self.is_listening:
@@ -134,7 +134,7 @@ class PoolClient:
     def _said_last(self) -> str | None:
         """Return the text since the last entry, as the content of the next one; None if there is none."""
         text = storable("".join(self._said))
-        if self._length == LONGEST_TEXT:  # what was cut off may have gone on with a secret
+        if self._length == LONGEST_TEXT:  # the cut may have split a secret
             text = text[: self.secrets.settled(text)]
         self._said, self._length = [], 0
         if not text.strip():
@@ -146,7 +146,7 @@ class PoolClient:
         call = self._call_of(update)
         call.merge(update)
         if not call.tells_enough:
-            return  # what it is called with comes in a moment
+            return  # its arguments will follow
         await self._begin(call)
         if update.status in ("completed", "failed") and not call.is_answered:
             await self._answer(call, update.status, result_of(call, update))
@@ -215,7 +215,7 @@ class PoolClient:
             await self._flush()
             await self.scene.say(Role.ASSISTANT, "", meta={"plan": plan, **self.meta})
 
-    # What it asks for.
+    # Requests from the agent.
 
     async def request_permission(
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
@@ -277,7 +277,7 @@ class PoolClient:
             variables = {variable.name: variable.value for variable in env or []}
             words = [command, *(args or [])]
             if not args and len(command.split()) > 1:
-                words = ["/bin/sh", "-c", command]  # claude-code-acp sends a line of a shell
+                words = ["/bin/sh", "-c", command]  # claude-code-acp sends a shell command line
             return await self.terminals.create(words, at, variables, output_byte_limit)
 
         return CreateTerminalResponse(terminal_id=await _done(started()))

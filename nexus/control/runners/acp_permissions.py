@@ -22,10 +22,10 @@ class Verdict(Enum):
 
     ALLOWED = "allowed"
     REFUSED = "refused"
-    ASKED = "asked"  # a person decides
+    ASKED = "asked"  # an operator decides
 
 
-USES = {  # the tools of ours that a kind of call amounts to
+USES = {  # our tools that correspond to a kind of call
     "read": "read_file",
     "search": "grep",
     "edit": "write_file",
@@ -35,8 +35,8 @@ USES = {  # the tools of ours that a kind of call amounts to
 }
 
 
-PATHS = frozenset({"path", "file_path", "filePath", "absolute_path"})  # what agents call a file in a call's input
-# What agents title a call of a tool of ours: Claude's adapters, opencode, Codex, Gemini and Qwen.
+PATHS = frozenset({"path", "file_path", "filePath", "absolute_path"})  # names of a file in a call's input
+# Titles of calls of our tools: Claude's adapters, opencode, Codex, Gemini and Qwen.
 TITLES = re.compile(
     rf"(?:mcp__{bus.NAME}__|{bus.NAME}_|mcp\.{bus.NAME}\.|Tool: {bus.NAME}/)[a-z_]+|[a-z_]+ \({bus.NAME} MCP Server\)"
 )
@@ -49,7 +49,7 @@ class Judgement:
 
     verdict: Verdict
     places: tuple[str, ...] = ()
-    why_not: str = ""  # of what is refused
+    why_not: str = ""  # the reason of a refusal
 
     def subject(self, call: ToolCallUpdate) -> str:
         """Return what "allow always" holds for: these paths, or else the agent's name for the call."""

@@ -15,9 +15,9 @@ from acp.schema import SessionNotification
 from pydantic import ValidationError
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes
-MOST_STRUCTURE = 1024 * 1024  # bytes of a line outside of its texts: they cost a parser fifty times what texts do
+MOST_STRUCTURE = 1024 * 1024  # bytes of a line outside its strings: parsing them costs fifty times as much
 MOST_BYTES = 256 * 1024 * 1024  # of a turn
-MOST_NONSENSE = 100  # lines of a turn that are no messages: many a program greets on stdout
+MOST_NONSENSE = 100  # lines of a turn that are not messages: many programs greet on stdout
 MOST_OPEN = 256  # requests of the agent's at once
 CHUNK = 65_536  # bytes
 UPDATE = "session/update"
@@ -33,7 +33,7 @@ class Structure:
 
     def __init__(self) -> None:
         self.size = 0
-        self._cut = b""  # how the text begins again that the last piece cut off
+        self._cut = b""  # the opening of the string that the last piece cut off
 
     def add(self, piece: bytes) -> None:
         """Count the next piece of the line."""
@@ -55,7 +55,7 @@ class BoundedLines:
         self._buffer = bytearray()
         self._searched = 0  # of the buffer, for the end of a line
         self._bytes = self._nonsense = 0
-        self._open: set[str] = set()  # ids of requests that we did not answer yet
+        self._open: set[str] = set()  # ids of unanswered requests
         self.failed: Overdone | None = None
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class BoundedLines:
             await self._writer.drain()
         except ConnectionError:
             if "method" in message:
-                raise  # an answer, nobody waits for
+                raise  # nobody waits for an answer
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None at the end."""
@@ -94,7 +94,7 @@ class BoundedLines:
         """Return the next line; None at the end. Raises Overdone."""
         structure = Structure()
         while (end := self._buffer.find(b"\n", self._searched)) < 0:
-            structure.add(bytes(self._buffer[self._searched :]))  # of long lines alone, at most a chunk at once
+            structure.add(bytes(self._buffer[self._searched :]))  # only for long lines, at most one chunk at a time
             if structure.size > MOST_STRUCTURE:
                 raise Overdone(f"it sent a line with over {MOST_STRUCTURE} bytes outside of texts")
             self._searched = len(self._buffer)
@@ -128,7 +128,7 @@ class BoundedLines:
             self._count_nonsense()
             return None
         if method is None:
-            if not isinstance(message.get("error"), dict | None):  # which the protocol's reader breaks down at
+            if not isinstance(message.get("error"), dict | None):  # the protocol's reader fails on this
                 raise Overdone("it answered with an error that is none")
             return message
         if "id" in message:
@@ -137,11 +137,11 @@ class BoundedLines:
                 raise Overdone(f"it asked for over {MOST_OPEN} things at once")
             return message
         if method != UPDATE:
-            return None  # notifications that we have no use for
+            return None  # unused notifications
         try:
             SessionNotification.model_validate(message.get("params"))
         except ValidationError:
-            return None  # of a later protocol, or wrong: it changes nothing
+            return None  # invalid, or of a later protocol: ignored
         return message
 
     def _count_nonsense(self) -> None:

@@ -12,7 +12,7 @@ from nexus.control.runners.secrets import NONE, Secrets
 from nexus.control.services.turns import Ended
 from nexus.core.operations.replies import Outcome
 
-LONGEST_DRAFT = 100_000  # characters; of what is longer, the rest is shown with its entry
+LONGEST_DRAFT = 100_000  # characters; the rest of a longer text appears with its entry
 
 
 class Say(Protocol):
@@ -28,7 +28,7 @@ class Decision:
     """An operator's answer to a question; a refusal if nobody can be asked."""
 
     allowed: bool
-    words: str | None = None  # an answer in words, or why not
+    words: str | None = None  # an answer in words, or the reason of a refusal
 
 
 class Ask(Protocol):
@@ -49,7 +49,7 @@ class Draft:
     """
 
     def __init__(self) -> None:
-        self.begun = 0  # how often it began anew
+        self.begun = 0  # the number of restarts
         self.input_tokens = self.output_tokens = 0
         self.changed = asyncio.Event()
         self.secrets: Secrets = NONE
@@ -94,7 +94,7 @@ class Scene:
 
     agent: PoolAgent
     turn: Turn
-    history: Callable[[], AsyncIterator[Entry]]  # the context, the turn's message first: read as far as it is followed
+    history: Callable[[], AsyncIterator[Entry]]  # the context, newest first, from the turn's message; read lazily
     say: Say
     ask: Ask
     call: Callable[[str, str, Mapping[str, Any]], Awaitable[Outcome]]  # an operation of a toolset, as the agent

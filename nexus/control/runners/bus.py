@@ -22,7 +22,7 @@ from nexus.core.processes import NEUTRAL, own_environment, python
 from nexus.core.waiting import WRITERS, in_thread
 
 RELAY = Path(__file__).parent / "programs" / "relay.py"
-NAME = "nexus"  # what agents call the server
+NAME = "nexus"  # the server's name for agents
 SOCKET = "bus"
 MOST_CONNECTIONS = 4  # of one agent at once
 
@@ -59,7 +59,7 @@ async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
             try:
                 await _serve(reader, writer, key)
             except asyncio.CancelledError:
-                pass  # the turn is over; asyncio would log a connection's task that ends as cancelled
+                pass  # the turn is over; asyncio would log the cancelled task of a connection
             finally:
                 serving.discard(task)
         writer.close()

@@ -23,9 +23,9 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 FILE = "runners.toml"
 LARGEST = 1_048_576  # bytes
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-NEEDED = ("pydantic_ai", "re2")  # by the kind `model`
+NEEDED = ("pydantic_ai", "re2")  # packages that the kind `model` needs
 PRESETS = Path(__file__).with_name("presets.toml")
-ABOUT = ("package", "tried")  # what a preset says of itself, and no runner
+ABOUT = ("package", "tried")  # fields that only presets have
 ID = Annotated[str, Field(min_length=1, max_length=200)]
 VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
 
@@ -33,11 +33,11 @@ VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=
 class _Common(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    name: str = ""  # its table's
+    name: str = ""  # of its table
     context_tokens: Annotated[int, Field(ge=1_000, le=100_000_000)] = 200_000
     reply_tokens: Annotated[int, Field(ge=1, le=1_000_000, validate_default=True)] = 8_192  # kept free for the answer
     max_iterations: Annotated[int, Field(ge=1, le=10_000)] = 50  # calls of the model, or rounds of tools, a turn
-    turn_seconds: Annotated[int, Field(ge=1, le=86_400)] = 3_600  # a turn takes at most
+    turn_seconds: Annotated[int, Field(ge=1, le=86_400)] = 3_600  # limit of a turn
 
     @property
     def available_tokens(self) -> int:
@@ -72,14 +72,14 @@ class Acp(Programs):
     """A runner whose agent speaks the Agent Client Protocol, as a child process."""
 
     kind: Literal["acp"]
-    preset: str | None = None  # of presets.toml: what is not said here stands there
+    preset: str | None = None  # in presets.toml; it gives the fields that are missing here
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     env_from: list[VARIABLE] = []
-    env: dict[VARIABLE, str] = {}  # and what it gets besides, as it stands here
-    auth_method: ID | None = None  # how it signs in, where it wants that before a session
+    env: dict[VARIABLE, str] = {}  # further variables, with these values
+    auth_method: ID | None = None  # the sign-in method, if a session requires one
     mode: ID | None = None  # of its sessions
-    mode_in_sandbox: ID | None = None  # where Nexus' sandbox bounds it, in place of that
-    sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # files of the operator's that its HOME gets
+    mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
+    sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
 
     @property
     def variables(self) -> Sequence[str]:
@@ -93,15 +93,15 @@ class Model(Programs):
     model: Annotated[str, Field(pattern=r"^[a-z0-9-]+:.+$")]
     base_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
     api_key_env: VARIABLE | None = None
-    retries: Annotated[int, Field(ge=0, le=10)] = 2  # of a request that fails in passing
-    stall_seconds: Annotated[int, Field(ge=1, le=3_600)] = 120  # without a word: then a request has failed
+    retries: Annotated[int, Field(ge=0, le=10)] = 2  # of a request that fails with a temporary error
+    stall_seconds: Annotated[int, Field(ge=1, le=3_600)] = 120  # without data until a request counts as failed
 
     @property
     def variables(self) -> Sequence[str]:
         return () if self.api_key_env is None else (self.api_key_env,)
 
     def tool_tokens(self, permissions: Permissions) -> int:
-        from nexus.control.tools import catalog  # which needs the extra `models`
+        from nexus.control.tools import catalog  # needs the extra `models`
 
         return catalog.tokens(permissions)
 
@@ -129,8 +129,8 @@ class ScriptedQuestion(_Scripted):
 class Step(_Scripted):
     """A step of a script: what the rehearsal does for a matching message. The first that matches is played."""
 
-    when: re.Pattern[str] | None = None  # found in what is sent
-    after: list[re.Pattern[str]] = []  # each found in something that was sent so far
+    when: re.Pattern[str] | None = None  # must match the message
+    after: list[re.Pattern[str]] = []  # each must match a message so far
     call: list[ScriptedCall] = []
     ask: ScriptedQuestion | None = None
     wait: Annotated[float, Field(ge=0, le=86_400)] = 0.0  # seconds
@@ -175,10 +175,10 @@ def in_words(known: Runners) -> str:
     return ", ".join([f"{known.default} (the default)", *others])
 
 
-REHEARSAL = Rehearsal(kind="rehearsal", name="rehearsal")  # is always there
+REHEARSAL = Rehearsal(kind="rehearsal", name="rehearsal")  # always exists
 
 
-_read_well: dict[Path, Runners] = {}  # in this process, last
+_read_well: dict[Path, Runners] = {}  # the last valid content, in this process
 
 
 def runners() -> Runners:

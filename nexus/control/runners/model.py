@@ -60,9 +60,9 @@ from nexus.core.operations.resources import packaged
 from nexus.core.waiting import READERS, WRITERS, in_thread
 
 INSTRUCTIONS = packaged("nexus.control", "agent")
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a model is asked again
-PASSING = (ModelRateLimitError, ModelUnavailableError, ModelServerError, ModelConnectionError)  # asked again
-PASSING_STATUS = frozenset((408, 409, 425, 429))  # and 500 on, of providers that name no category
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a retry
+PASSING = (ModelRateLimitError, ModelUnavailableError, ModelServerError, ModelConnectionError)  # retried
+PASSING_STATUS = frozenset((408, 409, 425, 429))  # and from 500 on; for providers without error categories
 MOST_CALLS = 64  # of tools, in one answer
 LONGEST_ARGUMENTS = 2 * 1024 * 1024  # characters
 LONGEST_ID = 255  # characters
@@ -101,7 +101,7 @@ def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
         return OpenAIChatModel(name, provider=service)
 
     def made(named: str) -> Provider[Any]:
-        known: Callable[..., Provider[Any]] = infer_provider_class(named)  # each takes what its service needs
+        known: Callable[..., Provider[Any]] = infer_provider_class(named)  # each provider has its own parameters
         return known(http_client=client, **({"api_key": key} if key else {}))
 
     try:
@@ -223,7 +223,7 @@ class _Turn:
     async def _once(self, messages: list[ModelMessage]) -> ModelResponse:
         """Make one request. Raises TimeoutError if nothing arrives for too long, and the libraries' errors."""
         loop, stall = asyncio.get_running_loop(), self.runner.stall_seconds
-        self.scene.draft.restart()  # what an attempt before wrote counts no more
+        self.scene.draft.restart()  # drop the text of a failed attempt
         async with asyncio.timeout(stall) as patience:
             async with model_request_stream(
                 self.model,

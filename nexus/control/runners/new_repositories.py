@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = "programs"  # in the hub's home: a file for each program that runs
 PAUSE_SECONDS = 10.0  # between two looks while a program runs, and at least
-SHARE = 20  # times as long as the last look took
-SECONDS = 60.0  # that one look with its renaming may take
+SHARE = 20  # the pause is at least so many times the last look
+SECONDS = 60.0  # time limit of one look
 TOLD = 20  # paths that an event names
 
 
@@ -59,20 +59,20 @@ class Watch:
 
     pool_agent_id: str
     roots: list[str]
-    opened: list[str]  # where the agent's ceiling has it write in a `.git`
+    opened: list[str]  # `.git` directories that the agent may write to
     known: dict[str, Identity]
-    path: str  # of its file in the home
-    aside: list[str] = field(default_factory=list)  # the new names of what was set aside
+    path: str  # of the saved watch in the home
+    aside: list[str] = field(default_factory=list)  # new names of renamed repositories
 
     def look(self) -> list[str]:
         """Rename new repositories and return their new names. Raises Unsafe."""
         deadline, aside = time.monotonic() + SECONDS, dict[str, None]()
-        while True:  # a directory that is opened may hold more, and so may a `.git` under its new name
+        while True:  # opened directories and a renamed `.git` may contain more
             try:
                 seen = repositories.listed(self.roots, max(deadline - time.monotonic(), 0))
             except RunnerFailed as error:
                 raise Unsafe(str(error)) from None
-            if not seen.cut:  # what takes the place of what is gone is new
+            if not seen.cut:  # forget what is gone: anything that replaces it is new
                 there = seen.repositories
                 self.known = {path: known for path, known in self.known.items() if known.is_same(there.get(path))}
             renamed, failed = list[str](), list[str]()
@@ -111,7 +111,7 @@ class Watch:
         Path(self.path).unlink(missing_ok=True)
 
 
-_watches: list[Watch] = []  # of the programs that run
+_watches: list[Watch] = []  # of running programs
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def watched(agent: PoolAgent) -> AsyncIterator[list[str]]:
         looking.cancel()
         ending = asyncio.create_task(_end(watch, looking))
         cancelled: asyncio.CancelledError | None = None
-        while not ending.done():  # a turn that is cancelled is cancelled again and again
+        while not ending.done():  # a cancelled turn is cancelled repeatedly
             try:
                 await asyncio.wait((ending,))
             except asyncio.CancelledError as error:
@@ -198,7 +198,7 @@ def _read(path: Path) -> Watch | None:
 
 def _begun(agent: PoolAgent) -> Watch | None:
     if not sandbox.state().works:
-        return None  # nothing bounds its programs
+        return None  # its programs are not confined
     tree = PoolWorktree.objects.filter(agent=agent).first()
     return begin(agent.pk, agent.permissions, tree.path if tree is not None else None)
 
@@ -208,7 +208,7 @@ def begin(pool_agent_id: str, permissions: Permissions, own: str | None) -> Watc
 
     Repositories that appeared while another program runs do not count as existing. Raises RunnerFailed.
     """
-    before = list(_watches)  # one that ends meanwhile counts, too, and so does one that begins
+    before = list(_watches)  # watches that end or begin meanwhile count, too
     fixed = repositories.fixed(permissions, own, anew=True)
     if not fixed.roots:
         return None
@@ -231,12 +231,12 @@ def _set_aside(path: str) -> str | None:
     parent, name = os.path.split(path)
     if name.lower() != DOT_GIT:
         parent, name = path, HEAD
-    with suppress(FileNotFoundError):  # it is gone meanwhile
+    with suppress(FileNotFoundError):  # it was removed meanwhile
         at = sandbox.reached(parent)
         try:
             if name != HEAD and _is_empty(name, at):
-                return None  # git passes it by
-            new = f"{name}.by-agent-{secrets.token_hex(4)}"  # not to be foretold: nothing waits there
+                return None  # git ignores an empty directory
+            new = f"{name}.by-agent-{secrets.token_hex(4)}"  # unpredictable, so that nobody can occupy it
             try:
                 os.rename(name, new, src_dir_fd=at, dst_dir_fd=at)
             except PermissionError:

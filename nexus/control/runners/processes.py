@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from nexus.control.runners.base import RunnerFailed
 from nexus.core.processes import BASICS, CHUNK, KILL_SECONDS, environment, start_async
 
-PAUSE_SECONDS = 0.005  # after each chunk that nobody waits for: a flood is slowed down
-TAIL = 4_000  # bytes of what it said last that are kept
+PAUSE_SECONDS = 0.005  # after each chunk, to slow down a flood
+TAIL = 4_000  # bytes kept of the end of stderr
 
 
 class Running:
@@ -62,7 +62,7 @@ class Running:
         unread = asyncio.create_task(self._discard())
         try:
             await asyncio.wait_for(self.guardian.wait(), KILL_SECONDS)
-        except TimeoutError:  # stuck in the kernel: what it guards goes with it
+        except TimeoutError:  # stuck in the kernel; it ends with its guardian
             with contextlib.suppress(ProcessLookupError):
                 self.guardian.kill()
         finally:
@@ -75,7 +75,7 @@ class Running:
     async def _discard(self) -> None:
         """Read and drop the remaining output: asyncio does not see a process's end while a pipe holds data."""
         if self.guardian.stdout is not None:
-            with contextlib.suppress(RuntimeError):  # somebody reads it still
+            with contextlib.suppress(RuntimeError):  # somebody still reads it
                 while await self.guardian.stdout.read(CHUNK):
                     pass
 

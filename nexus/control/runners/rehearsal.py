@@ -26,8 +26,8 @@ class Heard:
     """The input of a step: a message, or one of the items that woke the agent."""
 
     text: str
-    so_far: str  # all that the agent was sent, this last
-    names: Mapping[str, str]  # what placeholders stand for
+    so_far: str  # all messages to the agent, this one last
+    names: Mapping[str, str]  # values of the placeholders
 
 
 async def take(runner: Rehearsal, scene: Scene) -> Ended:
@@ -44,7 +44,7 @@ async def take(runner: Rehearsal, scene: Scene) -> Ended:
             refused = await _called(scene, f"{scene.turn.pk}-{made}", call, names)
             made += 1
             if refused:
-                break  # what comes after may build on it
+                break  # later steps may depend on this one
         decision = await scene.ask(**step.ask.model_dump()) if step.ask else Decision(True)
         await asyncio.sleep(step.wait)
         if step.fail is not None:

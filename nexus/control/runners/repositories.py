@@ -27,11 +27,11 @@ from nexus.control.worktrees import trees
 from nexus.control.worktrees.git import Git, GitFailed
 from nexus.core.processes import NEUTRAL, environment, run
 
-LOOK_SECONDS = 30  # that finding the repositories below an agent's write paths may take
+LOOK_SECONDS = 30  # time limit of a search below an agent's write paths
 FOUND_BYTES = 4_000_000  # of their paths
 MOST_FIXED = 1_000  # of repositories and files
 DOT_GIT, HEAD, COMMON = ".git", "HEAD", "commondir"
-KEPT_SECONDS = 10  # a look is good for the next commands of a turn
+KEPT_SECONDS = 10  # a result is reused for the next commands of a turn
 CONFIG_BYTES = 2_000_000
 WORDS = re.compile(r"[^\s;&|()<>\"'`!]+")
 RUNS = re.compile(  # the keys whose values git runs
@@ -56,7 +56,7 @@ class Identity(NamedTuple):
     device: int
     inode: int
     mode: int
-    target: list[int]  # device and inode of what a link leads to
+    target: list[int]  # device and inode of a link's target
 
     def is_same(self, other: Identity | None) -> bool:
         """Return whether both are the same file; permissions may differ."""
@@ -69,7 +69,7 @@ class Fixed:
 
     roots: Sequence[str]
     paths: set[str] = field(default_factory=set)
-    known: Mapping[str, Identity] = field(default_factory=dict)  # the repositories that were there, by path
+    known: Mapping[str, Identity] = field(default_factory=dict)  # the existing repositories, by path
 
     def mounts(self) -> dict[str, list[str]]:
         """Return bubblewrap's arguments, by path."""
@@ -115,7 +115,7 @@ class Listed:
     """The result of one search: identities by path; `cut`: there is more."""
 
     repositories: dict[str, Identity]  # `.git` entries, and directories that git takes for a repository
-    closed: list[str]  # directories of ours that cannot be looked into as they are
+    closed: list[str]  # our own directories that are not readable
     cut: bool = False
 
 
@@ -139,7 +139,7 @@ def listed(roots: Sequence[str], seconds: float) -> Listed:
     except OSError as error:
         raise RunnerFailed(f"its write paths cannot be searched for repositories: find: {error.strerror}") from None
     found = Listed({}, [], said.cut)
-    for path in os.fsdecode(said.output).split("\0")[:-1]:  # behind the last NUL is nothing, or half a path
+    for path in os.fsdecode(said.output).split("\0")[:-1]:  # after the last NUL there is nothing, or half a path
         _add(path, found)
     return found
 
@@ -198,7 +198,7 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
         return found
     for root in there:
         with suppress(OSError):
-            # git passes by an empty one; with it, nobody can make another
+            # git ignores an empty one, and it keeps others from making one
             os.mkdir(os.path.join(root, DOT_GIT))  # noqa: PTH102
     seen = listed(there, LOOK_SECONDS)
     if seen.cut:
@@ -210,7 +210,7 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
         if path in roots:
             raise RunnerFailed(f"{path} is a git repository itself; give the agent another write path")
         is_nested_link = os.path.islink(path) and os.path.dirname(path) not in roots  # noqa: PTH114, PTH120
-        if not is_nested_link:  # what one leads to is where it is
+        if not is_nested_link:  # its target is searched where it is
             found.paths.add(path)
     nested = {str(PurePath(path).parent) for path in seen.repositories if PurePath(path).name.lower() == DOT_GIT}
     for root in there:
@@ -237,7 +237,7 @@ def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
             continue
         except GitFailed as failed:
             if place != root:
-                continue  # git, too, goes no further there
+                continue  # git stops there, too
             raise RunnerFailed(f"{failed}; give the agent another directory") from None
         if "\n" in origin.git_dir:
             raise RunnerFailed("a repository below its write paths has a line break in its name")
@@ -282,7 +282,7 @@ def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:
         if place is None:
             return set()
         if PurePath(place).name == "_" and str(PurePath(place).parent) != root:
-            place = str(PurePath(place).parent)  # husky's own hooks run those beside it
+            place = str(PurePath(place).parent)  # husky's hooks run those in the parent directory
         Path(place).mkdir(parents=True, exist_ok=True)
         return {place}
     if key.startswith("include"):

@@ -27,7 +27,7 @@ from nexus.core.processes import CHUNK, NEUTRAL, environment, run
 
 PROGRAM = "bwrap"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store")
-ETC = (  # what programs need to run and to find their way; no account's secrets
+ETC = (  # what programs need to run; no account's secrets
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias"),
     *("ssl", "ca-certificates", "ca-certificates.conf", "pki", "resolv.conf", "hosts", "host.conf", "nsswitch.conf"),
     *("gai.conf", "protocols", "services", "passwd", "group", "mime.types", "gitconfig", "terminfo"),
@@ -58,7 +58,7 @@ class State:
 
     works: bool
     why: str = ""
-    bounds_memory: bool = False  # of temporary files: older ones cannot
+    bounds_memory: bool = False  # whether temporary files are limited; old versions cannot
 
 
 @lru_cache(maxsize=1)
@@ -76,7 +76,7 @@ def state() -> State:
 def _tried(trial: list[str]) -> State:
     try:
         tried = run(trial, cwd=NEUTRAL, env=environment(), seconds=TRIAL_SECONDS, largest=CHUNK)
-    except OSError as error:  # a TimeoutError among them
+    except OSError as error:  # includes TimeoutError
         return State(False, f"bubblewrap does not start here ({type(error).__name__})")
     if tried.code:
         said = tried.errors.decode(errors="replace").strip().splitlines()
@@ -131,7 +131,7 @@ def wrap(
         mounts[path] = [granted[path], path, path]
     mounts = {**(fixed or {}), **mounts}
     home = protected_paths.home()
-    mounts[home] = ["--tmpfs", home]  # with the store, and everybody's keys
+    mounts[home] = ["--tmpfs", home]  # it holds the store and all keys
     for path in writing:
         mounts[path] = ["--bind", path, path]
     return _line(command, mounts, meant, network=network, cwd=cwd, hiding=home)
@@ -177,7 +177,7 @@ def _system() -> dict[str, list[str]]:
     for path in (*python(), str(INSIDE), with_environment.__file__):
         mounts[path] = ["--ro-bind-try", path, path]
     mounts["/proc"], mounts["/dev"] = ["--proc", "/proc"], ["--dev", "/dev"]
-    mounts["/proc/sys"] = ["--ro-bind", "/proc/sys", "/proc/sys"]  # which root writes without any capability
+    mounts["/proc/sys"] = ["--ro-bind", "/proc/sys", "/proc/sys"]  # root can write to it without any capability
     return mounts
 
 
@@ -195,7 +195,7 @@ def _line(
         *(shutil.which(PROGRAM) or PROGRAM, *ALONE, *(() if network else ("--unshare-net",))),
         *(word for path in ordered for word in mounts[path]),
         *(() if hiding is None else _hidden_store(ordered, hiding)),
-        *("--remount-ro", "/dev"),  # it is memory, too
+        *("--remount-ro", "/dev"),  # it is in memory, too
         *("--chdir", cwd, "--", sys.executable, "-I", "-S", str(INSIDE), str(MOST_PROCESSES)),
         *(f"{there.st_dev}:{there.st_ino}:{path}" for path, there in meant.items()),
         *("--", *command),

@@ -14,7 +14,7 @@ class Secrets:
 
     def __init__(self, *values: str) -> None:
         spelled = {form for value in values for form in (value, json.dumps(value)[1:-1])}
-        # The longest first: of one that begins with another, nothing stays.
+        # Longest first, so that a secret that begins with another is redacted whole.
         self._values = sorted(filter(None, spelled), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._values)) or r"(?!)")
 
@@ -42,7 +42,7 @@ class Secrets:
         sure = next(
             (at for at in range(max(len(text) - longest + 1, 0), len(text)) if self._may_go_on(text[at:])), len(text)
         )
-        # One that is whole is not cut, though its end may begin another.
+        # A complete secret is not split, even if its end may begin another.
         return next((one.start() for one in self._pattern.finditer(text) if one.start() < sure < one.end()), sure)
 
     def _may_go_on(self, tail: str) -> bool:

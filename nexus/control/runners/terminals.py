@@ -15,7 +15,7 @@ from nexus.control.runners.programs import with_environment
 from nexus.core.waiting import OUTSIDE, in_thread
 
 MOST = 16  # at once
-MOST_OUTPUT = 1_000_000  # bytes that are kept of each
+MOST_OUTPUT = 1_000_000  # bytes kept of each output
 
 
 class Terminal:
@@ -62,11 +62,11 @@ class Terminals:
         self._made += 1
         terminal_id = f"terminal-{self._made}"
         begun_by = (sys.executable, "-I", "-S", with_environment.__file__) if env else ()
-        line = await in_thread(OUTSIDE, partial(self._confined, [*begun_by, *command], cwd))  # it looks at the disk
+        line = await in_thread(OUTSIDE, partial(self._confined, [*begun_by, *command], cwd))  # reads the disk
         program = await processes.start(
             line,
             cwd=cwd,
-            # Given inside alone: what starts the sandbox would look for programs and libraries where the agent says.
+            # Set only inside: otherwise the sandbox's own start would use the agent's paths for programs and libraries.
             env={**self._env, **{with_environment.PREFIX + name: value for name, value in env.items()}},
             stdin=processes.DEVNULL,
             merged=True,

@@ -24,10 +24,10 @@ from nexus.core.logs import redact
 DIRECTORY = Path("logs") / "pool"  # below the home
 LARGEST_FILE = 10 * 1024 * 1024  # bytes
 LONGEST = 128 * 1024  # characters of a text
-LONGEST_LINE = 64 * 1024  # bytes of a received line that goes on: the rest of it is left out
+LONGEST_LINE = 64 * 1024  # bytes of a received line; the rest is left out
 MOST_RECEIVED = 16 * 1024 * 1024  # bytes of one answer
 KEY = re.compile(r"\b(nxk_|sk-|gh[a-z]_|github_pat_|glpat-|hf_|AIza|AKIA)[A-Za-z0-9_-]{16,}")
-UNKNOWN = 64  # characters of a key that is cut short: with more of it, its pattern knows it
+UNKNOWN = 64  # characters of a cut key; a longer part matches its pattern
 
 
 class TooLong(Exception):

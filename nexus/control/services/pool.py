@@ -48,7 +48,7 @@ class Order:
     wake_on: Sequence[str] = ()
     wake_tokens: int | None = None
     worktree: bool = False
-    asked_in: str | None = None  # the directory of the process that asks, where that is not this one
+    asked_in: str | None = None  # the caller's directory, if it is another process
 
 
 def create(
@@ -72,8 +72,8 @@ def create(
             )
         agent_id = _name(order.agent_id, actor)
         permissions = granted(order, cwd, parent, actor)
-        if cwd is not None:  # else it is its parent's, which no transaction waits for: a turn there looks
-            check_there(cwd, "cwd")  # behind the ceiling: nobody learns of what lies beyond their own
+        if cwd is not None:  # the parent's need not be checked here: each turn does
+            check_there(cwd, "cwd")  # after the ceiling, so that nobody learns what exists beyond their own
         if tree is not None:
             permissions = tree.moved(permissions)
         agents.register(agent_id=agent_id, given={"metadata": {"pool": True}}, by_operator=True)
@@ -141,12 +141,12 @@ def end(agent: PoolAgent, by: str | None, moment: datetime, *, why: str) -> None
     """End an agent. Call it inside a transaction. Its identity on the bus stays, with its mail."""
     turns.cancel_all(agent, by, moment)
     questions.withdraw(agent.questions.all(), moment)
-    keys.retire(agent_id=agent.agent_id, operator=BY)  # who bears the name next is another
+    keys.retire(agent_id=agent.agent_id, operator=BY)  # the next agent of this name is another one
     roster.leave(agent_id=agent.agent_id, moment=moment)
     agent.ended_at = moment
     agent.save(update_fields=["ended_at"])
     emit_event("pool.ended", by, agent, moment, why=why)
-    if by is None:  # by itself: nobody else is told
+    if by is None:  # nobody asked for it, so the log says so
         transaction.on_commit(partial(log.warning, "The agent %r of the pool ended: %s.", agent.agent_id, why))
 
 
@@ -225,7 +225,7 @@ def parent_of(actor: Actor, named: str | None) -> PoolAgent | None:
         return None if named is None else get(named)
     if named not in (None, actor.agent.agent_id):
         raise refused("lineage", "An agent creates below itself; leave parent_agent_id out.")
-    return get(actor.agent.agent_id)  # as it is now
+    return get(actor.agent.agent_id)  # read again, inside the transaction
 
 
 def _name(wanted: str | None, actor: Actor) -> str:

@@ -23,7 +23,7 @@ from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 _open_of = Select(lambda: Question.objects.open().filter(turn=Slot("turn")).values_list("pk"))
 
-MOST_OPEN = 20  # questions of one asker: a person answers no more
+MOST_OPEN = 20  # open questions of one asker
 
 
 class Verdict(StrEnum):
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
     ALLOW = "allow"  # this once
     ALWAYS = "always"  # this, and whatever the same agent asks about the same subject
     REFUSE = "refuse"
-    WORDS = "words"  # what they say, and no permission
+    WORDS = "words"  # an answer in words, which gives no permission
 
 
 STATUS = {
@@ -215,7 +215,7 @@ def _over(question: Question) -> NexusError:
     """Return the error for a question that can no longer be answered."""
     status = QuestionStatus(question.status)
     if status is QuestionStatus.ASKED:
-        status = QuestionStatus.EXPIRED  # which is not recorded yet
+        status = QuestionStatus.EXPIRED  # although that is not recorded yet
     match status:
         case QuestionStatus.EXPIRED:
             why = "The time for an answer is over: it was refused."

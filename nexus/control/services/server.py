@@ -12,7 +12,7 @@ from nexus.core.database.store import store, write
 from nexus.core.operations.errors import NexusError
 
 END_ASKED = "pool.end_asked"
-SERVER = "pool-server"  # of those that run its pool, a store has one at a time
+SERVER = "pool-server"  # the lock's kind: one server at a time runs a store's pool
 
 
 def check_there() -> None:

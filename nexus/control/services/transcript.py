@@ -18,14 +18,14 @@ from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 
-BYTES_A_TOKEN = 4  # the usual estimate, where the model does not tell
-PAGE = 100  # entries that are read at once, where not all are needed
-LARGEST_PAGE = 4_000_000  # tokens that are read at once for somebody, some 16 MB
-AT_ONCE = 8_000_000  # tokens that one compaction folds, some 32 MB: nobody else writes meanwhile
-ROW = 100  # tokens that an entry counts for there beside its own
-KEPT = 2  # turns that compaction leaves as they were said
+BYTES_A_TOKEN = 4  # the usual estimate if the model does not report it
+PAGE = 100  # entries read at once if not all are needed
+LARGEST_PAGE = 4_000_000  # tokens in one page for a caller, some 16 MB
+AT_ONCE = 8_000_000  # tokens that one compaction replaces, some 32 MB; it blocks other writers
+ROW = 100  # tokens added for each entry in that count
+KEPT = 2  # last turns that compaction leaves unchanged
 QUOTED = 400  # characters of an entry that the summary keeps
-SUMMARY = 4  # the part of a context that it takes at most: a quarter
+SUMMARY = 4  # a summary takes at most a quarter of the context
 HEAD = "Summary of what was said before, made by quoting its beginnings:\n"
 
 _made = Select(lambda: PoolAgent.objects.filter(pk=Slot("pk")).values_list("entries_made"))

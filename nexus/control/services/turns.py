@@ -258,7 +258,7 @@ def settle(turn: Turn, ended: Ended) -> bool:
             transcript.append(
                 current.agent, current, Role.ASSISTANT, said.content, moment=moment, meta=said.meta, tell=True
             )
-        if current.agent.ended_at is not None:  # it was cancelled with its agent, which no answer outruns
+        if current.agent.ended_at is not None:  # it was cancelled with its agent, even if it has an answer
             ended = replace(ended, status=TurnStatus.CANCELLED)
         _settle(current, ended, moment)
     return True
@@ -271,7 +271,7 @@ def interrupt(why: str, among: Collection[str] | None = None, but: Collection[st
         taken = Turn.objects.filter(status=TurnStatus.RUNNING).exclude(pk__in=but).select_related("agent")
         left = list(taken if among is None else taken.filter(pk__in=among))
         for turn in left:
-            keys.take_back_all(agent_id=turn.agent.agent_id)  # one that a process had for this turn
+            keys.take_back_all(agent_id=turn.agent.agent_id)  # its process had a key for this turn
             asked = turn.cancel_requested_at is not None
             _settle(turn, Ended(TurnStatus.CANCELLED if asked else TurnStatus.INTERRUPTED, why=why), moment)
     return len(left)
@@ -288,7 +288,7 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
         _rest(pk=agent.pk, iterations=ended.iterations, halted=ended.halted, moment=moment)
     if turn.depth:
         mail.settled(turn)
-    if agent.ended_at is not None and find(agent.agent_id) is None:  # before its turn, which may have acted since
+    if agent.ended_at is not None and find(agent.agent_id) is None:  # its turn may have made it present again
         roster.leave(agent_id=agent.agent_id, moment=moment)
     told = {"why": ended.why[:200]} if ended.why else {}
     tell_turn(f"turn.{ended.status}", agent.agent_id, turn, moment, **told)

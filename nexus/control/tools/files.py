@@ -96,7 +96,7 @@ def _store(permissions: Permissions, resolved: str, content: str) -> None:
         raise ToolFailed("The content is no text in UTF-8.") from None
     if len(data) > LARGEST_FILE:
         raise ToolFailed(f"A file has {LARGEST_FILE} bytes at most; this has {len(data)}.")
-    with places.directory(permissions.cwd):  # which is never made anew where it is gone
+    with places.directory(permissions.cwd):  # never created again if it is gone
         pass
     parent, name = os.path.split(resolved)
     with places.directory(parent, made_below=permissions.write_paths) as at, places.failing(resolved):

@@ -40,7 +40,7 @@ async def call(operation: Operation[Any], scene: Scene, arguments: Mapping[str, 
     """Call an operation and return the reply in the toolset's form. Raises ToolRefused for a project that is not the
     agent's."""
     named = arguments.get(PROJECT)
-    if isinstance(named, str):  # else it is absent, or refused for what it is
+    if isinstance(named, str):  # otherwise it is absent, or validation refuses it
         arguments = {**arguments, PROJECT: await _project(scene.agent.permissions, named)}
     outcome = await scene.call(operation.toolset.name, operation.name, arguments)
     reply = operation.toolset.reply

@@ -21,7 +21,7 @@ from nexus.core.waiting import OUTSIDE, in_thread
 
 LINES, MOST_LINES = 2_000, 20_000
 MOST_SECONDS = 3_600  # of a program
-MOST_NOTES = 20  # of what was set aside
+MOST_NOTES = 20  # about renamed repositories
 
 Path = Annotated[str, Field(min_length=1, max_length=4096, description="Relative ones: below your directory.")]
 

@@ -19,9 +19,9 @@ MOST_OUTPUT = 64 * 1024 * 1024  # bytes; a program that prints more is ended
 class Ran:
     """The end of a program: its exit code and output."""
 
-    code: int | None  # 128 and a signal's number where one ended it; None: it was ended here
+    code: int | None  # 128 plus the number of the signal that ended it; None: ended by us
     output: str
-    why: str | None = None  # it was ended here
+    why: str | None = None  # why it was ended by us
 
 
 async def run(permissions: Permissions, line: Sequence[str], *, env: Mapping[str, str], seconds: float) -> Ran:

@@ -26,7 +26,7 @@ MOST_FOUND = 200  # paths, or lines
 LARGEST_FILE = 4 * 1024 * 1024  # bytes; larger ones are not searched
 LONGEST_LINE = 500  # characters of a line that are shown
 LONGEST_PATTERN = 1_000
-LEFT_OUT = frozenset((".git",))  # directories that nobody means
+LEFT_OUT = frozenset((".git",))  # directories that are not searched
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Bounds:
     until: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     seen: int = 0
     reached: str | None = None
-    closed: str = ""  # the path, from where the search begins, of a directory that is not looked into
+    closed: str = ""  # the relative path of a directory that was not searched
 
     def stop(self) -> bool:
         """Count one more entry; return whether a limit is reached."""
@@ -167,7 +167,7 @@ def _below(at: int, prefix: str, depth: int, bounds: Bounds) -> Iterator[tuple[s
         try:
             inner = os.open(name, places.LISTING, dir_fd=at)
         except OSError:
-            continue  # gone meanwhile, or closed to the server
+            continue  # removed meanwhile, or not readable
         try:
             yield from _below(inner, f"{prefix}{name}/", depth + 1, bounds)
         finally:

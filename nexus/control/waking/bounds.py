@@ -11,7 +11,7 @@ from nexus.control.events import emit_event
 from nexus.control.models import HeldChoices, PoolAgent, Turn
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
-LONGEST_LINE = 100  # of turns that sent one another; with more it is a loop
+LONGEST_LINE = 100  # turns that sent one another; more is a loop
 
 
 def depth_after(sender: str | None, sent_at: datetime, resumed_at: datetime | None) -> int:
@@ -45,7 +45,7 @@ def _depth_at(sender: str, moment: datetime) -> int | None:
         agent_id, moment = turn.source_agent_id, turn.queued_at
         if turn.depth or agent_id is None:
             return turn.depth
-        begun = Q(started_at__lt=moment)  # before itself
+        begun = Q(started_at__lt=moment)  # an earlier turn
     return None
 
 
@@ -54,7 +54,7 @@ def bite(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices | None:
     settings = ControlSettings.current()
     if depth > settings.pool_wake_depth:
         return HeldChoices.DEPTH
-    woken = Turn.objects.filter(agent=agent, depth__gt=0, ended_at__gt=moment - MINUTE)  # it is at none: all have ended
+    woken = Turn.objects.filter(agent=agent, depth__gt=0, ended_at__gt=moment - MINUTE)  # all have ended: none is open
     if woken.filter(queued_at__gt=moment - MINUTE).count() >= settings.pool_wakes_a_minute:
         return HeldChoices.RATE
     budget = budget_of(agent)

@@ -14,7 +14,7 @@ from nexus.control.models import Turn, TurnStatus
 from nexus.control.waking.kinds import MAIL
 
 LEASE_SECONDS = 300  # renewed while the turn goes on
-AGAIN_SECONDS = 10  # after a turn that failed, and four times as long after each further one
+AGAIN_SECONDS = 10  # after a failed turn; four times as long after each further one
 MOST = 20  # messages of a turn
 
 

@@ -59,7 +59,7 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
             return None
         if items[0].kind == MAIL:
             items = [message.mail_item(delivery) for delivery in mail.pull(agent.agent_id, len(items))]
-            if not items:  # all of it was handed out too often
+            if not items:  # all of it was parked
                 return None
         bounds.let_go(agent, None, moment)
         turn = Turn(

@@ -17,7 +17,7 @@ from nexus.core.work import Failures
 log = logging.getLogger(__name__)
 
 RENEW_SECONDS = 60.0
-LOOK_SECONDS = 1.0  # between two looks when no event came: leases lapse by themselves
+LOOK_SECONDS = 1.0  # between two looks when no event came: leases expire without one
 
 
 class Watch:
@@ -30,7 +30,7 @@ class Watch:
 
     def may_wake(self, event: Any) -> bool:
         """Return whether an event may wake an agent, and remember its kind."""
-        ended = event.type in turns.ENDS  # its agent is free again, for what came while it was at work, too
+        ended = event.type in turns.ENDS  # its agent is free again, also for earlier items
         stirred = {name for name, kind in kinds.declared().items() if ended or event.type in kind.events}
         self._stirred |= stirred
         return ended or bool(stirred) or event.type in ARRIVALS
@@ -39,7 +39,7 @@ class Watch:
         """Wake agents until cancelled."""
         while True:
             try:
-                async with waiter().park(self.may_wake) as parked:  # first: what comes from here on wakes
+                async with waiter().park(self.may_wake) as parked:  # park first, so that no event is missed
                     while True:
                         await self.look()
                         self._failures.succeeded(None, "agents are woken")
@@ -60,5 +60,5 @@ class Watch:
             for agent_pk in await in_thread(READERS, partial(services.callable_by, stirred)):
                 await in_thread(WRITERS, partial(services.wake, agent_pk, stirred))
         except Exception:
-            self._stirred |= stirred  # the next look is for them
+            self._stirred |= stirred  # retry them in the next look
             raise

@@ -21,7 +21,7 @@ class Alone:
 
     def __init__(self, kind: str, exclusive_lock: ExclusiveLock, waited: bool) -> None:
         self.kind, self.exclusive_lock = kind, exclusive_lock
-        self.waited = waited  # for another
+        self.waited = waited  # until another process let go of the lock
 
     async def retaken(self) -> bool:
         """Return once the connection with the lock was lost: True if the lock was taken again, False if another process

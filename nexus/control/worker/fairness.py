@@ -11,12 +11,12 @@ from itertools import count
 class Waiting:
     """The oldest queued turn of an agent."""
 
-    turn_id: str  # in the order in which they came
+    turn_id: str  # ids sort by age
     agent: str
     sender: str | None  # an agent; None stands for administrators
 
 
-MOST = 10_000  # senders and agents that are remembered: those served last
+MOST = 10_000  # remembered senders and agents, the last served
 
 
 class Fairness:
@@ -47,7 +47,7 @@ class Fairness:
     def serve(self, turn: Waiting) -> None:
         """Record that a turn is started."""
         for served in (("sender", turn.sender), ("agent", turn.agent)):
-            self._served.pop(served, None)  # the latest stand last
+            self._served.pop(served, None)  # so that the latest is last
             self._served[served] = next(self._clock)
         while len(self._served) > MOST:
             del self._served[next(iter(self._served))]

@@ -23,7 +23,7 @@ from nexus.core.waiting import READERS, in_thread
 PAUSE_SECONDS = 0.1  # between two lines about an agent
 LONGEST_PIECE = 16_384  # characters of a line
 MOST_BEHIND = 256 * 1024  # bytes that wait for the hub to read them
-Tell = Callable[[dict[str, Any]], bool]  # False where it has to wait
+Tell = Callable[[dict[str, Any]], bool]  # returns False if the report has to wait
 
 
 def to_nobody(message: dict[str, Any]) -> bool:
@@ -34,7 +34,7 @@ def to_nobody(message: dict[str, Any]) -> bool:
 async def to_hub() -> Tell:
     """Return the function that reports to the hub. Everything else that is printed goes to standard error from now
     on."""
-    line = os.fdopen(os.dup(1), "wb", 0)  # which no child inherits
+    line = os.fdopen(os.dup(1), "wb", 0)  # not inherited by children
     os.dup2(2, 1)
     transport, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, line)
 
@@ -54,8 +54,8 @@ class Teller:
         self.turn, self.tell = turn, tell
         self.draft = Draft()
         self._position: int | None = None  # of the entry that is being written
-        self._last: tuple[int, int] | None = None  # which draft, and where, was told
-        self._told = 0  # characters of it
+        self._last: tuple[int, int] | None = None  # the draft, and its position, that was last reported
+        self._told = 0  # its reported characters
         self._tokens = (0, 0)
 
     def stored(self, entry: Entry) -> None:
@@ -85,7 +85,7 @@ class Teller:
                 made = await in_thread(READERS, partial(transcript.made, self.turn.agent))
             except DatabaseError:
                 return False
-            self._position = max(made, self._position or 0)  # one may have been said meanwhile
+            self._position = max(made, self._position or 0)  # an entry may have been stored meanwhile
         return True
 
     def _catch_up(self) -> bool:

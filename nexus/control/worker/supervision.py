@@ -36,15 +36,15 @@ from nexus.core.waiting import READERS, in_thread, waiter
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that died is started again
-LONGEST_LINE = 2**20  # bytes, of what the worker tells
-LOOK_SECONDS = 60.0  # between two looks for who asked for the end, when no event came
+LONGEST_LINE = 2**20  # bytes of a worker's report
+LOOK_SECONDS = 60.0  # between two looks for a request to end, when no event came
 
 
 class Begun(NamedTuple):
     """The point from which this server has the pool; requests before it are not meant for it."""
 
     moment: datetime
-    event: int  # the newest one then
+    event: int  # the newest event then
 
 
 def admit() -> None:
@@ -56,7 +56,7 @@ def admit() -> None:
     if not ControlSettings.current().control:
         return
     runners()
-    sandbox.state()  # it starts programs, which no page and no writer is to wait for
+    sandbox.state()  # cached now: it starts programs, for which no page or writer should wait
     tokens = token_of_run()
     try:
         ENDPOINT.token = tokens.generate_fresh()
@@ -112,7 +112,7 @@ def token_of_run() -> ServerTokenManager:
     """Return the manager of the token's file. The file is named by a port: JSON-RPC's own, else the server's."""
     home = CoreSettings.current().home
     holder = running(home)
-    own = holder.port if holder and holder.pid == os.getpid() else DEFAULT_PORT  # not that of another one beside us
+    own = holder.port if holder and holder.pid == os.getpid() else DEFAULT_PORT  # not that of another server
     return ServerTokenManager(ControlSettings.current().rpc_port or own, home)
 
 
@@ -123,7 +123,7 @@ async def _keep_working(since: datetime) -> None:
         started = loop.time()
         try:
             code = await _worked(since)
-        except OSError as error:  # no process, no file to be had
+        except OSError as error:  # out of processes or files
             log.warning("The pool's worker could not be started (%s).", error.strerror)
         else:
             log.warning("The pool's worker ended (%s); it is started again.", code)
@@ -143,7 +143,7 @@ async def _worked(since: datetime) -> int:
         cwd=NEUTRAL,
         env=_environment(),
         stderr=INHERIT,
-        limit=LONGEST_LINE,  # the worker inherits stdout, and says there what agents are writing
+        limit=LONGEST_LINE,  # the worker inherits stdout, and reports drafts on it
         guards_itself=True,  # when the hub is gone, the watchdog's stdin ends
     )
     hearing = asyncio.create_task(_hear(watchdog))

@@ -32,9 +32,9 @@ from nexus.core.waiting import READERS, in_thread
 
 log = logging.getLogger(__name__)
 
-LET_GO_SECONDS = 0.1  # a runner that is cancelled has so long to say how it ended
-SAY_SECONDS = 60.0  # an entry that cannot be stored is tried again for so long; then the turn fails
-STUBBORN_SECONDS = 60.0  # one that goes on is asked again for so long; then its agent takes turns without it
+LET_GO_SECONDS = 0.1  # time for a cancelled runner to report its end
+SAY_SECONDS = 60.0  # retries of an entry that cannot be stored; then the turn fails
+STUBBORN_SECONDS = 60.0  # retries of cancelling a runner; then its agent may start other turns
 
 
 class Taking:
@@ -48,7 +48,7 @@ class Taking:
         self._running: asyncio.Task[Ended] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
-        self._over = False  # what its runner still does counts no more
+        self._over = False  # whatever its runner still does is ignored
 
     def cancel(self) -> None:
         """End the turn, even if its runner does not cooperate."""
@@ -84,7 +84,7 @@ class Taking:
     async def gone(self) -> None:
         """Return once the runner has stopped, or never will. Called when the end is stored."""
         if self._telling is not None:
-            self._telling.cancel()  # not before: the entry that closes a turn replaces its draft
+            self._telling.cancel()  # only now, because a turn's last entry replaces its draft
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STUBBORN_SECONDS
         while self._running is not None and not self._running.done() and loop.time() < deadline:
@@ -114,7 +114,7 @@ class Taking:
         if ended.status == TurnStatus.DONE and not self._asked.is_set():
             try:
                 await self._check_directory()
-            except RunnerFailed as gone:  # with all that was done in it
+            except RunnerFailed as gone:  # and with it all changes in it
                 return replace(ended, status=TurnStatus.FAILED, why=str(gone))
         return ended
 
@@ -123,14 +123,14 @@ class Taking:
         cwd = self.turn.agent.cwd
         try:
             there = await on_disk(partial(os.path.isdir, cwd))
-        except ToolFailed:  # it lies on a mount that does not answer
+        except ToolFailed:  # the mount does not answer
             there = False
         if not there:
             raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
 
     async def _history(self) -> AsyncIterator[Entry]:
         agent = self.turn.agent
-        position = agent.entries_made  # as the turn began
+        position = agent.entries_made  # when the turn began
         while page := await in_thread(READERS, partial(transcript.before, agent, position)):
             for entry in page:
                 yield entry
@@ -166,7 +166,7 @@ class Taking:
         return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
 
 
-_modules: dict[str, Any] = {}  # of the kinds that took a turn before
+_modules: dict[str, Any] = {}  # of the kinds that are imported already
 
 
 async def _module(kind: str) -> Any:

@@ -20,7 +20,7 @@ from nexus.core.guardian import adopt, kill_all, launch
 STOP = b"stop\n"
 OF_TERMINALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_SECONDS = 300.0  # for the first sign of life
-GRACE_SECONDS = 5.0  # for a worker to end, beyond what its turns get
+GRACE_SECONDS = 5.0  # for a worker to end, after the time for its turns
 KILL_SECONDS = 10.0
 HUNG = 3  # exit code
 
@@ -30,7 +30,7 @@ def main() -> int:
     or HUNG."""
     hang, stop, *command = sys.argv[1:]
     for number in OF_TERMINALS:
-        signal.signal(number, signal.SIG_IGN)  # the hub's line tells
+        signal.signal(number, signal.SIG_IGN)  # the hub says on stdin when to end
     adopt()
     return Watchdog(command, float(hang), float(stop)).run()
 

@@ -33,12 +33,12 @@ from nexus.core.work import Failures
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-POOL = "pool"  # of its workers, a store has one at a time
+POOL = "pool"  # the lock's kind: a store has one worker at a time
 QUEUED, CANCEL_ASKED = "turn.queued", "turn.cancel_asked"
-TIDY_SECONDS = 3600.0  # between two looks for what ended agents left in the home, and for contexts that are full
+TIDY_SECONDS = 3600.0  # between two runs of housekeeping
 LOOK_SECONDS = 1.0  # between two looks when no event came
-STORE_SECONDS = 600.0  # a turn's end that cannot be stored is tried again for so long
-END_SECONDS = 2.0  # for what was cancelled at the end to let go, and to be stored
+STORE_SECONDS = 600.0  # retries of a turn's end that cannot be stored
+END_SECONDS = 2.0  # for cancelled turns to stop, and for their end to be stored
 KILLED, ENDED = "the worker that took it ended", "the server ended"
 UNSTORED = "its beginning or its end could not be stored"
 
@@ -51,13 +51,13 @@ class Worker:
 
     def __init__(self, since: datetime, tell: Tell = to_nobody) -> None:
         self.since, self.tell = since, tell
-        self.taking: dict[str, Taking] = {}  # by turn_id; the loop and the thread that claims see it
+        self.taking: dict[str, Taking] = {}  # by turn_id; the event loop and the claiming thread use it
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: set[str] = set()  # turns that are to end
-        self._unsure: set[str] = set()  # turns that may be on record as taken, and are not
+        self._asked: set[str] = set()  # turns whose end was requested
+        self._unsure: set[str] = set()  # turns that may be stored as running, and are not
         self._lost = False  # another worker may be at the store
         self._fairness = Fairness()
-        self._may_wait = True  # turns that nobody has taken
+        self._may_wait = True  # turns may be queued
         self._claims: Parked | None = None
         self._stopping, self._patient = asyncio.Event(), True
         self._hub_ended: datetime | None = None
@@ -77,7 +77,7 @@ class Worker:
             return
         try:
             await stored(self._begin, math.inf, twice=True)
-            await in_thread(SLOW, look_after_crash)  # before another program could hide what was added
+            await in_thread(SLOW, look_after_crash)  # before another program could hide new repositories
             self._loop = asyncio.get_running_loop()
             turns.queued.connect(self._queued_here)
             tidying = (
@@ -111,7 +111,7 @@ class Worker:
         return None
 
     def _begin(self) -> None:
-        self._claimer = threading.get_ident()  # the one thread that claims knows what was claimed
+        self._claimer = threading.get_ident()  # one thread claims, so it knows all claims
         turns.interrupt(KILLED)
         pool.end_temporary(self.since)
 
@@ -119,7 +119,7 @@ class Worker:
         """Call `look` when there is news, and at intervals."""
         while True:
             try:
-                async with waiter().park(is_news) as parked:  # what comes from here on wakes
+                async with waiter().park(is_news) as parked:  # park first, so that no event is missed
                     if look == self._claim:
                         self._claims = parked
                     while True:
@@ -174,7 +174,7 @@ class Worker:
         Who is busy and who was served is in memory, and nobody else claims, so nothing has to be read from the store
         again.
         """
-        self._may_wait = True  # until it is known better
+        self._may_wait = True  # until the queue was read
         taking = [taken.turn for taken in list(self.taking.values())]
         is_full = len(taking) >= ControlSettings.current().pool_turns
         awaited = self._awaited(taking) if is_full else set()
@@ -186,10 +186,10 @@ class Worker:
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
         ) is not None:
             queued.remove(chosen)
-            self._unsure.add(chosen.turn_id)  # until it is committed, which it may never be known to be
+            self._unsure.add(chosen.turn_id)  # until the commit, whose outcome may stay unknown
             turn = turns.claim(chosen.turn_id, stored if stored and stored.pk == chosen.turn_id else None)
             if turn is not None:
-                transaction.on_commit(partial(self._claimed, chosen, turn))  # at once, where that is over
+                transaction.on_commit(partial(self._claimed, chosen, turn))  # runs at once outside of a transaction
                 break
             self._unsure.remove(chosen.turn_id)  # it was cancelled meanwhile
         self._may_wait = is_full or bool(queued)
@@ -253,7 +253,7 @@ class Worker:
 
     async def _end(self) -> None:
         """End within a bounded time: store turns that did not finish as interrupted, then cancel them."""
-        await in_thread(WRITERS, bool)  # behind a claim that goes on: its turn is under way, too
+        await in_thread(WRITERS, bool)  # wait for a running claim: its turn counts, too
         if self._tasks and self._patient:
             await asyncio.wait(self._tasks, timeout=ControlSettings.current().pool_stop_seconds)
         own = self._unsure | self.taking.keys() if self._lost else None

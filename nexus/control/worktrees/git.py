@@ -20,10 +20,10 @@ from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.core import processes
 
-SECONDS = 30  # that one call may take
+SECONDS = 30  # time limit of one call
 LARGEST = 1_000_000  # bytes of its answer that are read
 PRIVATE = "/tmp/nexus"  # noqa: S108 - in the sandbox's own memory
-UNREAD = "could not open directory"  # a warning, with which git goes on as if nothing were there
+UNREAD = "could not open directory"  # a warning: git goes on as if the directory were empty
 NEUTRAL = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
@@ -38,7 +38,7 @@ NEUTRAL = {
     "maintenance.auto": "false",
     "submodule.recurse": "false",
 }
-PROGRAMS = {  # what configured names may run, and what they run instead
+PROGRAMS = {  # settings that run programs, and harmless values for them
     "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
     "merge": {"driver": "false"},  # a conflict is reported instead
 }
@@ -70,7 +70,7 @@ class Git:
     git_dir: str
     reading: tuple[str, ...] = ()
     writing: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()  # that it reads besides, where they are there
+    files: tuple[str, ...] = ()  # further files to read, if they exist
     config: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
 
     def without_programs(self) -> Git:

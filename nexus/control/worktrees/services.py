@@ -41,7 +41,7 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
     order = replace(order, cwd=cwd, agent_id=order.agent_id or secrets.token_hex(4))
     if order.write_paths is None and _may_write(order, parent, cwd):
         order = replace(order, write_paths=[cwd])
-    pool.granted(order, cwd, parent, actor)  # before git is at work for nothing
+    pool.granted(order, cwd, parent, actor)  # before git works in vain
     pool.check_there(cwd, "cwd")
     try:
         tree = _tree(order, cwd, parent)
@@ -52,8 +52,8 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
             raise _refused(f"{cwd} is not in the last commit, of which it is made", field="cwd")
         return made(order, tree)
     except BaseException:
-        with contextlib.suppress(GitFailed):  # what is left, `nexus doctor` tells of; the refusal is the answer
-            trees.take_away(tree)  # nobody has been in it
+        with contextlib.suppress(GitFailed):  # report the refusal; `nexus doctor` finds what is left
+            trees.take_away(tree)  # nobody has used it
         raise
 
 

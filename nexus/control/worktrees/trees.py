@@ -27,11 +27,11 @@ FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
 DIFF_BYTES = 200_000
 NAMES_BYTES = 1_000_000
-PACK_BYTES = 256 * 1024 * 1024  # of what one tree brings in
+PACK_BYTES = 256 * 1024 * 1024  # of one worktree's pack
 COMPARE = "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textconv --no-color --submodule=short"
-MOST_BRANCHES = 100  # of one name that are tried
+MOST_BRANCHES = 100  # numbers that are tried for one name
 LINK_BYTES = 4_096  # of a file that says where a git directory is
-LOCK_SECONDS, LOOK_SECONDS = 15, 0.05  # that a repository is waited for, and between two looks whether it is free
+LOCK_SECONDS, LOOK_SECONDS = 15, 0.05  # to wait for a locked repository, and between two tries
 # Of the four threads that wait for programs, one is never held for long by repositories that make git take long.
 AT_ONCE, TIME_LIMIT_SECONDS = threading.BoundedSemaphore(3), 3
 BUSY = "another call is at work on it; call again in a moment"
@@ -165,10 +165,10 @@ class Tree:
     path: str
     git_dir: str
     branch: str
-    base: str  # the commit that it began at
+    base: str  # the commit that it was made from
     origin: str  # the work tree that it was made from, and merges into
     origin_git_dir: str
-    borrowed: tuple[str, ...] = ()  # the directories of objects that it borrows from, its origin's first
+    borrowed: tuple[str, ...] = ()  # the object directories that it borrows from, its origin's first
 
     @property
     def as_kept(self) -> dict[str, object]:
@@ -232,7 +232,7 @@ def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
         except OSError:
             continue
         if stat.S_ISDIR(mode) and not (place / "HEAD").exists():
-            continue  # git, too, passes by what is no repository
+            continue  # git ignores what is not a repository, too
         if stat.S_ISDIR(mode):
             git_dir = common = os.path.realpath(place)
             if is_shown and os.path.lexists(place / "commondir"):
@@ -352,7 +352,7 @@ def adopt(tree: Tree, origin: Origin) -> Tree:
         )
         _remove(Path(own.git_dir))
         _create(own, tip, head, CREATE + "git read-tree HEAD\n")
-        if origin.common != common:  # of a tree that was made from a tree: its branch is there from now on
+        if origin.common != common:  # it was made from a worktree, which now holds the branch
             origin.writing().run("update-ref", f"refs/heads/{tree.branch}", tip)
         shutil.rmtree(tree.git_dir)
         if origin.common != common:
@@ -418,7 +418,7 @@ def merge(tree: Tree, message: str) -> Merge:
     with _at_work(tree):
         commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=f"Work of {tree.branch}")
         with _alone(tree.source.common):
-            _receive(tree, commit, pack, message)  # where the branch cannot move, the merge holds the commits
+            _receive(tree, commit, pack, message)  # if the branch cannot move, the merge still has the commits
             return _merged(tree.source.git(), commit, message)
 
 

@@ -193,11 +193,11 @@ server:
         return asyncio.run(self._follow(options)) if options["follow"] else self._ask(options, newest)
 
     async def _follow(self, options: Mapping[str, Any]) -> int:
-        entries: deque[Told] = deque(maxlen=options["limit"])  # that are not printed yet
+        entries: deque[Told] = deque(maxlen=options["limit"])  # not printed yet
         begun = False
         async with _client(options) as client:
             async for told in client.for_agent(options["agent_id"]).stream():
-                begun = begun or told.event == "state"  # which comes after all that was said by then
+                begun = begun or told.event == "state"  # the state comes after all earlier entries
                 if told.event == "entry":
                     entries.append(told)
                 while begun and entries:
@@ -324,7 +324,7 @@ def _without_pool(options: Mapping[str, Any]) -> str:
 def _written(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # its server has just ended
+    except OSError:  # its server has ended meanwhile
         return 0
 
 
@@ -335,7 +335,7 @@ def _spelled(error: ClientError | NexusError) -> str:
 def _parsed(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:  # it is just being written
+    except ValueError:  # it is being written now
         return line
 
 

@@ -40,7 +40,7 @@ exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has
         runners."""
         if not stat.S_ISSOCK(os.fstat(0).st_mode):
             raise NexusError(Code.CONFIG_ERROR, "The server starts this by itself: nexus serve --control.")
-        runners()  # from here on it goes on with them, whatever becomes of their file
+        runners()  # read once: later errors in the file do no harm
         store().prepare()
         asyncio.run(_work(datetime.fromisoformat(options["since"])))
         kill_all(GRACE_SECONDS)

@@ -63,7 +63,7 @@ class Command(VerbsCommand):
 
     def check_one(self, options: Mapping[str, Any]) -> int:
         """Test a runner with a handshake and one turn."""
-        from nexus.control.runners import acp_check  # which needs the extra `acp`
+        from nexus.control.runners import acp_check  # needs the extra `acp`
 
         return self._tried(options, acp_check.check)
 

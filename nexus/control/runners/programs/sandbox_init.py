@@ -10,7 +10,7 @@ import os
 import resource
 import sys
 
-COUNTS_BY_NAMESPACE = (5, 14)  # of Linux; before, the bound held for all that the account runs
+COUNTS_BY_NAMESPACE = (5, 14)  # of Linux; in older kernels the limit counted all processes of the account
 NOT_FOUND = 127
 
 
