@@ -46,10 +46,10 @@ def _check_worktrees(examination: Any) -> Iterator[Finding]:
                 note=True,
             )
     home = Path(os.path.realpath(examination.path)) / FOLDER
-    for place in sorted(home.iterdir()) if home.is_dir() else ():
-        if str(place) not in known and place.name != LOCKS:
+    for path in sorted(home.iterdir()) if home.is_dir() else ():
+        if str(path) not in known and path.name != LOCKS:
             yield Finding(
-                f"{place} is the worktree of no agent: its making was cut off, or its record pruned.",
+                f"{path} is the worktree of no agent: its making was cut off, or its record pruned.",
                 "Look into it, and remove the directory.",
             )
 

@@ -91,7 +91,7 @@ class Listener:
     def __init__(self, drafts: dict[str, Draft], pool_agent_id: str) -> None:
         self._drafts, self._agent = drafts, pool_agent_id
         self._draft: Draft | None = None  # the draft that was last sent
-        self._told: tuple[int, int, int] | None = None  # its sent characters, and tokens
+        self._sent: tuple[int, int, int] | None = None  # its sent characters, and tokens
 
     def next(self, request_id: str | None, position: int) -> Piece | None:
         """Return the new text for a client that knows this running turn and the entries before `position`; None if
@@ -103,12 +103,12 @@ class Listener:
         if draft is None or (draft.request_id, draft.position) != (request_id, position):
             return None
         if draft is not self._draft:
-            self._draft, self._told = draft, None
+            self._draft, self._sent = draft, None
         now = (len(draft.text), draft.input_tokens, draft.output_tokens)
-        if now == self._told:
+        if now == self._sent:
             return None
-        offset = self._told[0] if self._told else 0
-        self._told = now
+        offset = self._sent[0] if self._sent else 0
+        self._sent = now
         return Piece(draft.request_id, position, offset, draft.text[offset:], draft.input_tokens, draft.output_tokens)
 
 

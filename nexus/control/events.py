@@ -29,12 +29,12 @@ def emit_event(type: str, actor: str | None, agent: PoolAgent, moment: datetime,
     )
 
 
-def tell_turn(type: str, actor: str | None, turn: Turn, moment: datetime, **payload: Any) -> None:
+def emit_turn_event(type: str, actor: str | None, turn: Turn, moment: datetime, **payload: Any) -> None:
     """Append an event about a turn."""
     emit_event(type, actor, turn.agent, moment, turn_id=turn.pk, request_id=turn.request_id, **payload)
 
 
-def tell_question(type: str, actor: str | None, question: Question, moment: datetime, **payload: Any) -> None:
+def emit_question_event(type: str, actor: str | None, question: Question, moment: datetime, **payload: Any) -> None:
     """Append an event about a question to the operators; the agent that asked sees it, too."""
     about = {"question_id": question.pk, "agent_id": question.agent_id, "kind": question.kind, "title": question.title}
     emit(

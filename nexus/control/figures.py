@@ -28,22 +28,22 @@ def _ended(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[T
 def _waited(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     """Sample the time from when a turn was sent, or its agent woken, until a worker started it."""
     rows: Any = _ended(since, until, agent_id)
-    told = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[:limit]
-    return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in told]
+    values = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[:limit]
+    return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in values]
 
 
 def _took(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     rows: Any = _ended(since, until, agent_id)
-    told = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[:limit]
-    return [Sample(pk, agent, status, _seconds(took)) for pk, agent, status, took in told]
+    values = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(took)) for pk, agent, status, took in values]
 
 
 def _used(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     rows: Any = _ended(since, until, agent_id)
-    told = rows.values_list("pk", "agent__agent_id", "input_tokens", "output_tokens")[:limit]
+    values = rows.values_list("pk", "agent__agent_id", "input_tokens", "output_tokens")[:limit]
     samples = (
         Sample(f"{pk}:{kind}", agent, kind, tokens)
-        for pk, agent, *used in told
+        for pk, agent, *used in values
         for kind, tokens in zip(("input", "output"), used, strict=True)
     )
     return list(samples)[:limit]
@@ -53,8 +53,8 @@ def _answered(since: datetime, until: datetime, limit: int, agent_id: str | None
     rows: Any = Question.objects.filter(ended_at__gte=since, ended_at__lt=until).order_by("-ended_at")
     if agent_id is not None:
         rows = rows.filter(agent_id=agent_id)
-    told = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[:limit]
-    return [Sample(pk, agent, status, _seconds(waited)) for pk, agent, status, waited in told]
+    values = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(waited)) for pk, agent, status, waited in values]
 
 
 def _seconds(length: float) -> float:

@@ -36,7 +36,7 @@ AGAIN_SECONDS = 1  # before a failed read is retried
 PLACE = re.compile(r"(?:(pool_\w{1,100}):)?([0-9]{1,10})", re.ASCII)
 
 
-class EntryTold(TypedDict):
+class EntryRow(TypedDict):
     position: int
     role: str
     content: str
@@ -76,7 +76,7 @@ class Position:
         return f"{self.agent.pk}:{self.after}"
 
 
-def position(agent_id: str, given: str | None) -> Position:
+def parse_position(agent_id: str, given: str | None) -> Position:
     """Return the position that a client gives, as `AGENT:NUMBER` or a number alone; the beginning if it gives none.
 
     Names are reused: with `AGENT` a client continues in the transcript that it began. Raises VALIDATION_ERROR, and
@@ -100,20 +100,20 @@ def may_follow(caller: Caller, agent: PoolAgent) -> None:
     check_authority(actor_of(caller), agent, "look into")
 
 
-def is_over(place: Position) -> bool:
+def is_over(position: Position) -> bool:
     """Return whether nothing can come after a position any more."""
-    rest = Entry.objects.filter(agent=place.agent, position__gte=place.after)
-    return state_of(place.agent)["ended"] and not rest.exists()
+    rest = Entry.objects.filter(agent=position.agent, position__gte=position.after)
+    return state_of(position.agent)["ended"] and not rest.exists()
 
 
 class Follower:
     """One client's position. `identify` is called for every page: meanwhile a key may be revoked or a parent may
     end."""
 
-    def __init__(self, identify: Callable[[], Caller], place: Position) -> None:
+    def __init__(self, identify: Callable[[], Caller], position: Position) -> None:
         self.identify = identify
-        self.place = place
-        self.told: State | None = None
+        self.position = position
+        self.sent_state: State | None = None
         self._is_news = self._is_written = False  # why it is woken: the store has more, or the agent wrote
 
     async def follow(self) -> AsyncGenerator[Entry | State | Piece | None, None]:
@@ -121,13 +121,13 @@ class Follower:
         agent's draft; and None after a silence.
 
         A piece belongs to the next entry. An entry replaces the pieces before it, and so does a state in which the
-        piece's turn no longer runs. `place` is the position after all items before the current one: a client resumes
+        piece's turn no longer runs. `position` is the one after all items before the current one: a client resumes
         there. Ends when the agent has ended and all its entries were sent, and when the server shuts down. Raises
         NexusError when the caller may no longer follow.
         """
         loop = asyncio.get_running_loop()
-        async with waiter().park(interest_in(STREAM, "pool_agent_id", self.place.agent.pk, self._note)) as parked:
-            with DRAFTS.listened(self.place.agent.pk, partial(self._hear, parked)) as listener:
+        async with waiter().park(interest_in(STREAM, "pool_agent_id", self.position.agent.pk, self._note)) as parked:
+            with DRAFTS.listened(self.position.agent.pk, partial(self._hear, parked)) as listener:
                 while not waiter().closing:
                     self._is_news, looked = False, loop.time()
                     look = None
@@ -140,17 +140,17 @@ class Follower:
                     state, entries, is_all = look
                     for entry in entries:
                         yield entry
-                        self.place = Position(self.place.agent, entry.position + 1)
+                        self.position = Position(self.position.agent, entry.position + 1)
                     if not is_all:
                         continue
-                    if state != self.told:
-                        self.told = state
+                    if state != self.sent_state:
+                        self.sent_state = state
                         yield state
                     if state["ended"]:
                         return
                     while not waiter().closing:
                         self._is_written = False
-                        if (piece := listener.next(state["running"], self.place.after)) is not None:
+                        if (piece := listener.next(state["running"], self.position.after)) is not None:
                             yield piece
                         if not await parked.wait(HEARTBEAT_SECONDS):
                             yield None
@@ -168,9 +168,9 @@ class Follower:
     def _look(self) -> tuple[State, list[Entry], bool]:
         """Return the state, a page of entries, and whether these are all. The state is read first: the entries that it
         knows of are stored by then and are sent before it."""
-        may_follow(self.identify(), self.place.agent)
-        state = state_of(self.place.agent)
-        rows = Entry.objects.filter(agent=self.place.agent, position__gte=self.place.after).select_related("turn")
+        may_follow(self.identify(), self.position.agent)
+        state = state_of(self.position.agent)
+        rows = Entry.objects.filter(agent=self.position.agent, position__gte=self.position.after).select_related("turn")
         return state, *transcript.page(rows.defer("turn__content", "turn__answer").order_by("position"), PAGE)
 
 
@@ -200,7 +200,7 @@ def _last(turn: Turn) -> LastTurn:
     }
 
 
-def entry_told(entry: Entry) -> EntryTold:
+def entry_row(entry: Entry) -> EntryRow:
     """Return an entry in the shape of a stream's message."""
     return {
         "position": entry.position,

@@ -78,8 +78,8 @@ KEPT_TURNS = 20  # the last ended turns of each agent that are kept, whatever th
 
 def _ended(horizon: datetime) -> QuerySet[PoolAgent]:
     over = PoolAgent.objects.filter(ended_at__lt=horizon, children=None)  # children refer to their parents
-    there = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED)
-    return over.exclude(pk__in=there.values("agent")).order_by("ended_at")
+    existing = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED)
+    return over.exclude(pk__in=existing.values("agent")).order_by("ended_at")
 
 
 def _questions(horizon: datetime) -> QuerySet[Question]:

@@ -111,9 +111,11 @@ def _lined_up(known: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, in
 
 def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
     agents = PoolAgent.objects.select_related("parent").in_bulk(keys)
-    said = Entry.objects.in_context().order_by().filter(agent__in=keys).values_list("agent").annotate(Sum("tokens"))
+    in_context = (
+        Entry.objects.in_context().order_by().filter(agent__in=keys).values_list("agent").annotate(Sum("tokens"))
+    )
     spent = Turn.objects.ended().order_by().filter(agent__in=keys).values_list("agent")
-    tokens, used = dict(said), dict(spent.annotate(tokens=Sum(F("input_tokens") + F("output_tokens"))))
+    tokens, used = dict(in_context), dict(spent.annotate(tokens=Sum(F("input_tokens") + F("output_tokens"))))
     waiting = dict(Turn.objects.queued().filter(agent__in=keys).order_by().values_list("agent").annotate(Count("pk")))
     asked = Question.objects.waiting(now()).order_by().filter(pool_agent__in=keys).values_list("pool_agent")
     asks = dict(asked.annotate(Count("pk")))
@@ -219,8 +221,8 @@ def calls(agent: PoolAgent, shown: Sequence[Entry]) -> dict[str, str]:
     """Return the names of the tool calls that results among these entries may answer, by call id."""
     if not any(entry.role == Role.TOOL for entry in shown):
         return {}
-    said = Entry.objects.filter(agent=agent, role=Role.ASSISTANT, position__lte=shown[-1].position)
-    metas = said.filter(position__gte=shown[0].position - CALLED).values_list("meta", flat=True)
+    answers = Entry.objects.filter(agent=agent, role=Role.ASSISTANT, position__lte=shown[-1].position)
+    metas = answers.filter(position__gte=shown[0].position - CALLED).values_list("meta", flat=True)
     return {call["id"]: call["name"] for meta in metas for call in tool_calls(meta)}
 
 
@@ -229,8 +231,8 @@ def tool_calls(meta: object) -> list[dict[str, Any]]:
     arguments and diffs of each. What the runner left out is empty."""
     if not isinstance(meta, dict):
         return []
-    listed = meta.get("tool_calls") or [meta.get("call")]
-    return [_call(call) for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
+    found = meta.get("tool_calls") or [meta.get("call")]
+    return [_call(call) for call in found if isinstance(call, dict)] if isinstance(found, list) else []
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:

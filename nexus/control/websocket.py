@@ -13,7 +13,7 @@ from django.urls import path
 
 from nexus.control.drafts import Piece
 from nexus.control.errors import ControlCode
-from nexus.control.following import Follower, Position, State, entry_told, may_follow, position
+from nexus.control.following import Follower, Position, State, entry_row, may_follow, parse_position
 from nexus.control.models import Entry
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.access import ConnectionInfo
@@ -44,7 +44,7 @@ class AgentConsumer(Listener):
             given = parse_qs(info.query).get("after", [None])[-1]
 
             def begin() -> Position:
-                start = position(agent_id, given)
+                start = parse_position(agent_id, given)
                 may_follow(caller, start.agent)
                 return start
 
@@ -61,16 +61,16 @@ class AgentConsumer(Listener):
 
     @property
     def place(self) -> str:
-        return str(self.follower.place)
+        return str(self.follower.position)
 
     def farewell(self) -> tuple[str, int]:
-        over = self.follower.told is not None and self.follower.told["ended"]
+        over = self.follower.sent_state is not None and self.follower.sent_state["ended"]
         return ("The agent has ended.", ENDED) if over else super().farewell()
 
     async def pass_on(self, item: Entry | State | Piece | None) -> None:
         if isinstance(item, Entry):
-            behind = Position(self.follower.place.agent, item.position + 1)
-            await self.tell("entry", after=str(behind), entry=entry_told(item))
+            behind = Position(self.follower.position.agent, item.position + 1)
+            await self.tell("entry", after=str(behind), entry=entry_row(item))
         elif isinstance(item, Piece):
             await self.tell("draft", draft=vars(item))
         elif item is None:

@@ -48,7 +48,7 @@ def say(turn: Turn, role: Role, content: str, **more: Any) -> Entry:
     """Append to a transcript, as a runner does."""
     with write():
         turn.agent.refresh_from_db()
-        return transcript.append(turn.agent, turn, role, content, moment=now(), tell=True, **more)
+        return transcript.append(turn.agent, turn, role, content, moment=now(), announce=True, **more)
 
 
 def settle(turn: Turn, status: TurnStatus = TurnStatus.DONE, **how: Any) -> None:

@@ -91,7 +91,7 @@ class Stage:
         def append() -> None:
             with write():
                 transcript.append(
-                    turn.agent, turn, role, content, moment=now(), tool_call_id=tool_call_id, meta=meta, tell=True
+                    turn.agent, turn, role, content, moment=now(), tool_call_id=tool_call_id, meta=meta, announce=True
                 )
 
         await in_thread(WRITERS, append)

@@ -25,7 +25,7 @@ from nexus.control.runners.acp_permissions import Verdict, judge
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp
 from nexus.control.services import transcript
-from nexus.control.tools import files, places
+from nexus.control.tools import files, paths
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
@@ -331,7 +331,7 @@ async def test_a_file_on_a_disk_that_does_not_answer_is_an_error_and_no_wait(
     plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(places, "SECONDS", 0.01)
+    monkeypatch.setattr(paths, "SECONDS", 0.01)
     monkeypatch.setattr(files, "read_text", lambda *_, **__: answers.wait())
     try:
         assert "took longer than" in ((await (await plays()).turn("read x")).answer or "")

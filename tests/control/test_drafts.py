@@ -21,7 +21,7 @@ from nexus.control.runners import base
 from nexus.control.runners.base import Scene
 from nexus.control.services.turns import Ended
 from nexus.control.worker import reports
-from nexus.control.worker.reports import Teller
+from nexus.control.worker.reports import DraftReporter
 from nexus.control.worker.work import Worker
 from nexus.core.clock import now
 from tests.conftest import OPERATOR
@@ -214,9 +214,9 @@ def entry(turn: Turn, position: int, role: Role, content: str = "x") -> Entry:
 
 
 @pytest.fixture
-async def teller(hub: Hub) -> AsyncIterator[Teller]:
+async def reporter(hub: Hub) -> AsyncIterator[DraftReporter]:
     """Tells the hub of a turn that was asked something; at its end nobody writes any more."""
-    at_work = Teller(Turn(agent_id="pool_a", request_id="r"), hub.tell)
+    at_work = DraftReporter(Turn(agent_id="pool_a", request_id="r"), hub.tell)
     at_work.stored(entry(at_work.turn, 0, Role.USER))
     work = asyncio.create_task(at_work.work())
     yield at_work
@@ -225,40 +225,42 @@ async def teller(hub: Hub) -> AsyncIterator[Teller]:
     assert not hub.drafts._drafts
 
 
-async def test_thousands_of_tiny_pieces_make_few_lines(hub: Hub, teller: Teller) -> None:
+async def test_thousands_of_tiny_pieces_make_few_lines(hub: Hub, reporter: DraftReporter) -> None:
     for number in range(5_000):
-        teller.draft.add(str(number % 10))
+        reporter.draft.add(str(number % 10))
     await hub.until(lambda: len(hub.text()) == 5_000)
     assert len(hub.lines) <= 2
 
 
-async def test_a_hub_that_reads_slowly_gets_all_of_it_later(hub: Hub, teller: Teller) -> None:
-    teller.draft.add("one ")
+async def test_a_hub_that_reads_slowly_gets_all_of_it_later(hub: Hub, reporter: DraftReporter) -> None:
+    reporter.draft.add("one ")
     await hub.until(lambda: hub.text() == "one ")
     hub.reads = False
     for _ in range(100):
-        teller.draft.add("two ")
+        reporter.draft.add("two ")
         await asyncio.sleep(0)
     assert hub.text() == "one "
     hub.reads = True
     await hub.until(lambda: hub.text() == "one " + "two " * 100)
 
 
-async def test_a_long_text_is_told_in_lines_that_fit_and_no_further_than_its_bound(hub: Hub, teller: Teller) -> None:
+async def test_a_long_text_is_told_in_lines_that_fit_and_no_further_than_its_bound(
+    hub: Hub, reporter: DraftReporter
+) -> None:
     for _ in range(20):
-        teller.draft.add("\U0001f642\x00\n" * 30_000)
+        reporter.draft.add("\U0001f642\x00\n" * 30_000)
     await hub.until(lambda: len(hub.text()) == base.LONGEST_DRAFT)
     assert max(len(line["text"]) for line in hub.lines) == reports.LONGEST_PIECE
 
 
-async def test_a_result_between_moves_what_is_being_written_behind_it(hub: Hub, teller: Teller) -> None:
-    teller.draft.add("Then I ")
+async def test_a_result_between_moves_what_is_being_written_behind_it(hub: Hub, reporter: DraftReporter) -> None:
+    reporter.draft.add("Then I ")
     await hub.until(lambda: hub.text() == "Then I ")
-    teller.stored(entry(teller.turn, 1, Role.TOOL))
-    teller.draft.add("say.")
+    reporter.stored(entry(reporter.turn, 1, Role.TOOL))
+    reporter.draft.add("say.")
     await hub.until(lambda: hub.text() == "Then I say.")
     assert (hub.lines[-1]["position"], hub.lines[-1]["offset"]) == (2, 0)
-    teller.stored(entry(teller.turn, 2, Role.ASSISTANT, "Then I say."))
+    reporter.stored(entry(reporter.turn, 2, Role.ASSISTANT, "Then I say."))
     await hub.until(lambda: hub.text() == "")
 
 

@@ -430,7 +430,7 @@ async def test_it_logs_the_traffic_of_twenty_agents_apart_and_strikes_keys(
 
 async def test_a_key_is_struck_before_what_holds_it_is_cut(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMALL_KEY", KEY)
-    monkeypatch.setattr(model, "TOLD", 25)  # in the middle of the key
+    monkeypatch.setattr(model, "LONGEST_QUOTE", 25)  # in the middle of the key
     with serving(refuses(400, KEY)) as (_server, url):
         ended = await stage.take(small(url, api_key_env="SMALL_KEY"), "Hello")
     assert ended.why and "'message': '" in ended.why and KEY[:3] not in ended.why

@@ -14,7 +14,7 @@ import pytest
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import processes
 from nexus.control.tools import programs
-from nexus.control.tools.places import ToolFailed, ToolRefused
+from nexus.control.tools.paths import ToolFailed, ToolRefused
 from nexus.control.tools.programs import Ran
 
 OPEN = Path("/proc/self/fd")

@@ -277,7 +277,7 @@ def test_any_text_is_a_place_or_refused(text: str) -> None:
     found = following.PLACE.fullmatch(text)
     if found is None:
         with pytest.raises(NexusError) as refusal:
-            following.position("lead", text or "-")
+            following.parse_position("lead", text or "-")
         assert refusal.value.details["field"] == "after"
     else:
         assert int(found[2]) >= 0

@@ -203,7 +203,7 @@ class Stopped(TypedDict):
 @operation(Nothing, ControlCode.POOL_OFF, guards=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
 def pool_shutdown_server(p: Nothing, caller: Caller) -> Stopped:
     """End the server: turns that are taken get `pool_stop_seconds`, temporary agents end."""
-    server.check_there()
+    server.check_running()
     server.ask_to_end(actor_of(caller).name)
     return {
         "success": True,

@@ -19,7 +19,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from nexus.client.jsonrpc import INVALID_REQUEST, make_error_response, serialize_response
 from nexus.control.drafts import Piece
-from nexus.control.following import Follower, Position, State, entry_told, is_over, may_follow, position
+from nexus.control.following import Follower, Position, State, entry_row, is_over, may_follow, parse_position
 from nexus.control.models import Entry
 from nexus.control.rpc.methods import error_response
 from nexus.core.access import ConnectionInfo, Refused
@@ -46,7 +46,7 @@ def openapi() -> dict[str, Any]:
     operation = {
         "operationId": "pool_agent_stream",
         "description": "With `--control`: an agent of the pool as server-sent events (`entry`, `state`, `draft`), from "
-        "the beginning of its transcript or exactly after a place. A refusal is an error of JSON-RPC.",
+        "the beginning of its transcript or exactly after a position. A refusal is an error of JSON-RPC.",
         "tags": ["pool"],
         "parameters": [
             {"name": "agent_id", "in": "path", "required": True, **text},
@@ -107,7 +107,7 @@ class Stream:
         given = next(iter([*info.values("last-event-id"), *named]), None)
 
         def begin() -> tuple[Position, bool]:
-            start = position(agent_id, given)
+            start = parse_position(agent_id, given)
             may_follow(caller, start.agent)
             return start, given is not None and is_over(start)
 
@@ -122,28 +122,28 @@ async def _sent(follower: Follower, send: Any) -> None:
 
 
 async def _messages(follower: Follower) -> AsyncIterator[str]:
-    yield _here(follower.place)  # so that a client that is cut off before its first entry can resume
+    yield _position_comment(follower.position)  # so that a client that is cut off before its first entry can resume
     try:
         async with aclosing(follower.follow()) as items:
             async for item in items:
-                yield _message(follower.place, item)
+                yield _message(follower.position, item)
     except Exception as failure:  # refused now, or the store is away: a reconnect gets the error
         error = documented(failure)
         yield f"event: closing\ndata: {_json({'code': error.code, 'reason': error.message})}\n\n"
 
 
-def _message(place: Position, item: Entry | State | Piece | None) -> str:
+def _message(position: Position, item: Entry | State | Piece | None) -> str:
     if isinstance(item, Entry):
-        behind = Position(place.agent, item.position + 1)
-        return f"event: entry\nid: {behind}\ndata: {_json(entry_told(item))}\n\n"
+        behind = Position(position.agent, item.position + 1)
+        return f"event: entry\nid: {behind}\ndata: {_json(entry_row(item))}\n\n"
     if isinstance(item, Piece):
         return f"event: draft\ndata: {_json(vars(item))}\n\n"
-    return _here(place) if item is None else f"event: state\ndata: {_json(item)}\n\n"
+    return _position_comment(position) if item is None else f"event: state\ndata: {_json(item)}\n\n"
 
 
-def _here(place: Position) -> str:
+def _position_comment(position: Position) -> str:
     """Return a comment with an id: it keeps the connection alive and moves the client's position without an event."""
-    return f": here\nid: {place}\n\n"
+    return f": here\nid: {position}\n\n"
 
 
 def _json(value: Any) -> str:

@@ -58,7 +58,7 @@ SHORTEST_SECRET = 6  # characters; a shorter value is a common word, and is not 
 
 
 @dataclass(frozen=True)
-class Place:
+class Launch:
     """The surroundings of a turn's processes: their command lines and their environment."""
 
     runner: Acp
@@ -90,48 +90,48 @@ async def take(runner: Acp, scene: Scene) -> Ended:
         with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
             given = (os.environ.get(name, "") for name in runner.env_from)
             secrets = Secrets(key, *(value for value in given if len(value) >= SHORTEST_SECRET))
-            place = Place(runner, _hiding(secrets, scene), state.works, home, scratch)
+            launch = Launch(runner, _redacting(secrets, scene), state.works, home, scratch)
             try:
                 async with new_repositories.watched(scene.agent):
-                    ended = await _take(place, key)
+                    ended = await _take(launch, key)
             except RunnerFailed as failed:
                 raise RunnerFailed(storable(secrets.struck(str(failed)))) from None
-            return _hidden(secrets, ended)
+            return _redacted_end(secrets, ended)
 
 
-async def _take(place: Place, key: str) -> Ended:
-    runner, scene = place.runner, place.scene
+async def _take(launch: Launch, key: str) -> Ended:
+    runner, scene = launch.runner, launch.scene
     cwd = scene.agent.cwd
-    own = {"HOME": place.home}
-    env = {**processes.environment(*runner.env_from), **runner.env, **own, **_reach(key, place)}
-    if place.is_confined:
+    own = {"HOME": launch.home}
+    env = {**processes.environment(*runner.env_from), **runner.env, **own, **_reach(key, launch)}
+    if launch.is_confined:
         await in_thread(OUTSIDE, partial(confinement.sign_in, runner, scene.agent))
-    command = await in_thread(OUTSIDE, partial(place.confined, runner.command, cwd))
-    terminals = Terminals(place.confined, {**processes.environment(), **own})
+    command = await in_thread(OUTSIDE, partial(launch.confined, runner.command, cwd))
+    terminals = Terminals(launch.confined, {**processes.environment(), **own})
     async with (
-        bus.served(place.scratch, key) as server,
-        processes.running(command, cwd=cwd, env=env, scratch=place.scratch, grace=LEAVE_SECONDS) as program,
+        bus.served(launch.scratch, key) as server,
+        processes.running(command, cwd=cwd, env=env, scratch=launch.scratch, grace=LEAVE_SECONDS) as program,
     ):
         try:
-            return await converse(place, PoolClient(scene, terminals, runner.max_iterations), program, server)
+            return await converse(launch, PoolClient(scene, terminals, runner.max_iterations), program, server)
         finally:
             await terminals.end()
 
 
-async def converse(place: Place, client: PoolClient, program: processes.Running, server: bus.Bus | None) -> Ended:
+async def converse(launch: Launch, client: PoolClient, program: processes.Running, server: bus.Bus | None) -> Ended:
     """Run the turn with a started program. The agent reaches the bus if `server` is given."""
     transport = BoundedLines(program.stdout, program.stdin, client.settled)
     connection = ClientSideConnection(cast(Any, client), transport)  # it implements only what we offer
     try:
         try:
             async with asyncio.timeout(START_SECONDS):
-                session_id, prompt = await _session(place, client, connection, server)
+                session_id, prompt = await _session(launch, client, connection, server)
         except TimeoutError:
-            raise RunnerFailed(f"{_name(place)} did not open a session within {START_SECONDS} s") from None
+            raise RunnerFailed(f"{_name(launch)} did not open a session within {START_SECONDS} s") from None
         response = await _prompted(connection, session_id, prompt, client, program)
     except (RequestError, ConnectionError, ValidationError) as error:
         await client.finish()
-        raise RunnerFailed(await _why(error, place, transport, program)) from None
+        raise RunnerFailed(await _why(error, launch, transport, program)) from None
     finally:
         await connection.close()
     closing = await client.close()
@@ -139,10 +139,10 @@ async def converse(place: Place, client: PoolClient, program: processes.Running,
 
 
 async def _session(
-    place: Place, client: PoolClient, connection: ClientSideConnection, server: bus.Bus | None
+    launch: Launch, client: PoolClient, connection: ClientSideConnection, server: bus.Bus | None
 ) -> tuple[str, str]:
     """Return the session's id and the prompt. The prompt includes what was said before, unless the agent knows it."""
-    scene = place.scene
+    scene = launch.scene
     offered = await connection.initialize(
         PROTOCOL_VERSION,
         ClientCapabilities(
@@ -153,7 +153,7 @@ async def _session(
     )
     if offered.protocol_version != PROTOCOL_VERSION:
         raise RunnerFailed(
-            f"{_name(place)} speaks version {offered.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
+            f"{_name(launch)} speaks version {offered.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
         )
     client.program = offered.agent_info.name if offered.agent_info is not None else ""
     servers: list[Any] = []
@@ -165,7 +165,7 @@ async def _session(
         client.is_listening = False
         try:
             loaded = await connection.load_session(scene.agent.cwd, known, servers)
-            await _set_mode(connection, known, loaded.modes, place.mode)
+            await _set_mode(connection, known, loaded.modes, launch.mode)
             client.meta = {SESSION: known}
             return known, scene.turn.content
         except RequestError:
@@ -173,39 +173,39 @@ async def _session(
         finally:
             await client.settled()
             client.is_listening = True
-    session = await _new_session(place, connection, offered, servers)
-    await _set_mode(connection, session.session_id, session.modes, place.mode)
+    session = await _new_session(launch, connection, offered, servers)
+    await _set_mode(connection, session.session_id, session.modes, launch.mode)
     client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
-    most = (place.runner.context_tokens - place.runner.reply_tokens) * BYTES_A_TOKEN // 2
-    return session.session_id, await _told(scene.history(), most)
+    most = (launch.runner.context_tokens - launch.runner.reply_tokens) * BYTES_A_TOKEN // 2
+    return session.session_id, await _prompt(scene.history(), most)
 
 
 async def _new_session(
-    place: Place, connection: ClientSideConnection, offered: InitializeResponse, servers: list[Any]
+    launch: Launch, connection: ClientSideConnection, offered: InitializeResponse, servers: list[Any]
 ) -> NewSessionResponse:
     """Return a new session, after a sign-in if the agent requires one. Raises RunnerFailed, which says how to sign
     in."""
-    cwd, method = place.scene.agent.cwd, place.runner.auth_method
+    cwd, method = launch.scene.agent.cwd, launch.runner.auth_method
     try:
         return await connection.new_session(cwd, mcp_servers=servers)
     except RequestError as error:
         if error.code != AUTH_REQUIRED or method is None:
-            raise _signed_out(place, offered, error) from None
+            raise _signed_out(launch, offered, error) from None
     try:
         await connection.authenticate(method)
         return await connection.new_session(cwd, mcp_servers=servers)
     except RequestError as error:
-        raise _signed_out(place, offered, error) from None
+        raise _signed_out(launch, offered, error) from None
 
 
-def _signed_out(place: Place, offered: InitializeResponse, error: RequestError) -> Exception:
+def _signed_out(launch: Launch, offered: InitializeResponse, error: RequestError) -> Exception:
     """Return the error; if nobody has signed in, one that says how to."""
     if error.code != AUTH_REQUIRED:
         return error
-    runner, secrets = place.runner, place.scene.draft.secrets
+    runner, secrets = launch.runner, launch.scene.draft.secrets
     methods = ", ".join(f"{method.id} ({method.name})" for method in (offered.auth_methods or [])[:MOST_METHODS])
     return RunnerFailed(
-        f"{_name(place)} wants a login: run `nexus runners login {runner.name}`, or let the runner's auth_method name "
+        f"{_name(launch)} wants a login: run `nexus runners login {runner.name}`, or let the runner's auth_method name "
         f"one of its methods and env_from what that needs. "
         + secrets.cut(f"It offers {methods or 'none'}, and says: {in_words(error)}", QUOTED)
     )
@@ -284,7 +284,7 @@ async def _known_session(history: AsyncIterator[Entry]) -> str | None:
     return None
 
 
-async def _told(history: AsyncIterator[Entry], most: int) -> str:
+async def _prompt(history: AsyncIterator[Entry], most: int) -> str:
     """Return the turn's message, after the last `most` characters of what was said before it."""
     content, said, length = (await anext(history)).content, list[str](), 0
     async for entry in history:
@@ -299,25 +299,25 @@ async def _told(history: AsyncIterator[Entry], most: int) -> str:
     return f"What was said so far:\n\n{before}\n\nNow:\n\n{content}"
 
 
-def _reach(key: str, place: Place) -> dict[str, str]:
+def _reach(key: str, launch: Launch) -> dict[str, str]:
     """Return the environment variables with which the agent's own commands reach the bus. The home itself is not in the
     sandbox."""
     settings = CoreSettings.current()
     reach = {"NEXUS_API_KEY": key}
-    if not place.is_confined:
+    if not launch.is_confined:
         reach["NEXUS_HOME"] = str(settings.home)
     if holder := running_server(settings.home):
         reach["NEXUS_URL"] = holder.url
     return reach
 
 
-def _name(place: Place) -> str:
-    return f"{Path(place.runner.command[0]).name!r}"
+def _name(launch: Launch) -> str:
+    return f"{Path(launch.runner.command[0]).name!r}"
 
 
-async def _why(error: Exception, place: Place, transport: BoundedLines, program: processes.Running) -> str:
+async def _why(error: Exception, launch: Launch, transport: BoundedLines, program: processes.Running) -> str:
     """Return why a conversation broke off, for operators."""
-    name, secrets = _name(place), place.scene.draft.secrets
+    name, secrets = _name(launch), launch.scene.draft.secrets
     if transport.failed is not None:
         return f"{name} was stopped: {transport.failed}"
     if isinstance(error, RequestError):
@@ -335,7 +335,7 @@ def in_words(error: RequestError) -> str:
     return str(error) if error.data is None else f"{error} ({json.dumps(error.data, ensure_ascii=False)})"
 
 
-def _hiding(secrets: Secrets, scene: Scene) -> Scene:
+def _redacting(secrets: Secrets, scene: Scene) -> Scene:
     """Return a scene that redacts the secrets from what is stored and asked."""
 
     async def say(
@@ -351,7 +351,7 @@ def _hiding(secrets: Secrets, scene: Scene) -> Scene:
     return replace(scene, say=say, ask=ask)
 
 
-def _hidden(secrets: Secrets, ended: Ended) -> Ended:
+def _redacted_end(secrets: Secrets, ended: Ended) -> Ended:
     """Return the end of a turn with the secrets redacted."""
     said = ended.closing
     closing = None if said is None else Closing(secrets.struck(said.content), secrets.struck_of(said.meta))

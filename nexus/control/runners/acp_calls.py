@@ -32,25 +32,25 @@ class KnownCall:
     refused: str = ""  # why Nexus did not allow it
     awaits_input: bool = False  # it began with an empty input, so the input may follow
 
-    def merge(self, bit: Bit) -> None:
+    def merge(self, update: Bit) -> None:
         """Add the fields of an update."""
-        self.awaits_input = self.awaits_input or bit.raw_input == {}
-        self.known = merged(self.known, bit)
+        self.awaits_input = self.awaits_input or update.raw_input == {}
+        self.known = merged(self.known, update)
 
-    def ask(self, bit: ToolCallUpdate) -> ToolCallUpdate:
+    def ask(self, update: ToolCallUpdate) -> ToolCallUpdate:
         """Return the call as a request for permission describes it. Of the request, only fields that were unknown
         become part of the call: what the agent says for the request alone, such as another title, does not change
         it."""
-        asked = merged(self.known, bit)
-        self.known = merged(bit, self.known)
+        asked = merged(self.known, update)
+        self.known = merged(update, self.known)
         return asked
 
     @property
-    def tells_enough(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether the call's entry can be written: its arguments are known, or will never come."""
         known = self.known
-        told = bool(known.raw_input or known.locations) or known.status not in (None, "pending")
-        return told or not self.awaits_input
+        has_input = bool(known.raw_input or known.locations) or known.status not in (None, "pending")
+        return has_input or not self.awaits_input
 
     def arguments(self) -> Any:
         """Return the call's arguments."""
@@ -66,14 +66,14 @@ class KnownCall:
         return [{"path": diff.path, "old": diff.old_text, "new": diff.new_text} for diff in changes]
 
 
-def merged(known: Bit, bit: Bit) -> ToolCallUpdate:
+def merged(known: Bit, update: Bit) -> ToolCallUpdate:
     """Return the known call with each field that the update fills. An empty field and the kind `other` change
     nothing."""
     fields = {name: getattr(known, name) for name in FIELDS}
-    news = {name: value for name in FIELDS if (value := getattr(bit, name)) not in (None, [], {}, "")}
+    news = {name: value for name in FIELDS if (value := getattr(update, name)) not in (None, [], {}, "")}
     if news.get("kind") == UNKNOWN_KIND and known.kind is not None:
         del news["kind"]
-    if news.get("content") and not any(_diffs_of(bit)):
+    if news.get("content") and not any(_diffs_of(update)):
         news["content"] = [*_diffs_of(known), *news["content"]]  # keep its diffs along with its output
     return ToolCallUpdate.model_construct(tool_call_id=known.tool_call_id, **{**fields, **news})
 
@@ -83,13 +83,13 @@ def result_of(call: KnownCall, last: Bit) -> str:
     return _text_of(last) or _raw(call.known.raw_output) or _text_of(call.known)
 
 
-def _diffs_of(bit: Bit) -> Iterator[FileEditToolCallContent]:
-    return (block for block in bit.content or [] if block.type == "diff")
+def _diffs_of(update: Bit) -> Iterator[FileEditToolCallContent]:
+    return (block for block in update.content or [] if block.type == "diff")
 
 
-def _text_of(bit: Bit) -> str:
+def _text_of(update: Bit) -> str:
     parts = []
-    for block in bit.content or []:
+    for block in update.content or []:
         if block.type == "content":
             text = getattr(block.content, "text", None)
             parts.append(f"[{block.content.type}]" if text is None else text)

@@ -50,17 +50,17 @@ async def check(runner: Acp, *, say: Say) -> None:
         home = await in_thread(OUTSIDE, partial(confinement.home_of, agent))
         try:
             scene = _scene(agent)
-            place = acp.Place(runner, scene, state.works, home if state.works else str(Path.home()), scratch)
+            launch = acp.Launch(runner, scene, state.works, home if state.works else str(Path.home()), scratch)
             if state.works:
                 await in_thread(OUTSIDE, partial(confinement.sign_in, runner, agent))
-            command = await in_thread(OUTSIDE, partial(place.confined, runner.command, agent.cwd))
-            env = {**processes.environment(*runner.env_from), **runner.env, "HOME": place.home}
-            terminals = Terminals(place.confined, env)
+            command = await in_thread(OUTSIDE, partial(launch.confined, runner.command, agent.cwd))
+            env = {**processes.environment(*runner.env_from), **runner.env, "HOME": launch.home}
+            terminals = Terminals(launch.confined, env)
             client = PoolClient(scene, terminals, runner.max_iterations)
             async with processes.running(command, cwd=agent.cwd, env=env, scratch=scratch) as program:
                 try:
                     async with asyncio.timeout(CHECK_SECONDS):
-                        ended = await acp.converse(place, client, program, None)
+                        ended = await acp.converse(launch, client, program, None)
                 except TimeoutError:
                     raise RunnerFailed(f"it did not answer within {CHECK_SECONDS} s") from None
                 finally:

@@ -37,7 +37,7 @@ from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.terminals import Terminals
 from nexus.control.services.turns import Closing
 from nexus.control.tools import files
-from nexus.control.tools.places import NotThere, ToolFailed, check_tool, on_disk, readable
+from nexus.control.tools.paths import NotThere, ToolFailed, check_tool, on_disk, readable
 
 T = TypeVar("T")
 
@@ -145,18 +145,20 @@ class PoolClient:
     async def _tool_call(self, update: ToolCallStart | ToolCallProgress) -> None:
         call = self._call_of(update)
         call.merge(update)
-        if not call.tells_enough:
+        if not call.is_ready:
             return  # its arguments will follow
         await self._begin(call)
         if update.status in ("completed", "failed") and not call.is_answered:
             await self._answer(call, update.status, result_of(call, update))
 
-    def _call_of(self, bit: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> KnownCall:
+    def _call_of(self, update: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> KnownCall:
         """Return the call that an update belongs to; create it if it is new."""
-        call = self.calls.get(bit.tool_call_id)
+        call = self.calls.get(update.tool_call_id)
         if call is None:
             call_id = f"{self.scene.turn.pk}-{len(self.calls)}"
-            call = self.calls[bit.tool_call_id] = KnownCall(call_id, ToolCallUpdate(tool_call_id=bit.tool_call_id))
+            call = self.calls[update.tool_call_id] = KnownCall(
+                call_id, ToolCallUpdate(tool_call_id=update.tool_call_id)
+            )
             if len(self.calls) > self.most_calls:
                 self.halted.set()
         return call
@@ -169,7 +171,7 @@ class PoolClient:
     async def _begin(self, call: KnownCall) -> None:
         if call.said is None:
             await self._flush()
-            call.said = self._shown(call)
+            call.said = self._stored_form(call)
             await self.scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call.said], **self.meta})
 
     async def _answer(self, call: KnownCall, status: str, result: str) -> None:
@@ -178,12 +180,12 @@ class PoolClient:
         meta: dict[str, Any] = {"status": status} if status else {}
         if call.refused:
             meta["refused"] = call.refused
-        if (shown := self._shown(call)) != call.said:
+        if (shown := self._stored_form(call)) != call.said:
             meta["call"] = shown
         text = storable(self.secrets.cut(result, LONGEST_TEXT))
         await self.scene.say(Role.TOOL, text, tool_call_id=call.id, meta={**meta, **self.meta})
 
-    def _shown(self, call: KnownCall) -> dict[str, Any]:
+    def _stored_form(self, call: KnownCall) -> dict[str, Any]:
         """Return a call in the form that the transcript keeps."""
         known = call.known
         shown: dict[str, Any] = {
@@ -229,11 +231,11 @@ class PoolClient:
         why_not = judged.why_not
         if judged.verdict is Verdict.ASKED:
             title = storable(self.secrets.cut(asked.title or asked.kind or "a tool", 500))
-            detail = storable(self.secrets.cut(_shown(asked, judged.places), LONGEST_DETAIL))
+            detail = storable(self.secrets.cut(_for_operator(asked, judged.paths), LONGEST_DETAIL))
             decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(asked)))
             allowed, why_not = decision.allowed, decision.words or "A person refused."
             if allowed and USES.get(asked.kind or "") in rules.WRITING:
-                self.granted = (*self.granted, *judged.places)
+                self.granted = (*self.granted, *judged.paths)
         call.refused = "" if allowed else storable(self.secrets.cut(why_not, LONGEST_DETAIL))
         wanted = ("allow_once", "allow_always") if allowed else ("reject_once", "reject_always")
         chosen = next((option for kind in wanted for option in options if option.kind == kind), None)
@@ -322,11 +324,11 @@ def _exit_status(code: int) -> TerminalExitStatus:
     return TerminalExitStatus(exit_code=code, signal=None)
 
 
-def _shown(call: ToolCallUpdate, places: Sequence[str]) -> str:
+def _for_operator(call: ToolCallUpdate, paths: Sequence[str]) -> str:
     """Return a call as text for the operator who decides, with the real paths that it is about."""
     given = "" if call.raw_input is None else json.dumps(call.raw_input, ensure_ascii=False, indent=2)
     changes = [f"{block.path}:\n{block.new_text}" for block in call.content or [] if block.type == "diff"]
-    return "\n".join(filter(None, [*places, given, *changes]))
+    return "\n".join(filter(None, [*paths, given, *changes]))
 
 
 def storable(text: str) -> str:

@@ -48,13 +48,13 @@ class Judgement:
     is what was judged and shown, even if a symlink changes later."""
 
     verdict: Verdict
-    places: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     why_not: str = ""  # the reason of a refusal
 
     def subject(self, call: ToolCallUpdate) -> str:
         """Return what "allow always" holds for: these paths, or else the agent's name for the call."""
         tool = USES.get(call.kind or "")
-        return " ".join((tool or call.kind or "other", *(self.places or [call.title or ""])))
+        return " ".join((tool or call.kind or "other", *(self.paths or [call.title or ""])))
 
 
 def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
@@ -81,17 +81,17 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     if tool == "run":
         return Judgement(Verdict.ALLOWED)
     try:
-        places = _places(permissions, call)
+        paths = _real_paths(permissions, call)
     except ValueError:
         return Judgement(Verdict.REFUSED, why_not="It names what is no path.")
-    if any(protected_paths.is_hidden(path, permissions.cwd) for path in places):
-        return Judgement(Verdict.REFUSED, places, "It names what is the hub's own, which no agent opens.")
+    if any(protected_paths.is_hidden(path, permissions.cwd) for path in paths):
+        return Judgement(Verdict.REFUSED, paths, "It names what is the hub's own, which no agent opens.")
     may = rules.may_write if tool in rules.WRITING else rules.may_read
-    if places and all(may(permissions, path) for path in places):
-        return Judgement(Verdict.ALLOWED, places)
-    below = all(rules.may_read(permissions, path) for path in places)
-    why_not = f"{', '.join(places)}: outside of the agent's directory, {permissions.cwd}."
-    return Judgement(Verdict.ASKED if below else outside, places, why_not)
+    if paths and all(may(permissions, path) for path in paths):
+        return Judgement(Verdict.ALLOWED, paths)
+    below = all(rules.may_read(permissions, path) for path in paths)
+    why_not = f"{', '.join(paths)}: outside of the agent's directory, {permissions.cwd}."
+    return Judgement(Verdict.ASKED if below else outside, paths, why_not)
 
 
 def is_of_the_bus(call: ToolCallUpdate) -> bool:
@@ -120,7 +120,7 @@ def _paths_in(given: Any) -> Iterator[str]:
             yield from (each for name, each in texts if name in PATHS or each.startswith(("/", "~")) or ".." in each)
 
 
-def _places(permissions: Permissions, call: ToolCallUpdate) -> tuple[str, ...]:
+def _real_paths(permissions: Permissions, call: ToolCallUpdate) -> tuple[str, ...]:
     """Return the real paths that a call names. Raises ValueError for an invalid path."""
     changed = [block.path for block in call.content or [] if block.type == "diff"]
     named = [*(location.path for location in call.locations or []), *changed]

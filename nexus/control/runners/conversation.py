@@ -88,18 +88,18 @@ class Conversation:
 def conversation(entries: Iterable[Entry]) -> Conversation:
     """Return the conversation in an agent's transcript. A call that a crash left without a result gets one that says
     so."""
-    told = Conversation()
+    result = Conversation()
     for entry in entries:
         meta = entry.meta or {}
         match entry.role:
             case Role.USER:
                 by = meta.get("source_agent_id")
-                told.heard(f"[from agent {by}]\n{entry.content}" if by else entry.content)
+                result.heard(f"[from agent {by}]\n{entry.content}" if by else entry.content)
             case Role.ASSISTANT:
-                told.said(entry.content, [_call(each) for each in meta.get("tool_calls", [])])
+                result.said(entry.content, [_call(each) for each in meta.get("tool_calls", [])])
             case Role.TOOL:
-                told.answered(entry.tool_call_id or "", entry.content)
-    return told
+                result.answered(entry.tool_call_id or "", entry.content)
+    return result
 
 
 def summaries(entries: Iterable[Entry]) -> list[str]:

@@ -66,7 +66,7 @@ PASSING_STATUS = frozenset((408, 409, 425, 429))  # and from 500 on; for provide
 MOST_CALLS = 64  # of tools, in one answer
 LONGEST_ARGUMENTS = 2 * 1024 * 1024  # characters
 LONGEST_ID = 255  # characters
-TOLD = 300  # characters of a provider's error
+LONGEST_QUOTE = 300  # characters of a provider's error
 
 
 async def take(runner: Model, scene: Scene) -> Ended:
@@ -107,7 +107,7 @@ def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
     try:
         return infer_model(runner.model, made)
     except (UserError, ValueError, TypeError, ImportError) as error:
-        why = traffic.told(str(error), TOLD)
+        why = traffic.excerpt(str(error), LONGEST_QUOTE)
         raise RunnerFailed(f"runner {runner.name} cannot use {runner.model}: {why}") from None
 
 
@@ -200,7 +200,9 @@ class _Turn:
             except traffic.TooLong as error:
                 raise RunnerFailed(f"the model sent {error}") from None
             except (AgentRunError, ValueError, LookupError, TypeError, AttributeError) as error:
-                raise RunnerFailed(f"the model's answer cannot be read: {traffic.told(str(error), TOLD)}") from None
+                raise RunnerFailed(
+                    f"the model's answer cannot be read: {traffic.excerpt(str(error), LONGEST_QUOTE)}"
+                ) from None
             else:
                 self.input_tokens += response.usage.input_tokens
                 self.output_tokens += response.usage.output_tokens
@@ -266,7 +268,7 @@ def _passes(error: Exception) -> bool:
 def _told(error: Exception) -> str:
     status = f"HTTP {error.status_code}" if isinstance(error, ModelHTTPError) else type(error).__name__
     body = _clean(str(getattr(error, "body", None) or error))
-    return f"the model's provider answered {status}: {traffic.told(body, TOLD)}"
+    return f"the model's provider answered {status}: {traffic.excerpt(body, LONGEST_QUOTE)}"
 
 
 def _arguments(part: ToolCallPart) -> dict[str, Any] | None:

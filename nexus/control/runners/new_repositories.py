@@ -46,7 +46,7 @@ FOLDER = "programs"  # in the hub's home: a file for each program that runs
 PAUSE_SECONDS = 10.0  # between two looks while a program runs, and at least
 SHARE = 20  # the pause is at least so many times the last look
 SECONDS = 60.0  # time limit of one look
-TOLD = 20  # paths that an event names
+MOST_NAMED = 20  # paths that an event names
 
 
 class Unsafe(Exception):
@@ -69,12 +69,12 @@ class Watch:
         deadline, aside = time.monotonic() + SECONDS, dict[str, None]()
         while True:  # opened directories and a renamed `.git` may contain more
             try:
-                seen = repositories.listed(self.roots, max(deadline - time.monotonic(), 0))
+                seen = repositories.search(self.roots, max(deadline - time.monotonic(), 0))
             except RunnerFailed as error:
                 raise Unsafe(str(error)) from None
             if not seen.cut:  # forget what is gone: anything that replaces it is new
-                there = seen.repositories
-                self.known = {path: known for path, known in self.known.items() if known.is_same(there.get(path))}
+                existing = seen.repositories
+                self.known = {path: known for path, known in self.known.items() if known.is_same(existing.get(path))}
             renamed, failed = list[str](), list[str]()
             for path in seen.repositories:
                 try:
@@ -90,7 +90,7 @@ class Watch:
                 break
         self.aside += aside
         if failed:
-            raise Unsafe(f"{', '.join(failed[:TOLD])} could not be renamed")
+            raise Unsafe(f"{', '.join(failed[:MOST_NAMED])} could not be renamed")
         if seen.cut:
             raise Unsafe(f"there are more than {repositories.FOUND_BYTES} bytes of paths to look at")
         return list(aside)
@@ -280,7 +280,7 @@ def _permit(directory: int) -> bool:
 
 
 def _tell_aside(watch: Watch, aside: list[str]) -> None:
-    named = [os.fsencode(path).decode(errors="replace") for path in aside[:TOLD]]
+    named = [os.fsencode(path).decode(errors="replace") for path in aside[:MOST_NAMED]]
     log.warning("%d repositories appeared where an agent of the pool writes; set aside: %s", len(aside), named)
     _tell(watch, "pool.repositories_set_aside", count=len(aside), paths=named)
 

@@ -111,7 +111,7 @@ def remove_placeholders(write_paths: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Listed:
+class SearchResult:
     """The result of one search: identities by path; `cut`: there is more."""
 
     repositories: dict[str, Identity]  # `.git` entries, and directories that git takes for a repository
@@ -119,7 +119,7 @@ class Listed:
     cut: bool = False
 
 
-def listed(roots: Sequence[str], seconds: float) -> Listed:
+def search(roots: Sequence[str], seconds: float) -> SearchResult:
     """Find whatever git could take for a repository at and below these directories. No symlink is followed.
 
     Uses the program `find`, which handles any depth and lets other threads run. Raises RunnerFailed after so many
@@ -138,13 +138,13 @@ def listed(roots: Sequence[str], seconds: float) -> Listed:
         ) from None
     except OSError as error:
         raise RunnerFailed(f"its write paths cannot be searched for repositories: find: {error.strerror}") from None
-    found = Listed({}, [], said.cut)
+    found = SearchResult({}, [], said.cut)
     for path in os.fsdecode(said.output).split("\0")[:-1]:  # after the last NUL there is nothing, or half a path
         _add(path, found)
     return found
 
 
-def _add(path: str, found: Listed) -> None:
+def _add(path: str, found: SearchResult) -> None:
     parent, name = os.path.split(path)
     identity = _identity(path)
     if identity is None:
@@ -180,27 +180,27 @@ def _identity(path: str) -> Identity | None:
     """Return the identity of what is at a path, with that of its target; None if nothing is there."""
     with suppress(OSError):
         at = sandbox.reached(path)
-        there = os.fstat(at)
+        status = os.fstat(at)
         os.close(at)
         target: list[int] = []
-        if not stat.S_ISDIR(there.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             with suppress(OSError, ValueError):
-                led_to = os.stat(trees.git_directory(Path(path)) if stat.S_ISREG(there.st_mode) else path)  # noqa: PTH116
+                led_to = os.stat(trees.git_directory(Path(path)) if stat.S_ISREG(status.st_mode) else path)  # noqa: PTH116
                 target = [led_to.st_dev, led_to.st_ino]
-        return Identity(there.st_dev, there.st_ino, there.st_mode, target)
+        return Identity(status.st_dev, status.st_ino, status.st_mode, target)
     return None
 
 
 def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
     found = Fixed(tuple(roots))
-    there = [root for root in roots if (at := sandbox.found(root)) is not None and stat.S_ISDIR(at.st_mode)]
-    if not there:
+    existing = [root for root in roots if (at := sandbox.found(root)) is not None and stat.S_ISDIR(at.st_mode)]
+    if not existing:
         return found
-    for root in there:
+    for root in existing:
         with suppress(OSError):
             # git ignores an empty one, and it keeps others from making one
             os.mkdir(os.path.join(root, DOT_GIT))  # noqa: PTH102
-    seen = listed(there, LOOK_SECONDS)
+    seen = search(existing, LOOK_SECONDS)
     if seen.cut:
         raise RunnerFailed("below its write paths are too many repositories; give it narrower ones")
     if seen.closed:
@@ -213,9 +213,9 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
         if not is_nested_link:  # its target is searched where it is
             found.paths.add(path)
     nested = {str(PurePath(path).parent) for path in seen.repositories if PurePath(path).name.lower() == DOT_GIT}
-    for root in there:
+    for root in existing:
         found.paths.add(os.path.join(root, DOT_GIT))
-        _configured(root, sorted(place for place in nested if within(place, (root,))), found)
+        _configured(root, sorted(path for path in nested if within(path, (root,))), found)
     found.paths = {path for path in found.paths if not within(path, opened)}
     for path in found.paths:
         if os.path.islink(path):  # noqa: PTH114
@@ -230,19 +230,19 @@ def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
     submodules."""
     origins: dict[str, trees.Origin] = {}
     needed = ""
-    for place in (root, *nested):
+    for path in (root, *nested):
         try:
-            origin = trees.origin_of(place, is_shown=False)
+            origin = trees.origin_of(path, is_shown=False)
         except trees.NoRepository:
             continue
         except GitFailed as failed:
-            if place != root:
+            if path != root:
                 continue  # git stops there, too
             raise RunnerFailed(f"{failed}; give the agent another directory") from None
         if "\n" in origin.git_dir:
             raise RunnerFailed("a repository below its write paths has a line break in its name")
         origins.setdefault(origin.git_dir, origin)
-        needed = origin.git_dir if place == root else needed
+        needed = origin.git_dir if path == root else needed
     if not origins:
         return
     reading = {path for origin in origins.values() for path in (origin.top, origin.git_dir, origin.common)}
@@ -278,28 +278,28 @@ def _section(words: Iterator[str]) -> list[str]:
 def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:
     """Return the files below a write path that a value of git's configuration names. Raises RunnerFailed."""
     if key == "core.hookspath":
-        place = _within(value, origin.top, root)
-        if place is None:
+        path = _within(value, origin.top, root)
+        if path is None:
             return set()
-        if PurePath(place).name == "_" and str(PurePath(place).parent) != root:
-            place = str(PurePath(place).parent)  # husky's hooks run those in the parent directory
-        Path(place).mkdir(parents=True, exist_ok=True)
-        return {place}
+        if PurePath(path).name == "_" and str(PurePath(path).parent) != root:
+            path = str(PurePath(path).parent)  # husky's hooks run those in the parent directory
+        Path(path).mkdir(parents=True, exist_ok=True)
+        return {path}
     if key.startswith("include"):
         bases = {origin.git_dir, origin.common, origin.top}
-        places = [place for base in bases if (place := _within(value, base, root))]
-        needed = not any(map(os.path.lexists, places))
+        paths = [path for base in bases if (path := _within(value, base, root))]
+        needed = not any(map(os.path.lexists, paths))
     else:
         words = WORDS.findall(value)
-        places = [place for word in [value, *words] if (place := _within(word, origin.top, root))]
-        needed = bool(RUNS.fullmatch(key) and places and "/" in words[0] and _within(words[0], origin.top, root))
-    there = {place for place in places if Path(place).is_file()}
-    if places and needed and not there:
+        paths = [path for word in [value, *words] if (path := _within(word, origin.top, root))]
+        needed = bool(RUNS.fullmatch(key) and paths and "/" in words[0] and _within(words[0], origin.top, root))
+    existing = {path for path in paths if Path(path).is_file()}
+    if paths and needed and not existing:
         raise RunnerFailed(
             f"git's configuration of {origin.top} has {key} = {value[:200]}, which is not there: an agent could put it "
             "there for git to use; make it or remove that setting"
         )
-    return there
+    return existing
 
 
 def _within(value: str, base: str, root: str) -> str | None:

@@ -243,5 +243,5 @@ def _hidden_store(mounted: Sequence[str], home: str) -> list[str]:
     database, *beside = protected_paths.database()
     if within(database, (home,)) or not within(database, [path for path in mounted if path not in PRIVATE]):
         return []
-    there = [path for path in (database, *beside) if Path(path).exists()]
-    return [word for path in there for word in ("--ro-bind", os.devnull, path)]
+    existing = [path for path in (database, *beside) if Path(path).exists()]
+    return [word for path in existing for word in ("--ro-bind", os.devnull, path)]

@@ -77,7 +77,7 @@ def of(agent_id: str, *secrets: str) -> Iterator[Log]:
         CURRENT.reset(token)
 
 
-def told(text: str, most: int) -> str:
+def excerpt(text: str, most: int) -> str:
     """Return the beginning of a text, with the keys of the current agent redacted."""
     log = CURRENT.get()
     return (text if log is None else log.struck(text))[:most]

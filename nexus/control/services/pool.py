@@ -62,7 +62,7 @@ def create(
     check_name(order.agent_id)
     if message is not None:
         within_limit(message, "initial_message")
-    cwd = None if order.cwd is None else meant(order.cwd, "cwd")
+    cwd = None if order.cwd is None else real_directory(order.cwd, "cwd")
     moment = now()
     with write():
         parent = parent_of(actor, order.parent_agent_id)
@@ -73,7 +73,7 @@ def create(
         agent_id = _name(order.agent_id, actor)
         permissions = granted(order, cwd, parent, actor)
         if cwd is not None:  # the parent's need not be checked here: each turn does
-            check_there(cwd, "cwd")  # after the ceiling, so that nobody learns what exists beyond their own
+            check_exists(cwd, "cwd")  # after the ceiling, so that nobody learns what exists beyond their own
         if tree is not None:
             permissions = tree.moved(permissions)
         agents.register(agent_id=agent_id, given={"metadata": {"pool": True}}, by_operator=True)
@@ -200,7 +200,7 @@ def end_idle(seconds: int) -> None:
             _end_where_all_may_go(BY)
 
 
-def meant(path: str, field: str) -> str:
+def real_directory(path: str, field: str) -> str:
     """Return the real path of an absolute path, whether or not it exists. Raises VALIDATION_ERROR."""
     resolved = _real(path)
     if resolved is None or not Path(path).is_absolute():
@@ -208,7 +208,7 @@ def meant(path: str, field: str) -> str:
     return resolved
 
 
-def check_there(path: str, field: str) -> None:
+def check_exists(path: str, field: str) -> None:
     """Check that a directory exists. Raises VALIDATION_ERROR."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path's raises where a name is too long, or nobody lets us look
         raise _no_directory(path, field)

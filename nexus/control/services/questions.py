@@ -12,7 +12,7 @@ from coordination.ids import new_id
 from coordination.services.limits import exceeded
 from coordination.services.retries import made_before
 from nexus.control.config import ControlSettings
-from nexus.control.events import QUOTED, tell_question
+from nexus.control.events import QUOTED, emit_question_event
 from nexus.control.members import find
 from nexus.control.models import PoolAgent, Question, QuestionKind, QuestionStatus, Turn, TurnStatus
 from nexus.core.clock import now
@@ -86,7 +86,7 @@ def ask(
         if kind == QuestionKind.PERMISSION:
             standing = others.filter(always=True, subject=question.subject).first()
             if standing is not None:
-                tell_question("question.allowed_again", agent_id, standing, moment)
+                emit_question_event("question.allowed_again", agent_id, standing, moment)
                 return standing
         if (used := others.waiting(moment).count()) >= MOST_OPEN:
             raise exceeded(
@@ -97,7 +97,7 @@ def ask(
                 retry_after=None,
             )
         question.save(force_insert=True)
-        tell_question("question.asked", agent_id, question, moment, detail=detail[:QUOTED])
+        emit_question_event("question.asked", agent_id, question, moment, detail=detail[:QUOTED])
     return question
 
 
@@ -124,12 +124,12 @@ def answer(*, question_id: str, verdict: Verdict, words: str | None = None, oper
         question.refresh_from_db()
         if not changed:
             raise _over(question)
-        told = {"operator": operator, "status": question.status}
+        payload = {"operator": operator, "status": question.status}
         if question.status == QuestionStatus.ALLOWED:
-            told["scope"] = "always" if question.always else "once"
+            payload["scope"] = "always" if question.always else "once"
         if words is not None:
-            told["words"] = words[:QUOTED]
-        tell_question("question.answered", None, question, moment, **told)
+            payload["words"] = words[:QUOTED]
+        emit_question_event("question.answered", None, question, moment, **payload)
     return question
 
 
@@ -144,7 +144,7 @@ def ask_again(*, question_id: str, operator: str) -> Question:
         if not Question.objects.filter(pk=question_id, always=True).update(always=False):
             raise NexusError(Code.INVALID_TRANSITION, "This is not allowed always.", {"status": question.status})
         question.refresh_from_db()
-        tell_question("question.always_ended", None, question, moment, operator=operator)
+        emit_question_event("question.always_ended", None, question, moment, operator=operator)
     return question
 
 
@@ -194,7 +194,7 @@ def _end(questions: QuerySet[Question], status: QuestionStatus, moment: datetime
     for question in questions.filter(status=QuestionStatus.ASKED):
         if Question.objects.open().filter(pk=question.pk).update(status=status, ended_at=moment):
             question.status, question.ended_at = status, moment
-            tell_question(f"question.{status}", None, question, moment)
+            emit_question_event(f"question.{status}", None, question, moment)
 
 
 def _asking_turn(agent_id: str) -> tuple[PoolAgent | None, Turn | None]:

@@ -15,7 +15,7 @@ END_ASKED = "pool.end_asked"
 SERVER = "pool-server"  # the lock's kind: one server at a time runs a store's pool
 
 
-def check_there() -> None:
+def check_running() -> None:
     """Check that a server runs the store's pool now. Raises POOL_OFF: otherwise a later server would read the request,
     which is not meant for it."""
     free = store().exclusive_lock(SERVER)

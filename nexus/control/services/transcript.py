@@ -12,7 +12,7 @@ from django.db.models.functions import Left
 
 from coordination.services import agents
 from nexus.control import events
-from nexus.control.events import tell_turn
+from nexus.control.events import emit_turn_event
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert
@@ -60,10 +60,10 @@ def append(
     moment: datetime,
     tool_call_id: str | None = None,
     meta: Mapping[str, Any] | None = None,
-    tell: bool = False,
+    announce: bool = False,
 ) -> Entry:
-    """Append an entry to an agent's transcript; with `tell`, also an event for followers of the turn. Call it inside a
-    transaction that has read the agent. An entry of a turn counts as an action of the agent."""
+    """Append an entry to a transcript; with `announce`, also an event for followers of the turn. Call it inside
+    a transaction that has read the agent. An entry of a turn counts as an action of the agent."""
     entry = Entry(
         agent=agent,
         turn=turn,
@@ -81,8 +81,8 @@ def append(
     agent.entries_known += 1
     if turn is not None:
         agents.touch(agent.agent_id, moment)
-    if tell and turn is not None:
-        tell_turn("turn.said", agent.agent_id, turn, moment, position=entry.position, role=entry.role)
+    if announce and turn is not None:
+        emit_turn_event("turn.said", agent.agent_id, turn, moment, position=entry.position, role=entry.role)
     return entry
 
 
@@ -169,13 +169,13 @@ def _quoted(old: QuerySet[Entry], most: int) -> str:
     newest_first = old.exclude(content="").order_by("-position")
     said = newest_first.exclude(role__in=(Role.SYSTEM, Role.TOOL))
     earlier = newest_first.filter(role=Role.SYSTEM).values_list("content", flat=True)
-    told, length = list[bytes](), 0
+    lines, length = list[bytes](), 0
     for line in chain(
         (f"{role}: {text}" for role, text in said.values_list("role", Left("content", QUOTED)).iterator(PAGE)),
         (summary.removeprefix(HEAD) for summary in earlier.iterator(PAGE)),
     ):
-        told.append(line.encode())
-        length += len(told[-1])
+        lines.append(line.encode())
+        length += len(lines[-1])
         if length > most:
             break
-    return b"\n".join(reversed(told))[-most:].decode(errors="ignore")
+    return b"\n".join(reversed(lines))[-most:].decode(errors="ignore")

@@ -18,7 +18,7 @@ from coordination.ids import new_id
 from coordination.services import keys, roster
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
-from nexus.control.events import tell_turn
+from nexus.control.events import emit_turn_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
 from nexus.control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.services import questions, transcript
@@ -166,7 +166,7 @@ def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
     turn.status = TurnStatus.QUEUED
     insert(turn)
     insert(*wakes)
-    tell_turn("turn.queued", by, turn, turn.queued_at, source=turn.source)
+    emit_turn_event("turn.queued", by, turn, turn.queued_at, source=turn.source)
     queued.send(Turn, turn=turn)
     return turn
 
@@ -200,7 +200,7 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
     elif turn.cancel_requested_at is None:
         turn.cancel_requested_at = moment
         turn.save(update_fields=["cancel_requested_at"])
-        tell_turn("turn.cancel_asked", by, turn, moment)
+        emit_turn_event("turn.cancel_asked", by, turn, moment)
 
 
 def waiting() -> list[tuple[str, str, str | None]]:
@@ -233,7 +233,7 @@ def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
         if turn.depth:
             meta["woken_by"] = list(turn.wakes.order_by("wake_id").values("kind", "item", "sender"))
         transcript.append(turn.agent, turn, Role.USER, turn.content, moment=moment, meta=meta)
-        tell_turn("turn.started", turn.agent.agent_id, turn, moment)
+        emit_turn_event("turn.started", turn.agent.agent_id, turn, moment)
     return turn
 
 
@@ -256,7 +256,7 @@ def settle(turn: Turn, ended: Ended) -> bool:
             return False
         if (said := ended.closing) is not None:
             transcript.append(
-                current.agent, current, Role.ASSISTANT, said.content, moment=moment, meta=said.meta, tell=True
+                current.agent, current, Role.ASSISTANT, said.content, moment=moment, meta=said.meta, announce=True
             )
         if current.agent.ended_at is not None:  # it was cancelled with its agent, even if it has an answer
             ended = replace(ended, status=TurnStatus.CANCELLED)
@@ -290,7 +290,7 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
         mail.settled(turn)
     if agent.ended_at is not None and find(agent.agent_id) is None:  # its turn may have made it present again
         roster.leave(agent_id=agent.agent_id, moment=moment)
-    told = {"why": ended.why[:200]} if ended.why else {}
-    tell_turn(f"turn.{ended.status}", agent.agent_id, turn, moment, **told)
+    payload = {"why": ended.why[:200]} if ended.why else {}
+    emit_turn_event(f"turn.{ended.status}", agent.agent_id, turn, moment, **payload)
     if ended.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED):
         transaction.on_commit(partial(log.warning, "A turn of %r %s: %s.", agent.agent_id, ended.status, ended.why))

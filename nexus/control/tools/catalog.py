@@ -15,7 +15,7 @@ from nexus.control.runners.base import Scene
 from nexus.control.services.transcript import estimate
 from nexus.control.tools import hub, own
 from nexus.control.tools.own import Own
-from nexus.control.tools.places import ToolFailed
+from nexus.control.tools.paths import ToolFailed
 from nexus.core.operations.registry import Operation
 from nexus.core.operations.schemas import Schema, parameters_schema
 

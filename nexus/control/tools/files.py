@@ -13,8 +13,8 @@ from contextlib import suppress
 from itertools import islice
 
 from nexus.control.rules import Permissions
-from nexus.control.tools import places
-from nexus.control.tools.places import ToolFailed, check_tool
+from nexus.control.tools import paths
+from nexus.control.tools.paths import ToolFailed, check_tool
 
 LARGEST_FILE = 8 * 1024 * 1024  # bytes
 MOST_ENTRIES = 2_000  # of a directory
@@ -23,7 +23,7 @@ MOST_ENTRIES = 2_000  # of a directory
 def read_text(permissions: Permissions, path: str, *, line: int = 1, limit: int | None = None) -> str:
     """Return the text of a file, or `limit` lines of it from line `line` on, counted from 1."""
     check_tool(permissions, "read_file")
-    text = _text(places.readable(permissions, path), path)
+    text = _text(paths.readable(permissions, path), path)
     if line <= 1 and limit is None:
         return text
     first = max(line - 1, 0)
@@ -33,14 +33,14 @@ def read_text(permissions: Permissions, path: str, *, line: int = 1, limit: int 
 def write_text(permissions: Permissions, path: str, content: str) -> None:
     """Create or replace a file; missing directories above it are created where the agent may write."""
     check_tool(permissions, "write_file")
-    _store(permissions, places.writable(permissions, path), content)
+    _store(permissions, paths.writable(permissions, path), content)
 
 
 def edit_text(permissions: Permissions, path: str, old: str, new: str, *, everywhere: bool = False) -> int:
     """Replace a text that occurs once in a file, or `everywhere`; return the number of occurrences."""
     check_tool(permissions, "edit_file")
-    places.readable(permissions, path)
-    resolved = places.writable(permissions, path)
+    paths.readable(permissions, path)
+    resolved = paths.writable(permissions, path)
     text = _text(resolved, path)
     found = text.count(old) if old else 0
     if not found:
@@ -55,8 +55,8 @@ def list_directory(permissions: Permissions, path: str = ".") -> tuple[list[str]
     """Return the sorted names in a directory, with `/` after directories and `@` after symlinks, and whether these are
     all."""
     check_tool(permissions, "list_directory")
-    resolved = places.readable(permissions, path)
-    with places.directory(resolved, flags=places.LISTING) as at, os.scandir(at) as entries:
+    resolved = paths.readable(permissions, path)
+    with paths.directory(resolved, flags=paths.LISTING) as at, os.scandir(at) as entries:
         names = [_marked(entry) for entry in islice(entries, MOST_ENTRIES + 1)]
     return sorted(names[:MOST_ENTRIES]), len(names) <= MOST_ENTRIES
 
@@ -79,7 +79,7 @@ def _marked(entry: os.DirEntry[str]) -> str:
 
 
 def _text(resolved: str, path: str) -> str:
-    with places.file(resolved) as opened:
+    with paths.file(resolved) as opened:
         data = opened.read(LARGEST_FILE + 1)
     if len(data) > LARGEST_FILE:
         raise ToolFailed(f"{path} has over {LARGEST_FILE} bytes.")
@@ -96,10 +96,10 @@ def _store(permissions: Permissions, resolved: str, content: str) -> None:
         raise ToolFailed("The content is no text in UTF-8.") from None
     if len(data) > LARGEST_FILE:
         raise ToolFailed(f"A file has {LARGEST_FILE} bytes at most; this has {len(data)}.")
-    with places.directory(permissions.cwd):  # never created again if it is gone
+    with paths.directory(permissions.cwd):  # never created again if it is gone
         pass
     parent, name = os.path.split(resolved)
-    with places.directory(parent, made_below=permissions.write_paths) as at, places.failing(resolved):
+    with paths.directory(parent, made_below=permissions.write_paths) as at, paths.failing(resolved):
         _replace(at, name, data)
 
 

@@ -11,7 +11,7 @@ from nexus.control import rules
 from nexus.control.ceilings import PROJECT
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners.base import Scene
-from nexus.control.tools.places import ToolRefused, on_disk, resolved
+from nexus.control.tools.paths import ToolRefused, on_disk, resolved
 from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.operations.registry import Operation
 from nexus.core.operations.toolsets import Choice, choose

@@ -14,7 +14,7 @@ from nexus.control.runners import confinement, new_repositories, processes, sand
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import runners
 from nexus.control.tools import files, programs, searching
-from nexus.control.tools.places import ToolFailed, ToolRefused, check_tool, on_disk
+from nexus.control.tools.paths import ToolFailed, ToolRefused, check_tool, on_disk
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Params
 from nexus.core.waiting import OUTSIDE, in_thread

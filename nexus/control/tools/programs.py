@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nexus.control.rules import Permissions
 from nexus.control.runners import processes
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.tools.places import ToolFailed, check_tool
+from nexus.control.tools.paths import ToolFailed, check_tool
 
 KEPT = 16 * 1024  # bytes of the output's beginning, and of its end
 MOST_OUTPUT = 64 * 1024 * 1024  # bytes; a program that prints more is ended

@@ -112,8 +112,8 @@ def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
 def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, WakeReason]]:
     """Yield the items besides mail that wake an agent and were not handled yet."""
     origin = PoolWorktree.objects.filter(agent=agent).values_list("origin", flat=True).first()
-    places = [Path(place) for place in (agent.cwd, origin) if place]
-    workspaces = {workspace_id_of(str(here)) for place in places for here in (place, *place.parents)}
+    directories = [Path(path) for path in (agent.cwd, origin) if path]
+    workspaces = {workspace_id_of(str(here)) for path in directories for here in (path, *path.parents)}
     for name in sorted({*kinds} & {*agent.wake_on} & {*declared()}):
         for calling in declared()[name].calling(agent.agent_id, workspaces):
             if not _handled(agent, name, calling, moment):

@@ -23,7 +23,7 @@ from nexus.core.waiting import READERS, in_thread
 PAUSE_SECONDS = 0.1  # between two lines about an agent
 LONGEST_PIECE = 16_384  # characters of a line
 MOST_BEHIND = 256 * 1024  # bytes that wait for the hub to read them
-Tell = Callable[[dict[str, Any]], bool]  # returns False if the report has to wait
+Report = Callable[[dict[str, Any]], bool]  # returns False if the report has to wait
 
 
 def to_nobody(message: dict[str, Any]) -> bool:
@@ -31,31 +31,31 @@ def to_nobody(message: dict[str, Any]) -> bool:
     return True
 
 
-async def to_hub() -> Tell:
+async def to_hub() -> Report:
     """Return the function that reports to the hub. Everything else that is printed goes to standard error from now
     on."""
     line = os.fdopen(os.dup(1), "wb", 0)  # not inherited by children
     os.dup2(2, 1)
     transport, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, line)
 
-    def tell(message: dict[str, Any]) -> bool:
+    def report(message: dict[str, Any]) -> bool:
         if "text" in message and transport.get_write_buffer_size() > MOST_BEHIND:
             return False
         transport.write(json.dumps(message).encode() + b"\n")
         return True
 
-    return tell
+    return report
 
 
-class Teller:
+class DraftReporter:
     """Reports the draft of one turn."""
 
-    def __init__(self, turn: Turn, tell: Tell) -> None:
-        self.turn, self.tell = turn, tell
+    def __init__(self, turn: Turn, report: Report) -> None:
+        self.turn, self.report = turn, report
         self.draft = Draft()
         self._position: int | None = None  # of the entry that is being written
         self._last: tuple[int, int] | None = None  # the draft, and its position, that was last reported
-        self._told = 0  # its reported characters
+        self._reported = 0  # its reported characters
         self._tokens = (0, 0)
 
     def stored(self, entry: Entry) -> None:
@@ -75,7 +75,7 @@ class Teller:
                     self.draft.changed.set()
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
-            self.tell({"agent": self.turn.agent_id})
+            self.report({"agent": self.turn.agent_id})
 
     async def _is_placed(self) -> bool:
         """Return whether the position of the entry being written is known: from the store at first, then from stored
@@ -94,24 +94,24 @@ class Teller:
         text, tokens = self.draft.text, (self.draft.input_tokens, self.draft.output_tokens)
         which = (self.draft.begun, self._position)
         if which != self._last:
-            self._told = 0
-        elif self._told == len(text) and tokens == self._tokens:
+            self._reported = 0
+        elif self._reported == len(text) and tokens == self._tokens:
             return True
         while True:
-            piece = text[self._told : self._told + LONGEST_PIECE]
-            told = self.tell(
+            piece = text[self._reported : self._reported + LONGEST_PIECE]
+            is_sent = self.report(
                 {
                     "agent": self.turn.agent_id,
                     "request_id": self.turn.request_id,
                     "position": self._position,
-                    "offset": self._told,
+                    "offset": self._reported,
                     "text": piece,
                     "tokens": tokens,
                 }
             )
-            if not told:
+            if not is_sent:
                 return False
             self._last, self._tokens = which, tokens
-            self._told += len(piece)
-            if self._told == len(text):
+            self._reported += len(piece)
+            if self._reported == len(text):
                 return True

@@ -18,8 +18,8 @@ from nexus.control.runners.base import RunnerFailed, Scene, Takes
 from nexus.control.runners.configuration import Runner, runners
 from nexus.control.services import transcript, turns
 from nexus.control.services.turns import Ended
-from nexus.control.tools.places import ToolFailed, on_disk
-from nexus.control.worker.reports import Tell, Teller, to_nobody
+from nexus.control.tools.paths import ToolFailed, on_disk
+from nexus.control.worker.reports import DraftReporter, Report, to_nobody
 from nexus.control.worker.storing import stored
 from nexus.core.clock import now
 from nexus.core.database.store import write
@@ -40,13 +40,13 @@ STUBBORN_SECONDS = 60.0  # retries of cancelling a runner; then its agent may st
 class Taking:
     """A running turn."""
 
-    def __init__(self, turn: Turn, tell: Tell = to_nobody) -> None:
+    def __init__(self, turn: Turn, report: Report = to_nobody) -> None:
         """Call it on a thread: the runner is read from a file."""
         self.turn = turn
         self._runner = _named(turn.agent.runner)
-        self._teller = Teller(turn, tell)
+        self._reporter = DraftReporter(turn, report)
         self._running: asyncio.Task[Ended] | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
         self._over = False  # whatever its runner still does is ignored
 
@@ -61,7 +61,7 @@ class Taking:
             return _failed(runner)
         asked = asyncio.create_task(self._asked.wait())
         self._running = asyncio.create_task(self._run(runner))
-        self._telling = asyncio.create_task(self._teller.work())
+        self._reporting = asyncio.create_task(self._reporter.work())
         try:
             await asyncio.wait((self._running, asked), timeout=runner.turn_seconds, return_when=asyncio.FIRST_COMPLETED)
             if not self._running.done():
@@ -78,13 +78,13 @@ class Taking:
 
     def _cut_off(self, ended: Ended) -> Ended:
         """Return an end that the runner did not report, with the tokens that it had reported."""
-        draft = self._teller.draft
+        draft = self._reporter.draft
         return replace(ended, input_tokens=draft.input_tokens, output_tokens=draft.output_tokens)
 
     async def gone(self) -> None:
         """Return once the runner has stopped, or never will. Called when the end is stored."""
-        if self._telling is not None:
-            self._telling.cancel()  # only now, because a turn's last entry replaces its draft
+        if self._reporting is not None:
+            self._reporting.cancel()  # only now, because a turn's last entry replaces its draft
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STUBBORN_SECONDS
         while self._running is not None and not self._running.done() and loop.time() < deadline:
@@ -106,7 +106,7 @@ class Taking:
                     self._say,
                     partial(ask, self.turn),
                     self._call,
-                    self._teller.draft,
+                    self._reporter.draft,
                 ),
             )
         except Exception as error:
@@ -122,10 +122,10 @@ class Taking:
         """Check that the agent's directory exists, which its runner might not notice. Raises RunnerFailed."""
         cwd = self.turn.agent.cwd
         try:
-            there = await on_disk(partial(os.path.isdir, cwd))
+            exists = await on_disk(partial(os.path.isdir, cwd))
         except ToolFailed:  # the mount does not answer
-            there = False
-        if not there:
+            exists = False
+        if not exists:
             raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
 
     async def _history(self) -> AsyncIterator[Entry]:
@@ -152,10 +152,10 @@ class Taking:
                     moment=now(),
                     tool_call_id=tool_call_id,
                     meta=meta,
-                    tell=True,
+                    announce=True,
                 )
 
-        self._teller.stored(await stored(append, SAY_SECONDS))
+        self._reporter.stored(await stored(append, SAY_SECONDS))
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call an operation as the agent, with the rights of its identity, like a caller with its key."""

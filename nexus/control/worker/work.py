@@ -22,7 +22,7 @@ from nexus.control.services import pool, turns
 from nexus.control.waking.watch import Watch
 from nexus.control.worker.alone import Alone, alone
 from nexus.control.worker.fairness import Fairness, Waiting
-from nexus.control.worker.reports import Tell, to_nobody
+from nexus.control.worker.reports import Report, to_nobody
 from nexus.control.worker.storing import stored
 from nexus.control.worker.turn import Taking
 from nexus.core.clock import now
@@ -46,11 +46,11 @@ UNSTORED = "its beginning or its end could not be stored"
 class Worker:
     """The running turns of the pool. `since` is when its server started: temporary agents from before are ended.
 
-    `tell` reports drafts to the hub.
+    `report` sends drafts to the hub.
     """
 
-    def __init__(self, since: datetime, tell: Tell = to_nobody) -> None:
-        self.since, self.tell = since, tell
+    def __init__(self, since: datetime, report: Report = to_nobody) -> None:
+        self.since, self.report = since, report
         self.taking: dict[str, Taking] = {}  # by turn_id; the event loop and the claiming thread use it
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()  # turns whose end was requested
@@ -208,7 +208,7 @@ class Worker:
     def _claimed(self, waited: Waiting, turn: Turn) -> None:
         self._unsure.remove(turn.pk)
         self._fairness.serve(waited)
-        taken = self.taking[turn.pk] = Taking(turn, self.tell)
+        taken = self.taking[turn.pk] = Taking(turn, self.report)
         self._loop.call_soon_threadsafe(self._start, taken)
 
     def _queued_here(self, turn: Turn, **_: Any) -> None:

@@ -75,11 +75,11 @@ class Git:
 
     def without_programs(self) -> Git:
         """Return the same with the configured filters and merge drivers switched off. Raises GitFailed."""
-        listed = self.run("config", "--list", "--name-only", "-z", expect=(0, 1))
-        if listed.cut:
+        settings = self.run("config", "--list", "--name-only", "-z", expect=(0, 1))
+        if settings.cut:
             raise GitFailed("the repository's configuration is too large")
         off = dict(self.config)
-        for name in os.fsdecode(listed.output).split("\0"):
+        for name in os.fsdecode(settings.output).split("\0"):
             section, _, rest = name.partition(".")
             driver = rest.rpartition(".")[0]
             for key, value in PROGRAMS.get(section, {}).items():

@@ -37,18 +37,18 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
         return made(order, None)
     pool.check_name(order.agent_id)
     parent = pool.parent_of(actor, order.parent_agent_id)
-    cwd = pool.meant(order.cwd or pool.usual_directory(parent, order.asked_in), "cwd")
+    cwd = pool.real_directory(order.cwd or pool.usual_directory(parent, order.asked_in), "cwd")
     order = replace(order, cwd=cwd, agent_id=order.agent_id or secrets.token_hex(4))
     if order.write_paths is None and _may_write(order, parent, cwd):
         order = replace(order, write_paths=[cwd])
     pool.granted(order, cwd, parent, actor)  # before git works in vain
-    pool.check_there(cwd, "cwd")
+    pool.check_exists(cwd, "cwd")
     try:
         tree = _tree(order, cwd, parent)
     except GitFailed as error:
         raise _refused(str(error)) from None
     try:
-        if not Path(tree.there(cwd)).is_dir():
+        if not Path(tree.in_worktree(cwd)).is_dir():
             raise _refused(f"{cwd} is not in the last commit, of which it is made", field="cwd")
         return made(order, tree)
     except BaseException:
@@ -144,9 +144,9 @@ def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, chan
     for agent in PoolAgent.objects.living():
         if rules.within(agent.cwd, (row.path,)):
             raise _refused(f"{agent.agent_id!r} is there, and its directory is in this one; end it first")
-    below = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
-    if below is not None:
-        raise _refused(f"that of {below.agent.agent_id!r} merges into it; keep or discard that one first")
+    child = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
+    if child is not None:
+        raise _refused(f"that of {child.agent.agent_id!r} merges into it; keep or discard that one first")
     if not changes_too:
         _check_merged(row)
     try:
@@ -189,8 +189,8 @@ def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
     row.state = state
 
 
-def _emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **told: object) -> None:
-    emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **told)
+def _emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload: object) -> None:
+    emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
 
 
 def _of(row: PoolWorktree) -> Tree:

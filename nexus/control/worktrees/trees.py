@@ -189,16 +189,16 @@ class Tree:
         """The origin for worktrees of the agents below."""
         return Origin(self.path, self.git_dir, (os.path.join(self.git_dir, "objects"), *self.borrowed))
 
-    def there(self, place: str) -> str:
+    def in_worktree(self, path: str) -> str:
         """Return the path in the worktree that corresponds to one in the origin."""
-        return os.path.normpath(os.path.join(self.path, os.path.relpath(place, self.origin)))
+        return os.path.normpath(os.path.join(self.path, os.path.relpath(path, self.origin)))
 
     def moved(self, permissions: Permissions) -> Permissions:
         """Return permissions in the origin as permissions at the same places in the worktree, and nothing more."""
         return replace(
             permissions,
-            cwd=self.there(permissions.cwd),
-            write_paths=tuple(self.there(place) for place in permissions.write_paths),
+            cwd=self.in_worktree(permissions.cwd),
+            write_paths=tuple(self.in_worktree(path) for path in permissions.write_paths),
         )
 
 
@@ -226,21 +226,21 @@ def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
     that of a git worktree or a submodule, whose git directory leads back to it.
     """
     for top in (Path(directory), *Path(directory).parents):
-        place = top / ".git"
+        path = top / ".git"
         try:
-            mode = place.stat().st_mode if not is_shown else place.lstat().st_mode
+            mode = path.stat().st_mode if not is_shown else path.lstat().st_mode
         except OSError:
             continue
-        if stat.S_ISDIR(mode) and not (place / "HEAD").exists():
+        if stat.S_ISDIR(mode) and not (path / "HEAD").exists():
             continue  # git ignores what is not a repository, too
         if stat.S_ISDIR(mode):
-            git_dir = common = os.path.realpath(place)
-            if is_shown and os.path.lexists(place / "commondir"):
-                raise GitFailed(f"{place} leads to another repository")
+            git_dir = common = os.path.realpath(path)
+            if is_shown and os.path.lexists(path / "commondir"):
+                raise GitFailed(f"{path} leads to another repository")
         elif stat.S_ISREG(mode):
-            git_dir, common = _linked(place, is_shown)
+            git_dir, common = _linked(path, is_shown)
         else:
-            raise GitFailed(f"{place} is neither a directory nor a file")
+            raise GitFailed(f"{path} is neither a directory nor a file")
         objects = os.path.join(common, "objects")
         if is_shown and os.path.lexists(os.path.join(objects, "info", "alternates")):
             raise GitFailed(
@@ -251,28 +251,28 @@ def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
     raise NoRepository(f"{directory} is in no git repository")
 
 
-def git_directory(place: Path) -> str:
+def git_directory(path: Path) -> str:
     """Return the real path that a `.git` file leads to."""
-    return os.path.realpath(place.parent / _first_line(place).removeprefix("gitdir:").strip())
+    return os.path.realpath(path.parent / _first_line(path).removeprefix("gitdir:").strip())
 
 
-def _linked(place: Path, is_shown: bool) -> tuple[str, str]:
+def _linked(path: Path, is_shown: bool) -> tuple[str, str]:
     """Return the git directory that a `.git` file leads to, and the one that all its work trees share. Raises
     GitFailed."""
-    git_dir = git_directory(place)
+    git_dir = git_directory(path)
     above = Path(git_dir).parent
     back = _first_line(Path(git_dir, "gitdir"))
-    if above.name == "worktrees" and back and os.path.realpath(Path(git_dir, back)) == str(place):
+    if above.name == "worktrees" and back and os.path.realpath(Path(git_dir, back)) == str(path):
         return git_dir, str(above.parent)
     if not Path(git_dir).is_dir():
-        raise GitFailed(f"{place} leads to {git_dir}, where there is no directory")
+        raise GitFailed(f"{path} leads to {git_dir}, where there is no directory")
     if not is_shown:
         return git_dir, git_dir
     if not os.path.lexists(os.path.join(git_dir, "commondir")):
         tree = Git(git_dir, git_dir, (git_dir,)).run("config", "--get", "core.worktree", expect=(0, 1)).line
-        if tree and os.path.realpath(os.path.join(git_dir, tree)) == str(place.parent):
+        if tree and os.path.realpath(os.path.join(git_dir, tree)) == str(path.parent):
             return git_dir, git_dir
-    raise GitFailed(f"{place} leads to {git_dir}, which does not lead back to it")
+    raise GitFailed(f"{path} leads to {git_dir}, which does not lead back to it")
 
 
 def _first_line(path: Path) -> str:
@@ -328,7 +328,7 @@ def _create(tree: Tree, tip: str, head: str, script: str) -> None:
         "TREE": tree.path,
         "FORMAT": _format(tree.base),
         "BRANCH": tree.branch,
-        "LINES": "\n".join(_quoted(place) for place in tree.borrowed),
+        "LINES": "\n".join(_quoted(path) for path in tree.borrowed),
         "COMMON": common,
         "NAME": tree.branch.rpartition("/")[2],
         "TIP": tip,
@@ -368,7 +368,7 @@ def difference(tree: Tree) -> Difference:
             RECEIVE + APART + IMPORT + SHOW,
             {
                 "REPOSITORY": tree.source.common,
-                "OBJECTS": _listed(tree.borrowed),
+                "OBJECTS": _alternates(tree.borrowed),
                 "COMMIT": commit,
                 "BASE": tree.base,
                 "COMPARE": COMPARE,
@@ -395,8 +395,8 @@ def is_changed(tree: Tree) -> bool:
             return True
         branch = f"refs/heads/{tree.branch}"
         git = tree.source.reading()
-        there = git.run("rev-parse", "--verify", "--quiet", branch, expect=(0, 1)).line
-        return bool(there and git.run("merge-base", "--is-ancestor", there, target, expect=(0, 1)).code)
+        in_worktree = git.run("rev-parse", "--verify", "--quiet", branch, expect=(0, 1)).line
+        return bool(in_worktree and git.run("merge-base", "--is-ancestor", in_worktree, target, expect=(0, 1)).code)
 
 
 def keep(tree: Tree, message: str) -> None:
@@ -474,7 +474,7 @@ def _script(
     values |= {
         "TREE": tree.path,
         "FORMAT": _format(tree.base),
-        "OBJECTS": _listed(tree.borrowed),
+        "OBJECTS": _alternates(tree.borrowed),
         "OWN_OBJECTS": _quoted(os.path.join(tree.git_dir, "objects")),
     }
     git = Git(tree.path, tree.git_dir, (*reading, *tree.borrowed), writing)
@@ -506,11 +506,11 @@ def take_away(tree: Tree) -> None:
 
 def repository_of(linked: Tree) -> str:
     """Return the shared git directory of a worktree that is linked to its origin's repository. Raises GitFailed."""
-    place = Path(linked.git_dir)
-    back = _first_line(place / "gitdir")
-    if place.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
-        raise GitFailed(f"{place} is no git directory of {linked.path}")
-    return str(place.parents[1])
+    path = Path(linked.git_dir)
+    back = _first_line(path / "gitdir")
+    if path.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
+        raise GitFailed(f"{path} is no git directory of {linked.path}")
+    return str(path.parents[1])
 
 
 def _remove(path: Path) -> None:
@@ -583,13 +583,13 @@ def _format(commit: str) -> str:
     return "sha1" if len(commit) == 40 else "sha256"
 
 
-def _listed(places: tuple[str, ...]) -> str:
+def _alternates(paths: tuple[str, ...]) -> str:
     """Return directories in the form of GIT_ALTERNATE_OBJECT_DIRECTORIES."""
-    return ":".join(_quoted(place) for place in places)
+    return ":".join(_quoted(path) for path in paths)
 
 
-def _quoted(place: str) -> str:
-    escaped = place.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _quoted(path: str) -> str:
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 

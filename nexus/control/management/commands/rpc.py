@@ -101,8 +101,8 @@ server:
         try:
             sys.exit(self.act(options))
         except (ClientError, NexusError) as error:
-            told = _without_pool(options) if isinstance(error, NotReached) else ""
-            self.stderr.write(f"Error: {told or one_line(_spelled(error), LONGEST_ERROR)}")
+            advice = _without_pool(options) if isinstance(error, NotReached) else ""
+            self.stderr.write(f"Error: {advice or one_line(_spelled(error), LONGEST_ERROR)}")
             sys.exit(1)
 
     def list(self, options: Mapping[str, Any]) -> int:
@@ -196,10 +196,10 @@ server:
         entries: deque[Told] = deque(maxlen=options["limit"])  # not printed yet
         begun = False
         async with _client(options) as client:
-            async for told in client.for_agent(options["agent_id"]).stream():
-                begun = begun or told.event == "state"  # the state comes after all earlier entries
-                if told.event == "entry":
-                    entries.append(told)
+            async for message in client.for_agent(options["agent_id"]).stream():
+                begun = begun or message.event == "state"  # the state comes after all earlier entries
+                if message.event == "entry":
+                    entries.append(message)
                 while begun and entries:
                     self.stdout.write(json.dumps(entries.popleft().data))
                     self.stdout.flush()

@@ -19,8 +19,8 @@ def main() -> None:
     processes, meant, command = int(sys.argv[1]), sys.argv[2:at], sys.argv[at + 1 :]
     for one in meant:
         device, inode, path = one.split(":", 2)
-        there = os.stat(path)
-        if (there.st_dev, there.st_ino) != (int(device), int(inode)):
+        found = os.stat(path)
+        if (found.st_dev, found.st_ino) != (int(device), int(inode)):
             sys.exit(f"{path} was replaced while this was started; nothing is started there")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if release() >= COUNTS_BY_NAMESPACE:
