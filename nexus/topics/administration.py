@@ -1,4 +1,4 @@
-"""What operators do with topics: rename, delete, import. One transaction each, with who did it."""
+"""Operators' writes to topics: rename, delete, import. Each is one transaction and records the operator."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from nexus.topics.errors import argument
 from nexus.topics.models import Mention, Peer, Topic, TopicMessage
 from nexus.topics.services import Outgoing, Synced
 
-AT_ONCE = 500  # rows a statement writes
+AT_ONCE = 500  # rows that one statement writes
 
 
 class Counted(NamedTuple):
-    """How much an act was about."""
+    """The numbers of rows that an operation changed."""
 
     topics: int
     messages: int
@@ -31,7 +31,7 @@ class Counted(NamedTuple):
 
 
 def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> TopicMessage:
-    """Send a message as the operators' peer, whose cursor goes on to `seen`; its name is reserved with the first one.
+    """Send a message as the operators' peer and move its cursor to `seen`; the first message reserves the peer's name.
 
     Raises TOPIC_NOT_FOUND, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, seen).
     """
@@ -42,9 +42,9 @@ def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> Topi
 
 
 def join(*, topic_id: str, seen: int, operator: str) -> tuple[Topic, Peer]:
-    """Reserve the operators' name in a topic, unless it is, and move its cursor on to `seen`; nothing is said.
+    """Reserve the operators' name in a topic if needed, and move its cursor to `seen`, without a message.
 
-    The topic, and the operators' peer. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (seen).
+    Return the topic and the operators' peer. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (seen).
     """
     with write(), audit.acting(operator, "topic_join_as_operator", topic_id=topic_id):
         topic = selectors.get_topic(topic_id)
@@ -65,7 +65,7 @@ def _sync(topic: Topic, outbox: Sequence[Outgoing], seen: int) -> Synced:
 
 
 def _operators_name(topic: Topic) -> str:
-    """What operators are called in a topic, whoever of them posts. Nobody has the token, so nobody else can join so."""
+    """Return the one name of all operators in a topic. Nobody has its token, so nobody else can join with it."""
     peer = Peer.objects.filter(topic=topic, agent_id=OPERATOR_AGENT).order_by("pk").first()
     if peer is not None:
         return peer.agent_name
@@ -76,9 +76,10 @@ def _operators_name(topic: Topic) -> str:
 
 
 def rename(*, topic_id: str, name: str, rewrite_messages: bool, operator: str) -> tuple[Topic, int]:
-    """Give a topic another name; in its messages too, if wanted, where the old one stands as a word of its own.
+    """Rename a topic; if wanted, also replace the old name in its messages where it is a word of its own.
 
-    The topic, and how many messages changed. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (a message would grow too long).
+    Return the topic and the number of changed messages. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (a message would
+    grow too long).
     """
     with write():
         topic = selectors.get_topic(topic_id)
@@ -104,7 +105,7 @@ def _rewrite(topic: Topic, old: str, new: str) -> int:
 
 
 def delete(*, topic_id: str, operator: str) -> Counted:
-    """Delete a topic with its messages, cursors and reservations; how many. Raises TOPIC_NOT_FOUND."""
+    """Delete a topic with its messages, cursors and reservations; return their numbers. Raises TOPIC_NOT_FOUND."""
     with write():
         topic = selectors.get_topic(topic_id)
         gone = Counted(1, topic.messages.count(), topic.peers.count())
@@ -124,10 +125,11 @@ def delete(*, topic_id: str, operator: str) -> Counted:
 
 def _delete(messages: QuerySet[TopicMessage]) -> None:
     Mention.objects.filter(message__in=messages).delete()
-    messages._raw_delete(messages.db)  # delete() would first read each of them, for mentions that are gone
+    # delete() would read each message first to delete mentions, which are gone already
+    messages._raw_delete(messages.db)
 
 
-# UNION, not UNION ALL: replies of an imported topic may go in circles.
+# UNION, not UNION ALL: replies of an imported topic may form a cycle.
 REPLIES = """
     WITH RECURSIVE gone(message_id) AS (
         SELECT CAST(%s AS varchar)
@@ -138,15 +140,15 @@ REPLIES = """
 
 
 def with_replies(message: TopicMessage) -> QuerySet[TopicMessage]:
-    """A message, the replies to it, those to them, and so on."""
+    """Return a message, the replies to it, the replies to those, and so on."""
     ids = RawSQL(REPLIES, [message.message_id, message.topic_id])  # noqa: S611  # a constant, with parameters
     return TopicMessage.objects.filter(message_id__in=ids)
 
 
 def delete_message(*, message_id: str, operator: str) -> int:
-    """Delete a message with the replies to it; how many. Their numbers are not given out again.
+    """Delete a message with the replies to it; return how many. Their sequence numbers are not used again.
 
-    Raises INVALID_ARGUMENT for a message that is not there.
+    Raises INVALID_ARGUMENT for a message that does not exist.
     """
     with write():
         message = TopicMessage.objects.filter(message_id=message_id).first()
@@ -161,9 +163,9 @@ def delete_message(*, message_id: str, operator: str) -> int:
 
 
 def restore(topics: Sequence[ArchivedTopic], *, operator: str) -> Counted:
-    """Put archived topics into the store, all of them or none; how many.
+    """Store archived topics, all of them or none; return how many.
 
-    Raises INVALID_ARGUMENT for a topic or message that is there already, and for a file at odds with itself.
+    Raises INVALID_ARGUMENT for a topic or message that exists already, and for an inconsistent file.
     """
     for topic in topics:
         if (topic.status == "closed") is (topic.closed_at is None):

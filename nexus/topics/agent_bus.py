@@ -1,4 +1,4 @@
-"""Reading a database of Agent Bus: topics, messages, cursors, and reservations with their tokens."""
+"""Import from a database of Agent Bus: topics, messages, cursors, and reservations with their tokens."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ MESSAGES = "SELECT * FROM messages WHERE topic_id = :topic ORDER BY seq"
 
 
 def read(database: Path) -> list[ArchivedTopic]:
-    """Every topic of a database. Raises INVALID_ARGUMENT for one that is damaged, or not of schema 6."""
-    mode = "mode=ro" if database.with_name(database.name + "-wal").exists() else "immutable=1"  # a log may be behind it
+    """Return every topic of a database. Raises INVALID_ARGUMENT for one that is damaged, or not of schema 6."""
+    # it may have a write-ahead log
+    mode = "mode=ro" if database.with_name(database.name + "-wal").exists() else "immutable=1"
     try:
         with closing(connect(f"{database.absolute().as_uri()}?{mode}", uri=True)) as store:
             store.row_factory = sqlite3.Row
@@ -43,9 +44,9 @@ def read(database: Path) -> list[ArchivedTopic]:
         raise argument("Nothing was imported: this is no sound database of Agent Bus.") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise argument(f"Nothing was imported: {place} of a topic cannot be taken ({first['type']}).") from None
-    except (ValueError, TypeError, OverflowError, OSError):  # times and JSON that are none
+        field = ".".join(map(str, first["loc"]))
+        raise argument(f"Nothing was imported: {field} of a topic cannot be taken ({first['type']}).") from None
+    except (ValueError, TypeError, OverflowError, OSError):  # invalid times and JSON
         raise argument("Nothing was imported: the database holds a time or metadata that cannot be read.") from None
 
 

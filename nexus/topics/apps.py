@@ -23,7 +23,7 @@ class TopicsConfig(NexusAppConfig):
     name = "nexus.topics"
 
     def ready(self) -> None:
-        import_module("nexus.topics.toolset")  # which names what declares its operations
+        import_module("nexus.topics.toolset")  # imports the modules that declare the operations
 
     def streams(self) -> Mapping[str, str]:
         from nexus.topics.models import STREAM

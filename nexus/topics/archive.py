@@ -1,7 +1,7 @@
-"""A topic as one file, JSON or Markdown, and back without loss.
+"""Export of a topic to one file, JSON or Markdown, and import without loss.
 
-Both hold the same. In Markdown what people need not see stands in comments, and a body's length beside it: whatever a
-message holds, the next one is found behind it.
+Both forms hold the same. In Markdown, what people need not see is in comments, with the length of each body: whatever a
+message contains, the parser finds the next one.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from nexus.topics.naming import MAX_AGENT_NAME, MAX_CLIENT_MESSAGE_ID, MAX_MESSA
 from nexus.topics.parameters import Seq
 
 FORMAT: Literal["nexus-topic-1"] = "nexus-topic-1"
-AT_ONCE = 500  # messages read into memory
+AT_ONCE = 500  # messages read into memory at once
 
 Moment = Annotated[AwareDatetime, PlainSerializer(iso)]
 Identifier = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 
 
 class Part(BaseModel):
-    """Base of what a file holds."""
+    """Base of the parts of a file."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
     @field_validator("*")
     @classmethod
     def storable(cls, value: Any) -> Any:
-        """The value itself. Raises ValueError where no store can hold it, as with NUL characters."""
+        """Return the value unchanged. Raises ValueError where no store can hold it, as with NUL characters."""
         if isinstance(value, str | dict) and unstorable({"it": value}, lambda _: math.inf):
             raise ValueError("cannot be stored")
         return value
@@ -83,7 +83,7 @@ class ArchivedTopic(Part):
 
 
 def to_json(topic: Topic, *, after: int = 0) -> Iterator[str]:
-    """A topic as JSON, piece by piece; of its messages those after a number."""
+    """Yield a topic as JSON, piece by piece, with the messages after a sequence number."""
     yield _dumped(_head(topic))[:-1] + ',"messages":['
     separator = "\n"
     for message in messages_of(topic, after):
@@ -93,7 +93,7 @@ def to_json(topic: Topic, *, after: int = 0) -> Iterator[str]:
 
 
 def to_markdown(topic: Topic, *, after: int = 0) -> Iterator[str]:
-    """A topic as Markdown, piece by piece; of its messages those after a number."""
+    """Yield a topic as Markdown, piece by piece, with the messages after a sequence number."""
     yield f"# {_in_one_line(topic.name)}\n\n<!-- nexus-topic {_commented(_head(topic))} -->\n"
     for message in messages_of(topic, after):
         row = _row(message)
@@ -104,7 +104,8 @@ def to_markdown(topic: Topic, *, after: int = 0) -> Iterator[str]:
 
 
 def messages_of(topic: Topic, after: int = 0) -> Iterator[TopicMessage]:
-    """The messages of a topic after a number, oldest first, some at a time; as many as it had when it was read."""
+    """Yield the messages of a topic after a sequence number, oldest first, in batches, up to the newest when `topic`
+    was read."""
     while page := selectors.page(topic.topic_id, after=after, limit=AT_ONCE):
         for message in page:
             if message.seq > topic.last_seq:
@@ -114,15 +115,16 @@ def messages_of(topic: Topic, after: int = 0) -> Iterator[TopicMessage]:
 
 
 def parse(text: str) -> ArchivedTopic:
-    """The topic in a file of either form. Raises INVALID_ARGUMENT for a file that is neither, or was cut or changed."""
+    """Return the topic in a file of either form. Raises INVALID_ARGUMENT for a file that is neither, or was cut or
+    changed."""
     try:
         if text.lstrip()[:1] == "{":
             return ArchivedTopic.model_validate_json(text)
         return ArchivedTopic.model_validate_json(_json_of_markdown(text))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise argument(f"Nothing was imported: {place} is not as an export has it ({first['type']}).") from None
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise argument(f"Nothing was imported: {field} is not as an export has it ({first['type']}).") from None
 
 
 HEAD = re.compile(r"^<!-- nexus-topic (.*) -->$", re.M)
@@ -133,15 +135,15 @@ def _json_of_markdown(text: str) -> str:
     head = HEAD.search(text)
     if head is None:
         raise argument("Nothing was imported: this is no export of a topic, neither JSON nor Markdown.")
-    place, messages = head.end(), []
+    position, messages = head.end(), []
     try:
-        while found := MESSAGE.search(text, place):
+        while found := MESSAGE.search(text, position):
             row = json.loads(found[1])
             length = row.pop("characters")
-            place = found.end() + length
-            if place >= len(text):
+            position = found.end() + length
+            if position >= len(text):
                 raise ValueError
-            messages.append({**row, "content_markdown": text[found.end() : place]})
+            messages.append({**row, "content_markdown": text[found.end() : position]})
         return json.dumps({**json.loads(head[1]), "messages": messages})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise argument(
@@ -150,7 +152,7 @@ def _json_of_markdown(text: str) -> str:
 
 
 def _head(topic: Topic) -> dict[str, Any]:
-    """Everything of a topic but its messages; it is read anew, since cursors and messages went on meanwhile."""
+    """Return a topic without its messages. It is read again, because cursors and messages changed meanwhile."""
     peers = list(Peer.objects.filter(topic=topic).order_by("agent_name"))
     topic.refresh_from_db()
     return {
@@ -177,8 +179,8 @@ def _dumped(value: Any) -> str:
 
 
 def _in_one_line(text: str) -> str:
-    return " ".join(text.split())  # names of imported topics may hold line breaks, and a comment behind one
+    return " ".join(text.split())  # names of imported topics may contain line breaks, and after one a comment
 
 
 def _commented(value: Any) -> str:
-    return _dumped(value).replace(">", "\\u003e")  # nothing in it ends the comment
+    return _dumped(value).replace(">", "\\u003e")  # the text cannot end the comment

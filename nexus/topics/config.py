@@ -1,4 +1,4 @@
-"""The settings of this app."""
+"""Settings of the topics app."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _check_url(text: str) -> None:
 
 @section
 class TopicSettings(Settings):
-    """How topics are searched by meaning, and how long closed ones are kept."""
+    """Settings of the semantic search of topics, and of the retention of closed topics."""
 
     embedding_model: str = setting(
         "",
@@ -36,7 +36,7 @@ class TopicSettings(Settings):
         "service at embedding_url calls it. Empty: full text alone. Needs nexus-hub[semantic].",
         check=_check_model,
     )
-    # The key goes where this leads: it comes from where the key comes from, and from no page.
+    # The key is sent to this address. So it must come from where the key comes from, never from a page.
     embedding_url: str = setting(
         "",
         "A service for embedding_model that speaks OpenAI's protocol, such as http://localhost:11434/v1; its key "

@@ -1,6 +1,6 @@
-"""Which peer each connection is, for as long as this process lives: after a restart a client joins again.
+"""The peer that each connection is, in this process's memory: after a restart a client joins again.
 
-The relay of an agent on stdio brings what it had joined to the next hub.
+The relay of an agent on stdio passes its peers on to the next hub.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Any, NamedTuple
 
 from nexus.core.operations.caller import Caller
 
-MOST = 100_000  # of the connections' names; of more, those that were not used longest are forgotten
+MOST = 100_000  # names of connections; beyond that, the least recently used are forgotten
 
 
 class Held(NamedTuple):
-    """The name that a connection has in a topic, and the token that reclaims it."""
+    """The name of a connection in a topic, and the token that reclaims it."""
 
     agent_name: str
     token: str
 
 
 _held: OrderedDict[tuple[str, str], Held] = OrderedDict()
-_topics: dict[str, set[str]] = {}  # by connection, those in which it holds a name
+_topics: dict[str, set[str]] = {}  # by connection, the topics in which it has a name
 _lock = threading.Lock()
 
 
 def hold(caller: Caller, topic_id: str, held: Held) -> None:
-    """From here on the caller's connection is this peer in the topic."""
+    """Make the caller's connection this peer in the topic."""
     with _lock:
         _hold(_key(caller, topic_id), held)
 
 
 def joined_peer(caller: Caller, topic_id: str) -> Held | None:
-    """The peer that the caller's connection is in the topic; None when it has not joined."""
+    """Return the peer that the caller's connection is in the topic; None when it has not joined."""
     with _lock:
         found = _held.get(_key(caller, topic_id))
         if found:
@@ -42,13 +42,13 @@ def joined_peer(caller: Caller, topic_id: str) -> Held | None:
 
 
 def joined(connection: str) -> dict[str, Held]:
-    """The names that a connection has, by topic."""
+    """Return the names of a connection, by topic."""
     with _lock:
         return {topic_id: _held[connection, topic_id] for topic_id in sorted(_topics.get(connection, ()))}
 
 
 def join_again(connection: str, joined: Any) -> None:
-    """From here on a connection has these names: by topic, each with its token. Raises ValueError for no such thing."""
+    """Give a connection these names: by topic, each with its token. Raises ValueError for any other shape."""
     if not isinstance(joined, dict) or not all(
         isinstance(each, list) and len(each) == 2 and all(isinstance(text, str) for text in each)
         for each in joined.values()

@@ -1,4 +1,4 @@
-"""The error codes of this app, and why there is no search by meaning."""
+"""The error codes of this app, and the reasons why semantic search is not available."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nexus.core.operations.errors import ErrorCode, NexusError
 
 
 class TopicCode(ErrorCode):
-    """What may be wrong with a topic, a peer's name or an argument; the clients of this toolset know these alone."""
+    """Errors of topics, peers' names and arguments. The clients of this toolset know only these."""
 
     TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND", 404, "There is no such topic; topic_list shows those there are."
     TOPIC_CLOSED = "TOPIC_CLOSED", 409, "The topic takes no more messages; open another one."
@@ -18,20 +18,20 @@ class TopicCode(ErrorCode):
 
 
 def argument(message: str) -> NexusError:
-    """An INVALID_ARGUMENT; raise what this returns."""
+    """Return an INVALID_ARGUMENT, to raise."""
     return NexusError(TopicCode.INVALID_ARGUMENT, message)
 
 
 def no_topic(topic: str) -> NexusError:
-    """A TOPIC_NOT_FOUND; raise what this returns."""
+    """Return a TOPIC_NOT_FOUND, to raise."""
     return NexusError(
         TopicCode.TOPIC_NOT_FOUND, f"There is no topic {topic[:255]!r}; topic_list shows those there are."
     )
 
 
 class Unavailable(Exception):
-    """Why not, and what to do, in sentences for whoever searched."""
+    """Semantic search is not available. The text tells the searcher why, and what to do."""
 
 
 class Refused(Unavailable):
-    """The model takes this text at no length, and others it takes."""
+    """The model refuses this text at any length, but accepts others."""

@@ -1,4 +1,4 @@
-"""What is said and done in topics."""
+"""Forms of the pages of topics."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class NewTopicForm(OperationForm):
 
 
 class JoinForm(OperationForm):
-    """Joins the operators; who has joined has read up to `seen`."""
+    """Join a topic as the operators' peer, with everything up to `seen` read."""
 
     seen = NumberField(required=False, widget=forms.HiddenInput)
 
 
 class SayForm(OperationForm):
-    """A message to a topic. `client_message_id` makes a form that is sent twice one message; with another text it is
-    another."""
+    """A message to a topic. A form that is sent twice is one message, because of `client_message_id`; with another
+    text it is another message."""
 
     content_markdown = LinesField(rows=4, label="Message (Markdown)", required=False)
     message_type = forms.ChoiceField(label="Kind", choices=[(name, name) for name in TYPES])
@@ -41,11 +41,11 @@ class SayForm(OperationForm):
         super().__init__(data, initial={"client_message_id": uuid4().hex, **(initial or {})}, auto_id="say-%s")
 
     def field_of(self, name: str) -> str:
-        """Of a message only its text can be wrong; the rest is not typed."""
+        """Return the text's field for every error: it is the only field that a person fills in."""
         return "content_markdown" if name == "message" else name
 
     def message(self) -> dict[str, Any]:
-        """The message as the operation takes it."""
+        """Return the message as the operation takes it."""
         given = {name: value for name, value in self.cleaned_data.items() if name != "seen"}
         return {**given, "client_message_id": name_of(given), "reply_to": given["reply_to"] or None}
 

@@ -1,4 +1,4 @@
-"""The full-text index of topics' messages, on each database. Triggers keep it current."""
+"""The full-text index of topics' messages, for each database. Triggers keep it current."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from django.db import connection
 from nexus.core.fulltext import fts5_query, tsquery
 
 REBUILD_FTS5 = "INSERT INTO topic_search(topic_search) VALUES ('rebuild')"
-# FTS5's own bm25 reads every message that has one of the words: a common word would cost as much as the index is large.
+# FTS5's own bm25 reads every message with one of the words: for a common word the cost grows with the index.
 CANDIDATES_FTS5 = """
     SELECT rowid, length(content_markdown), length(highlight(topic_search, 1, '.', '')) - length(content_markdown)
     FROM topic_search WHERE topic_search MATCH %s ORDER BY rowid DESC LIMIT %s
 """
 MESSAGES = "SELECT document, content_markdown FROM topic_messages WHERE topic_id = %s ORDER BY seq DESC LIMIT %s"
-# As the index of all topics, for the messages of one.
+# Like the index of all topics, for the messages of one.
 OF_ONE_TOPIC = """
     CREATE VIRTUAL TABLE topic_search USING fts5(
         topic_id UNINDEXED, content_markdown, tokenize='unicode61 remove_diacritics 2'
     )
 """
-FEW, SHORT = 500, 200_000  # messages of a topic, and characters in all, that are indexed anew for a search
+FEW, SHORT = 500, 200_000  # up to so many messages and characters of a topic, they are indexed for the search alone
 CANDIDATES_TSVECTOR = """
     SELECT s.document, length(m.content_markdown), (
         SELECT coalesce(sum(cardinality(positions)), 0)::int FROM unnest(s.words)
@@ -40,16 +40,16 @@ REBUILD_TSVECTOR = """
 
 
 class Index(Protocol):
-    """The full-text index of one database. Its `words` are as `words_of` gives them."""
+    """The full-text index of one database. Its `words` are those of `words_of`."""
 
     def candidates(
         self, words: Sequence[str], *, whole: bool, topic_id: str | None, limit: int
     ) -> list[tuple[int, int, int]]:
-        """The newest documents of a topic or of all that hold every word, `whole`, or where it `may_go_on` from its
-        beginning."""
+        """Return the newest documents of a topic or of all that contain every word, `whole`, or as a prefix where it
+        `may_go_on`."""
 
     def rebuild(self) -> None:
-        """Make the index anew from the messages."""
+        """Rebuild the index from the messages."""
 
 
 class Fts5:
@@ -95,7 +95,7 @@ def index_of_words() -> Index:
 
 
 def _few(topic_id: str) -> list[tuple[int, str]] | None:
-    """The messages of a topic that has few: documents and texts; None where it has more."""
+    """Return the documents and texts of a topic's messages; None where they are too many or too long."""
     messages, length = [], 0
     with connection.cursor() as cursor:
         cursor.execute(MESSAGES, [topic_id, FEW + 1])
@@ -108,9 +108,9 @@ def _few(topic_id: str) -> list[tuple[int, str]] | None:
 
 
 def _among(messages: Sequence[tuple[int, str]], wanted: str, limit: int) -> list[tuple[int, int, int]]:
-    """The candidates among these messages alone.
+    """Return the candidates among these messages only.
 
-    For a word's beginning FTS5 gathers the messages of all topics that have one: an index of a few is quicker made.
+    For a prefix, FTS5 collects the matching messages of all topics; an index of a few messages is built faster.
     """
     with closing(sqlite3.connect(":memory:")) as own:
         own.execute(OF_ONE_TOPIC)

@@ -1,4 +1,4 @@
-"""The states that no operation leaves behind. Topics belong to no workspace, and so to no workspace's history."""
+"""Retention of topics, and the states that no operation leaves behind. Topics belong to no workspace."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ IMPOSSIBLE = (
 
 
 def _search(examination: Any) -> Iterator[Finding]:
-    """Every message is in the search index, and nothing else."""
+    """Check that every message is in the search index, and nothing else."""
     if not {"topic_messages", "topic_search_docsize"} <= examination.tables():
         return
     lost = examination.value(
@@ -61,7 +61,7 @@ def _search(examination: Any) -> Iterator[Finding]:
         )
 
 
-# Vectors of no message, those of another size than most of their model, and messages before the last that has one.
+# Vectors without a message, those of another size than most of their model, and messages that were skipped.
 OUT_OF_STEP = """
     WITH sizes AS (
         SELECT model, length(vector) AS size, row_number() OVER (PARTITION BY model ORDER BY count(*) DESC) AS place
@@ -77,7 +77,7 @@ OUT_OF_STEP = """
 
 
 def _vectors(examination: Any) -> Iterator[Finding]:
-    """Every vector is a message's and has its model's dimension, and no message was passed over."""
+    """Check that every vector belongs to a message and has its model's dimension, and that no message was skipped."""
     if not {"topic_messages", "topic_embeddings"} <= examination.tables():
         return
     ((strays, misfits, passed_over),) = examination.rows(OUT_OF_STEP)
@@ -97,7 +97,8 @@ def _messages(horizon: datetime) -> QuerySet[TopicMessage]:
 
 
 def _topics(horizon: datetime) -> QuerySet[Topic]:
-    """Empty ones: a batch must not take a hundred thousand messages with it under the writer's lock."""
+    """Return the closed topics that are empty: a batch must not delete a hundred thousand messages under the writer's
+    lock."""
     messages = TopicMessage.objects.filter(topic=OuterRef("pk"))
     return Topic.objects.filter(~Exists(messages), closed_at__lt=horizon).order_by("closed_at")
 

@@ -1,12 +1,13 @@
-"""What waits for an agent in topics, as SQL: `nexus hook` asks it without Django.
+"""Messages in topics that wait for an agent, as SQL: `nexus hook` runs it without Django.
 
-`nexus.topics.news` tells of the same."""
+`nexus.topics.pending_notices` finds the same.
+"""
 
 from __future__ import annotations
 
 from nexus.core.harness_events import HOOK_QUERIES, HookQuery
 
-# What was said behind the cursor of a peer that is the agent; and what names the agent where it is no peer.
+# Messages after the cursor of a peer that is the agent; and messages that name the agent where it is no peer.
 WAITING = """
 SELECT * FROM (
     SELECT m.message_id

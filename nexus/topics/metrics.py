@@ -1,4 +1,4 @@
-"""What /metrics tells of topics."""
+"""What /metrics shows of topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from nexus.topics.models import Topic, TopicStatus
 
 
 def collect() -> Iterator[Metric]:
-    """Topics by state, the messages that were ever sent to those that are there, and those to be indexed by meaning."""
+    """Return topics by state, the number of messages ever sent to existing topics, and of those still without a
+    vector."""
     counted = dict(Topic.objects.values_list("status").annotate(Count("pk")).order_by())
     yield gauge("nexus_topics", "Topics by state.", "status", counted, TopicStatus.values)
     sent = Topic.objects.aggregate(sent=Sum("last_seq"))["sent"] or 0

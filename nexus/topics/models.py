@@ -10,14 +10,14 @@ from django.db.models import Q
 from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.topics.naming import MAX_AGENT_NAME, MAX_CLIENT_MESSAGE_ID, MAX_MESSAGE_TYPE, MAX_TOPIC_NAME
 
-STREAM = "topic"  # of the log
+STREAM = "topic"  # of the event log
 
 
 class TopicStatus(models.TextChoices):
     """The states of a topic."""
 
     OPEN = "open"
-    CLOSED = "closed"  # takes no more messages; it can still be joined, read and searched
+    CLOSED = "closed"  # takes no more messages, but can still be joined, read and searched
 
 
 class TopicQuerySet(models.QuerySet["Topic"]):
@@ -31,13 +31,13 @@ class TopicQuerySet(models.QuerySet["Topic"]):
 
 
 class Topic(models.Model):
-    """A room: whoever joins reads the same ordered stream. Names may come again; of one name the newest counts."""
+    """A topic: whoever joins reads the same ordered stream. Names can repeat; a name means its newest topic."""
 
     topic_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     name = models.CharField(max_length=MAX_TOPIC_NAME)
     status = models.CharField(max_length=16, choices=TopicStatus, default=TopicStatus.OPEN)
     metadata = models.JSONField(null=True)
-    last_seq = models.BigIntegerField(default=0)  # the newest message's; the next one gets the next number
+    last_seq = models.BigIntegerField(default=0)  # of the newest message; the next one gets the next number
     created_at = models.DateTimeField()
     last_message_at = models.DateTimeField(null=True)
     closed_at = models.DateTimeField(null=True)
@@ -66,18 +66,19 @@ class Topic(models.Model):
 
 
 class TopicMessage(models.Model):
-    """A message in a topic, with its number there."""
+    """A message in a topic, with its sequence number."""
 
-    document = models.BigAutoField(primary_key=True)  # in the search index; an own rowid, which VACUUM keeps
+    document = models.BigAutoField(primary_key=True)  # in the search index; a rowid of its own, which VACUUM keeps
     message_id = models.CharField(unique=True, max_length=ID_LENGTH)
     topic = models.ForeignKey(Topic, on_delete=models.CASCADE, related_name="messages", db_index=False)
     seq = models.BigIntegerField()
     sender = models.CharField(max_length=MAX_AGENT_NAME)  # a peer's name
-    message_type = models.CharField(max_length=MAX_MESSAGE_TYPE)  # free; by convention message, question, answer
+    message_type = models.CharField(max_length=MAX_MESSAGE_TYPE)  # any; by convention message, question, answer
     reply_to = models.CharField(max_length=ID_LENGTH, null=True)  # a message_id of this topic; imports may hold others
     content_markdown = models.TextField()
     metadata = models.JSONField(null=True)
-    client_message_id = models.CharField(max_length=MAX_CLIENT_MESSAGE_ID, null=True)  # a second one is no new message
+    # a second message with it is a repeated call
+    client_message_id = models.CharField(max_length=MAX_CLIENT_MESSAGE_ID, null=True)
     created_at = models.DateTimeField()
 
     class Meta:
@@ -101,7 +102,7 @@ class TopicMessage(models.Model):
 
 
 class Mention(models.Model):
-    """That a message names an agent: `@agent_id`."""
+    """An agent that a message names: `@agent_id`."""
 
     message = models.ForeignKey(
         TopicMessage, on_delete=models.CASCADE, related_name="mentions", db_column="document", db_index=False
@@ -121,22 +122,24 @@ class PeerQuerySet(models.QuerySet["Peer"]):
     """Peers by presence."""
 
     def present(self, since: datetime) -> PeerQuerySet:
-        """Those that synced since, the latest first."""
+        """Those that synced since a moment, latest first."""
         return self.filter(synced_at__gte=since).order_by("-synced_at", "agent_name")
 
 
 class Peer(models.Model):
-    """A name in a topic: its reservation, and the cursor that survives restarts."""
+    """A name in a topic: its reservation, and its cursor, which survives restarts."""
 
     topic = models.ForeignKey(Topic, on_delete=models.CASCADE, related_name="peers", db_index=False)
     agent_name = models.CharField(max_length=MAX_AGENT_NAME)
-    agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # whose key the connection had that joined last
-    token_hash = models.CharField(max_length=64, null=True)  # sha256 of reclaim_token; null: who joins next reserves it
+    agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # the agent whose key the last joining connection had
+    # sha256 of reclaim_token; null: the next peer that joins reserves it
+    token_hash = models.CharField(max_length=64, null=True)
     last_seq = models.BigIntegerField(default=0)  # the cursor
-    own_through = models.BigIntegerField(default=0)  # behind the cursor up to here all is its own: not read again
+    # from the cursor up to here all messages are its own: they are not read again
+    own_through = models.BigIntegerField(default=0)
     created_at = models.DateTimeField()
-    claimed_at = models.DateTimeField(null=True)  # joined last
-    synced_at = models.DateTimeField(null=True)  # the cursor's updated_at, from which presence is told
+    claimed_at = models.DateTimeField(null=True)  # the last time it joined
+    synced_at = models.DateTimeField(null=True)  # the cursor's updated_at, which presence is based on
 
     objects = PeerQuerySet.as_manager()
 
@@ -158,18 +161,18 @@ class Peer(models.Model):
 
     @property
     def floor(self) -> int:
-        """What lies behind this number may be another's message that it has not got."""
+        """The sequence number after which there may be messages of others that the peer has not received."""
         return max(self.last_seq, self.own_through)
 
 
 class Embedding(models.Model):
-    """What a message means, as a vector of a model. Triggers delete it with its message, and take the model off where
-    the text changes."""
+    """The vector of a message from one model. Triggers delete it with its message, and clear the model where the text
+    changes."""
 
     message = models.OneToOneField(
         TopicMessage, on_delete=models.DO_NOTHING, primary_key=True, related_name="embedding", db_column="document"
     )
-    model = models.CharField(max_length=1100, blank=True)  # its identity; none where the vector is of an older text
+    model = models.CharField(max_length=1100, blank=True)  # its identity; empty where the vector is of an older text
     vector = models.BinaryField()
 
     class Meta:

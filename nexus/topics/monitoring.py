@@ -1,4 +1,4 @@
-"""The reads behind the operators' pages of topics: bounded, however long a topic is; nobody's cursor moves."""
+"""The reads of the operators' pages of topics. They are bounded however long a topic is, and move no cursor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from django.db.models.functions import Coalesce, Left, Length
 from nexus.topics import selectors
 from nexus.topics.models import Peer, Topic, TopicMessage
 
-PRESENT = timedelta(seconds=300)  # since a peer's last sync, as topic_presence has it
-MOST_PEERS = 1_000  # looked at for a page
-NEAR = 20  # messages behind, up to which a peer's own are told from others'
-EXCERPT = 4_000  # characters of a message that a page shows before it is asked for the whole
-CONTEXT = 5  # messages shown before the one that was asked for
-ANSWERS = 20  # to a message that are linked, on the average of a page
-WAYMARKS, GLIMPSE = 20, 80  # of a map, and characters of each
+PRESENT = timedelta(seconds=300)  # since a peer's last sync, as in topic_presence
+MOST_PEERS = 1_000  # the most that a page reads
+NEAR = 20  # up to so many messages behind, a peer's own are not counted
+EXCERPT = 4_000  # characters of a message that a page shows unless asked for all
+CONTEXT = 5  # messages shown before the requested one
+ANSWERS = 20  # links to the answers of a message, on average over a page
+WAYMARKS, GLIMPSE = 20, 80  # of a long topic, and characters of each
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ class Reader:
     """A peer as an operator sees it."""
 
     peer: Peer
-    behind: int  # messages of others that it has not got; beyond NEAR its own later ones count, too
+    behind: int  # messages of others that it has not received; beyond NEAR its own are counted, too
     present: bool
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A topic in a list, with its readers, the latest first."""
+    """A topic in a list, with its readers, latest first."""
 
     topic: Topic
     readers: list[Reader]
-    peers: int  # all of them
+    peers: int  # the number of all peers
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A part of a topic, oldest first, and whether there is more on either side."""
+    """A part of a topic, oldest first, and whether there are earlier and later messages."""
 
     messages: list[TopicMessage]
     earlier: bool
@@ -53,7 +53,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a message answers, and what answers it."""
+    """The message that a message answers, and the answers to it."""
 
     answered: TopicMessage | None = None
     answers: list[TopicMessage] = field(default_factory=list)
@@ -61,14 +61,14 @@ class Exchange:
 
 @dataclass
 class Waymark:
-    """A place in a long topic, with the peers whose cursors stand between it and the next one."""
+    """A position in a long topic, with the peers whose cursors are between it and the next one."""
 
     message: TopicMessage
     readers: list[Reader] = field(default_factory=list)
 
 
 def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[Listed]:
-    """Topics in a state, or `all`, whose name holds `words`: those of the latest activity first."""
+    """Return topics in a state, or `all`, whose name contains `words`, latest activity first."""
     rows = selectors.with_status(status).defer("metadata")
     if words:
         rows = rows.filter(name__icontains=words)
@@ -81,7 +81,7 @@ def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit
 
 
 def readers(topics: Sequence[Topic], moment: datetime) -> dict[str, list[Reader]]:
-    """By topic_id the peers of some topics, the latest first."""
+    """Return the peers of some topics, latest first, by topic_id."""
     last = {topic.topic_id: topic.last_seq for topic in topics}
     senders = _latest_senders(topics)
     found: dict[str, list[Reader]] = defaultdict(list)
@@ -97,7 +97,7 @@ def readers(topics: Sequence[Topic], moment: datetime) -> dict[str, list[Reader]
 
 
 def _latest_senders(topics: Sequence[Topic]) -> dict[str, list[tuple[int, str]]]:
-    """By topic_id the numbers and senders of the last NEAR messages."""
+    """Return the sequence numbers and senders of the last NEAR messages, by topic_id."""
     found: dict[str, list[tuple[int, str]]] = defaultdict(list)
     if topics:
         ends = (Q(topic=topic, seq__gt=topic.last_seq - NEAR) for topic in topics)
@@ -109,14 +109,15 @@ def _latest_senders(topics: Sequence[Topic]) -> dict[str, list[tuple[int, str]]]
 
 
 def stream(topic: Topic, *, at: int | None = None, before: int | None = None, limit: int) -> Stream:
-    """The newest messages of a topic; those before a number; or those around one. Bodies are excerpts."""
+    """Return the newest messages of a topic, those before a sequence number, or those around one. Bodies are
+    excerpts."""
     rows = excerpts(topic.topic_id)
     if at is not None:
         first = at - CONTEXT
         found = list(rows.filter(seq__gte=first).order_by("seq")[: limit + 1])
         if len(found) > limit:
             return Stream(found[:limit], rows.filter(seq__lt=first).exists(), later=True)
-        before = None  # the newest ones hold it
+        before = None  # the newest messages contain it
     if before is not None:
         rows = rows.filter(seq__lt=before)
     found = list(rows.order_by("-seq")[: limit + 1])
@@ -125,26 +126,27 @@ def stream(topic: Topic, *, at: int | None = None, before: int | None = None, li
 
 
 def newer(topic_id: str, *, after: int, limit: int) -> list[TopicMessage]:
-    """The messages after a number, oldest first. Bodies are excerpts."""
+    """Return the messages after a sequence number, oldest first. Bodies are excerpts."""
     return list(excerpts(topic_id).filter(seq__gt=after).order_by("seq")[:limit])
 
 
 def excerpts(topic_id: str) -> QuerySet[TopicMessage]:
-    """The messages of a topic, each with its `excerpt` and its `length` in place of the body."""
+    """Return the messages of a topic, each with its `excerpt` and its `length` in place of the body."""
     body = "content_markdown"
     rows = TopicMessage.objects.filter(topic_id=topic_id).defer(body)
     return rows.annotate(excerpt=Left(body, EXCERPT), length=Length(body))
 
 
 def exchanges(topic_id: str, messages: Sequence[TopicMessage]) -> dict[str, Exchange]:
-    """By message_id what each message answers, where that is still there, and the first answers to it."""
+    """Return, by message_id, the message that each one answers, if it still exists, and the first answers to it."""
     rows = TopicMessage.objects.only("message_id", "topic_id", "seq", "sender", "reply_to")
     asked = {message.reply_to for message in messages if message.reply_to}
-    # Without the topic: with it SQLite may read the whole of it by number instead.
+    # Without the topic: with it SQLite may read the whole topic by number.
     answered = {row.message_id: row for row in rows.filter(message_id__in=asked) if row.topic_id == topic_id}
     answers: dict[str | None, list[TopicMessage]] = defaultdict(list)
     known = [message.message_id for message in messages]
-    replies = rows.filter(topic_id=topic_id, reply_to__in=known).order_by("reply_to", "document")  # as their index is
+    # the order of their index
+    replies = rows.filter(topic_id=topic_id, reply_to__in=known).order_by("reply_to", "document")
     for row in replies[: ANSWERS * len(known)]:
         if len(answers[row.reply_to]) < ANSWERS:
             answers[row.reply_to].append(row)
@@ -155,11 +157,11 @@ def exchanges(topic_id: str, messages: Sequence[TopicMessage]) -> dict[str, Exch
 
 
 def waymarks(topic: Topic, known: Sequence[Reader]) -> list[Waymark]:
-    """Places at even distances through a topic; of a number whose message was deleted there is none."""
+    """Return positions at even distances through a topic; a deleted message has none."""
     step = max(topic.last_seq / WAYMARKS, 1)
-    places = {1 + int(number * step) for number in range(WAYMARKS)}
+    positions = {1 + int(number * step) for number in range(WAYMARKS)}
     rows = excerpts(topic.topic_id).annotate(glimpse=Left("content_markdown", GLIMPSE))
-    marks = [Waymark(message) for message in rows.filter(seq__in=places).order_by("-seq")]
+    marks = [Waymark(message) for message in rows.filter(seq__in=positions).order_by("-seq")]
     for reader in known:
         mark = next((mark for mark in marks if mark.message.seq <= max(reader.peer.floor, 1)), None)
         if mark:

@@ -1,4 +1,4 @@
-"""What names and messages may be: total functions over plain values."""
+"""Validation of names and messages: total functions over plain values."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ MAX_TOPIC_NAME = 255
 MAX_AGENT_NAME = 64
 MAX_MESSAGE_TYPE = 32
 MAX_CLIENT_MESSAGE_ID = 128
-MAX_CONTENT_BYTES = 65_536  # of a message's body, and of any metadata as JSON
+MAX_CONTENT_BYTES = 65_536  # of a message's body, and of metadata as JSON
 MAX_OUTBOX = 50
-MAX_ITEMS = 20  # messages a sync returns
+MAX_ITEMS = 20  # messages that one sync returns
 MAX_WAIT_SECONDS = 86_400  # of a sync
 SUGGESTIONS = 3
-MAX_MENTIONS = 50  # of a message that are looked up
+MAX_MENTIONS = 50  # mentions in one message that are looked up
 
 
 def printable(text: str) -> str:
-    """The text itself. Raises ValueError when it is blank, or holds what is no letter, mark, number, sign or blank."""
+    """Return the text. Raises ValueError when it is blank, or has other characters than letters, marks, numbers, signs
+    and blanks."""
     if not text.strip():
         raise ValueError("must not be blank")
     if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in text):
@@ -31,27 +32,27 @@ def printable(text: str) -> str:
 
 
 def content(text: str) -> str:
-    """The text itself. Raises ValueError when it is blank or has more than MAX_CONTENT_BYTES in UTF-8."""
+    """Return the text. Raises ValueError when it is blank or has more than MAX_CONTENT_BYTES in UTF-8."""
     if not text.strip():
         raise ValueError("must not be blank")
     return fitting(text)
 
 
 def fitting(text: str) -> str:
-    """The text itself. Raises ValueError when it has more than MAX_CONTENT_BYTES in UTF-8."""
+    """Return the text. Raises ValueError when it has more than MAX_CONTENT_BYTES in UTF-8."""
     if len(text) * 4 > MAX_CONTENT_BYTES and (size := len(text.encode())) > MAX_CONTENT_BYTES:
         raise ValueError(f"has {size} bytes, above the limit of {MAX_CONTENT_BYTES}")
     return text
 
 
 def metadata(given: dict[str, Any]) -> dict[str, Any]:
-    """The object itself. Raises ValueError when its JSON is above MAX_CONTENT_BYTES."""
+    """Return the object. Raises ValueError when its JSON is above MAX_CONTENT_BYTES."""
     fitting(json.dumps(given, ensure_ascii=False))
     return given
 
 
 def suggestions(wanted: str, taken: Collection[str]) -> list[str]:
-    """Names like `wanted` that nobody has, at most MAX_AGENT_NAME characters long."""
+    """Return free names similar to `wanted`, at most MAX_AGENT_NAME characters long."""
 
     def numbered() -> Iterator[str]:
         for number in count(2):
@@ -62,11 +63,11 @@ def suggestions(wanted: str, taken: Collection[str]) -> list[str]:
 
 
 def mentioned(text: str) -> set[str]:
-    """What stands behind an @ in a text, each with what it may be without the sentence's punctuation; not all names."""
+    """Return the texts that follow an @, each also without the sentence's punctuation. Not all of them are names."""
     found = re.findall(r"(?<![\w@])@([^\s@,;:!?()\[\]<>`'\"]{1,255})", text) if "@" in text else []
     return {name for each in found[:MAX_MENTIONS] for name in (each, each.rstrip(".*_"))} - {""}
 
 
 def renamed(text: str, old: str, new: str) -> str:
-    """The text with a name in place of another, where that stands as a word of its own."""
+    """Return the text with a name replaced where it is a word of its own."""
     return re.sub(rf"(?<![\w-]){re.escape(old)}(?![\w-])", lambda found: new, text)

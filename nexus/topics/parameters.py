@@ -1,4 +1,4 @@
-"""The parameters of this app's operations, and the outbox in the forms that clients send it in."""
+"""The parameters of this app's operations, with the outbox in the forms that clients send it in."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class OutgoingMessage(BaseModel):
 
 
 def _as_list(given: Any) -> Any:
-    """An outbox as a list: some clients send one message alone, or either as JSON text."""
+    """Return an outbox as a list: some clients send a single message, or either as JSON text."""
     if isinstance(given, str):
         try:
             given = from_json(given, allow_inf_nan=False)
-        except (ValueError, TypeError):  # a TypeError is told of text that UTF-8 cannot hold
+        except (ValueError, TypeError):  # a TypeError is reported for text that UTF-8 cannot hold
             raise ValueError("must be a list of messages; this text is no JSON") from None
         if problem := unstorable({"outbox": given}, lambda name: MAX_NODES):
             raise ValueError(problem.message.removeprefix("'outbox' ").removesuffix("."))

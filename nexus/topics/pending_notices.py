@@ -1,6 +1,6 @@
-"""What agents are told of topics between their turns: new messages where they joined, and those that name them.
+"""Notices to agents between their turns: new messages in topics that they joined, and messages that name them.
 
-A peer is an agent's when its connection was bound to that agent, or bound to none and joined by the agent's id.
+A peer belongs to an agent when its connection was bound to that agent, or bound to none and joined by the agent's id.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from nexus.core.contributions import Notice, PendingNotice
 from nexus.topics import selectors
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 
-MOST = 100  # messages of a topic that are looked at; more than an agent is told of at once
+MOST = 100  # messages of one topic that are read: more than an agent gets at once
 
 
 def concerned(event: Event) -> Iterator[str]:
-    """The agents whose topic it is, but for the one who spoke, and those whom it names."""
+    """Yield the agents of the topic's peers, except the sender, and the agents that the message names."""
     yield from event.payload["mentions"]
     peers = Peer.objects.filter(topic_id=event.payload["topic_id"]).exclude(agent_name=event.payload["sender"])
     yield from (agent_id or agent_name for agent_id, agent_name in peers.values_list("agent_id", "agent_name"))
 
 
 def waiting(agent_id: str) -> Iterator[Notice]:
-    """What was said that the agent has not received, and what names it in open topics that it has not joined."""
+    """Yield the messages that the agent has not received, and those that name it in open topics that it has not
+    joined."""
     peers = list(Peer.objects.filter(Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id)))
     behind = [message for peer in peers for message in selectors.behind(peer, include_self=False, limit=MOST)]
     naming_it = TopicMessage.objects.filter(mentions__agent_id=agent_id)

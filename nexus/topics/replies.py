@@ -1,4 +1,4 @@
-"""How this toolset answers: bare objects, and prose for people and clients that show text alone."""
+"""The answers of this toolset: bare objects, and prose for people and for clients that show only text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nexus.core.operations.errors import Code, ErrorCode, NexusError
 from nexus.core.operations.replies import Body, Outcome, Reply
 from nexus.topics.errors import TopicCode
 
-# What any operation may fail with, in the words that the clients of this toolset know.
+# Errors that any operation may raise, in the codes that the clients of this toolset know.
 OWN_CODES: Mapping[ErrorCode, TopicCode] = {
     Code.VALIDATION_ERROR: TopicCode.INVALID_ARGUMENT,
     Code.CONTENT_TOO_LARGE: TopicCode.INVALID_ARGUMENT,
@@ -19,7 +19,7 @@ OWN_CODES: Mapping[ErrorCode, TopicCode] = {
 
 
 def bare(outcome: Outcome) -> Body:
-    """The data itself; an error is `{"error": {code, message}}`, with what its code adds."""
+    """Return the data itself; an error is `{"error": {code, message}}`, with the fields of its code."""
     error = outcome.error
     if error is None:
         return dict(outcome.data or {})
@@ -28,18 +28,18 @@ def bare(outcome: Outcome) -> Body:
 
 
 def code_of(error: NexusError) -> ErrorCode:
-    """The code that a client of this toolset is told."""
+    """Return the code that a client of this toolset gets."""
     if error.code is Code.DB_ERROR and error.details.get("retryable"):
         return TopicCode.DB_BUSY
     return OWN_CODES.get(error.code, error.code)
 
 
 def prose(outcome: Outcome, body: Body) -> str:
-    """The same as text, message bodies included."""
+    """Return the answer as text, message bodies included."""
     if outcome.error is not None:
         return outcome.error.message
-    told = next((tell for field, tell in TOLD.items() if field in body), _topic)
-    return "\n".join([*told(body), *(f"warning: {each['message']}" for each in body.get("warnings", ()))])
+    render = next((each for field, each in RENDERERS.items() if field in body), _topic)
+    return "\n".join([*render(body), *(f"warning: {each['message']}" for each in body.get("warnings", ()))])
 
 
 def _topic(body: Body) -> Iterator[str]:
@@ -109,8 +109,8 @@ def _at(seconds: float) -> str:
     return iso(datetime.fromtimestamp(seconds, UTC))
 
 
-# Each answer is known by a field that it has before all others.
-TOLD: Mapping[str, Callable[[Body], Iterator[str]]] = {
+# An answer is recognised by its first field.
+RENDERERS: Mapping[str, Callable[[Body], Iterator[str]]] = {
     "spec_version": _pong,
     "topics": _topics,
     "reclaim_token": _joined,

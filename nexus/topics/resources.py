@@ -1,4 +1,4 @@
-"""What agents read of topics."""
+"""MCP resources of topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPICS.references.append(
 
 
 def work_in_topic(given: Mapping[str, str]) -> str:
-    """The page, for a topic and a name that are known."""
+    """Return the page, filled in for a known topic and name."""
     return (
         f"{TOPICS.instructions()}\n{packaged('nexus.topics', 'topics')()}\n"
         f"Work in the topic {given['topic']!r} now, as {given['agent_name']!r}: open it if it is not there, join it, "

@@ -1,4 +1,4 @@
-"""The rows of this app as every transport shows them; times are seconds since the epoch."""
+"""The rows of this app as every transport returns them; times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def epoch(moment: datetime) -> float: ...
 @overload
 def epoch(moment: None) -> None: ...
 def epoch(moment: datetime | None) -> float | None:
-    """A time in seconds since the epoch; null stays null."""
+    """Return a time in seconds since the epoch; null stays null."""
     return None if moment is None else moment.timestamp()
 
 
@@ -83,7 +83,7 @@ class CursorRow(TypedDict):
 
 
 def cursor_row(peer: Peer) -> CursorRow:
-    assert peer.synced_at is not None, "told only after it was touched"
+    assert peer.synced_at is not None, "made only after a sync"
     return {"last_seq": peer.last_seq, "updated_at": epoch(peer.synced_at)}
 
 

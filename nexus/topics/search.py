@@ -1,6 +1,7 @@
-"""Search over the messages of topics, by words and by meaning.
+"""Search over the messages of topics: what all databases share. Triggers keep the index current.
 
-Where there is no search by meaning, `hybrid` finds what full text does, and says so.
+`full_text` holds the statements, `snippets` shows the hits. `find` adds the semantic search; without it
+`hybrid` returns the full-text results with a warning.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from nexus.topics.full_text import index_of_words
 from nexus.topics.models import TopicMessage
 from nexus.topics.snippets import opening, snippet
 
-CANDIDATES_EACH = 50  # of either search, from which hybrid takes the best
-FUSION = 60  # reciprocal rank fusion's customary constant: how little the first places count above the next
-RANKED = 200  # of more hits the newest so many are ranked
+CANDIDATES_EACH = 50  # of each search, from which hybrid takes the best
+FUSION = 60  # the usual constant of reciprocal rank fusion; the larger, the less the first ranks stand out
+RANKED = 200  # the newest hits that are ranked
 
 
 class Candidate(NamedTuple):
-    """A document that may be among the best: its length in characters, and how many hits are in it."""
+    """A document that may be among the best: its length in characters, and its number of hits."""
 
     document: int
     length: int
@@ -33,28 +34,28 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Hit:
-    """A message that was found, by its words, its meaning or both."""
+    """A message that was found by its words, its meaning or both."""
 
     message: TopicMessage
     snippet: str
-    rank: float | None = None  # of its words, the lower the better
-    score: float | None = None  # the cosine between its meaning and the query's, the higher the better
+    rank: float | None = None  # by words; lower is better
+    score: float | None = None  # the cosine between its meaning and the query's; higher is better
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found, best first, and what it has to say of itself."""
+    """The results of a search, best first, with warnings."""
 
     hits: list[Hit]
     warnings: Mapping[str, str] = field(default_factory=dict)  # by code
 
 
 def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str | None = None) -> Found:
-    """In the mode `fts` the messages that hold every word of `query`, one of three letters or more from its beginning;
-    any text is a valid query. In `semantic` those that are nearest to its meaning, however far that is, and in `hybrid`
-    the best of both.
+    """Find messages. The mode `fts` finds those that contain every word of `query` (a word of three letters or more
+    also as a prefix); any text is a valid query. `semantic` finds those nearest in meaning, at any distance;
+    `hybrid` finds the best of both.
 
-    Raises INVALID_ARGUMENT for the mode `semantic` where that cannot be had.
+    Raises INVALID_ARGUMENT for the mode `semantic` where it is not available.
     """
     if mode == "fts":
         return Found(_full_text(query, topic_id, limit))
@@ -70,14 +71,14 @@ def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str 
 
 
 def slow(mode: str) -> bool:
-    """Whether such a search may take long: it may load a model, ask one, and compare every vector."""
+    """Return whether a search may take long: it may load a model, call a service, and compare every vector."""
     return mode != "fts" and source.wanted()
 
 
 def _semantic(
     query: str, topic_id: str | None, limit: int, model: str | None
 ) -> tuple[dict[int, float], dict[str, str]]:
-    """The documents nearest to a query, nearest first, with their scores; and warnings. Raises Unavailable."""
+    """Return the documents nearest to a query with their scores, nearest first; and warnings. Raises Unavailable."""
     if model not in (None, known := TopicSettings.current().embedding_model):
         raise Unavailable(f"model: there is no {model!r} here" + (f", only {known!r}." if known else f". {source.OFF}"))
     embedder, (vector,) = source.embed([query])
@@ -98,12 +99,12 @@ def _semantic(
 
 
 def _fused(worded: Sequence[Hit], meant: Mapping[int, float], limit: int) -> list[Hit]:
-    """The best of two lists that are best first: what is far up in either, and above all in both."""
+    """Merge two lists that are sorted best first: a hit ranks high if it does so in one, and highest if in both."""
     by_words = {hit.message.document: hit for hit in worded}
     points: dict[int, float] = {}
     for ranked in (by_words, meant):
-        for place, document in enumerate(ranked):
-            points[document] = points.get(document, 0) + 1 / (FUSION + place)
+        for rank, document in enumerate(ranked):
+            points[document] = points.get(document, 0) + 1 / (FUSION + rank)
     best = sorted(points, key=lambda document: -points[document])[:limit]
     by_meaning = _by_meaning(document for document in best if document not in by_words)
     hits = {**by_words, **by_meaning}
@@ -121,7 +122,7 @@ def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
         return []
     enough = max(RANKED, limit)
     candidates: list[Candidate] = []
-    # Whole words first: for beginnings FTS5 gathers every message that has one, however few are wanted.
+    # Whole words first: for prefixes FTS5 collects every matching message, however few are wanted.
     for whole in (True, False):
         found = index_of_words().candidates(words, whole=whole, topic_id=topic_id, limit=enough)
         candidates = [Candidate(*row) for row in found]
@@ -133,14 +134,15 @@ def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
     return [
         Hit(messages[document], snippet(messages[document].content_markdown, words), ranks[document])
         for document in best
-        if document in messages  # else deleted meanwhile
+        if document in messages  # others were deleted meanwhile
     ]
 
 
 def _ranks(candidates: Sequence[Candidate]) -> dict[int, float]:
-    """The rank of each document, from its length and its number of hits: BM25's saturation, without word weights.
+    """Return the rank of each document, from its length and its number of hits: BM25's saturation, without word
+    weights.
 
-    Every candidate holds every word, so that how rare a word is tells little.
+    Every candidate contains every word, so the rarity of a word matters little.
     """
     average = sum(length for _, length, _ in candidates) / max(len(candidates), 1)
     return {
@@ -150,7 +152,7 @@ def _ranks(candidates: Sequence[Candidate]) -> dict[int, float]:
 
 
 def rebuild() -> int:
-    """Make the index of words anew from the messages; how many there are."""
+    """Rebuild the index of words from the messages; return their number."""
     with write():
         index_of_words().rebuild()
         return TopicMessage.objects.count()

@@ -15,7 +15,7 @@ LONGEST_WINDOW = 36_500 * 86_400  # seconds
 
 
 def get_topic(topic_id: str) -> Topic:
-    """A topic. Raises TOPIC_NOT_FOUND."""
+    """Return a topic. Raises TOPIC_NOT_FOUND."""
     topic = _topic.first(topic_id=topic_id)
     if topic is None:
         raise no_topic(topic_id)
@@ -26,20 +26,20 @@ _topic = Select(lambda: Topic.objects.filter(pk=Slot("topic_id")))
 
 
 def named(name: str, *, allow_closed: bool = False) -> Topic | None:
-    """The newest open topic of a name; where there is none, and if that is allowed, the newest closed one."""
+    """Return the newest open topic of a name; if there is none and it is allowed, the newest closed one."""
     topics = Topic.objects.filter(name=name).newest_first()
     newest = topics.open().first()
     return newest or (topics.first() if allow_closed else None)
 
 
 def with_status(status: str) -> QuerySet[Topic]:
-    """The topics in a state, or `all`, newest first."""
+    """Return the topics in a state, or `all`, newest first."""
     topics = Topic.objects.newest_first()
     return topics if status == "all" else topics.filter(status=TopicStatus(status))
 
 
 def overview(status: str, *, limit: int) -> list[tuple[Topic, int]]:
-    """The newest topics in a state, or `all`, each with how many names are reserved in it."""
+    """Return the newest topics in a state, or `all`, each with its number of reserved names."""
     topics = list(with_status(status)[:limit])
     counted = Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by()
     peers = dict(counted)
@@ -47,7 +47,7 @@ def overview(status: str, *, limit: int) -> list[tuple[Topic, int]]:
 
 
 def peer(topic_id: str, agent_name: str) -> Peer | None:
-    """A peer of a topic."""
+    """Return a peer of a topic."""
     return _peer.first(topic_id=topic_id, agent_name=agent_name)
 
 
@@ -55,13 +55,13 @@ _peer = Select(lambda: Peer.objects.filter(topic_id=Slot("topic_id"), agent_name
 
 
 def present(topic_id: str, *, window_seconds: int, limit: int) -> list[Peer]:
-    """The peers that synced within the window, the latest first."""
+    """Return the peers that synced within the window, latest first."""
     since = now() - timedelta(seconds=min(window_seconds, LONGEST_WINDOW))
     return list(Peer.objects.filter(topic_id=topic_id).present(since)[:limit])
 
 
 def behind(peer: Peer, *, include_self: bool, limit: int) -> list[TopicMessage]:
-    """The next messages behind a peer's cursor, oldest first."""
+    """Return the next messages after a peer's cursor, oldest first."""
     if include_self:
         return _every_message(limit, topic_id=peer.topic_id, after=peer.last_seq)
     return _others_messages(limit, topic_id=peer.topic_id, after=peer.floor, agent_name=peer.agent_name)
@@ -80,12 +80,12 @@ _others_messages = Select(
 
 
 def page(topic_id: str, *, after: int, limit: int) -> list[TopicMessage]:
-    """The messages of a topic after a number, oldest first."""
+    """Return the messages of a topic after a sequence number, oldest first."""
     return _every_message(limit, topic_id=topic_id, after=after)
 
 
 def newest(topic_id: str, *, limit: int, before: int | None = None) -> list[TopicMessage]:
-    """The newest messages of a topic, oldest first; `before` a number where one is given."""
+    """Return the newest messages of a topic, oldest first; before a sequence number if one is given."""
     messages = TopicMessage.objects.filter(topic_id=topic_id)
     if before is not None:
         messages = messages.filter(seq__lt=before)
@@ -93,5 +93,5 @@ def newest(topic_id: str, *, limit: int, before: int | None = None) -> list[Topi
 
 
 def taken_names(topic_id: str) -> set[str]:
-    """Every name that is reserved in a topic."""
+    """Return every name that is reserved in a topic."""
     return set(Peer.objects.filter(topic_id=topic_id).values_list("agent_name", flat=True))

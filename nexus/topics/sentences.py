@@ -1,4 +1,4 @@
-"""How the events of topics read to people."""
+"""The sentences for events of topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The verbs of topics: create, close, join, sync, reset. One transaction each; operators' are in `administration`."""
+"""Writes of topics: create, close, join, sync, reset. Each is one transaction; operators' writes are in
+`administration`."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, Topi
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A message that is to be sent."""
+    """A message to send."""
 
     content_markdown: str
     message_type: str = "message"
@@ -43,7 +44,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Synced:
-    """What a sync sent and got, and the peer with its cursor after it."""
+    """What a sync sent and received, and the peer with its new cursor."""
 
     peer: Peer
     sent: list[Sent]
@@ -53,20 +54,20 @@ class Synced:
 
 @dataclass(frozen=True)
 class Joined:
-    """A topic, and the token by which the name in it can be reclaimed."""
+    """A topic, and the token that reclaims the name in it."""
 
     topic: Topic
     token: str
 
 
 def create(*, name: str | None, metadata: dict[str, Any] | None, reuse: bool, agent_id: str | None = None) -> Topic:
-    """The newest open topic of that name where one may be reused, else a new one. Without a name it gets one."""
+    """Create a topic, or return the newest open one of that name with `reuse`. Without a name, one is made."""
     reusable = name if reuse else None
     if reusable is not None and (topic := selectors.named(reusable)):
         return topic
     with write():
         if reusable is not None and (topic := selectors.named(reusable)):
-            return topic  # another was quicker
+            return topic  # another call was faster
         moment, topic_id = now(), new_id("tpc")
         topic = Topic(topic_id=topic_id, name=name or f"topic-{topic_id[-8:]}", metadata=metadata, created_at=moment)
         insert(topic)
@@ -75,7 +76,7 @@ def create(*, name: str | None, metadata: dict[str, Any] | None, reuse: bool, ag
 
 
 def close(*, topic_id: str, reason: str | None, agent_id: str | None = None) -> tuple[Topic, bool]:
-    """Close a topic; the topic, and whether this call did it: the first reason and time stay.
+    """Close a topic; return it, and whether this call did it. The first reason and time stay.
 
     Raises TOPIC_NOT_FOUND.
     """
@@ -92,7 +93,7 @@ def close(*, topic_id: str, reason: str | None, agent_id: str | None = None) -> 
 def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, agent_id: str | None = None) -> Joined:
     """Reserve a name in a topic, or reclaim it.
 
-    `token` is what the caller presents, `held` the token of this very name that its connection holds already, and
+    `token` is the token that the caller presents, `held` the token of this name that its connection holds already, and
     `agent_id` the agent it is bound to. Raises AGENT_NAME_IN_USE, TOPIC_NOT_FOUND.
     """
     with write():
@@ -123,7 +124,7 @@ def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, 
 
 
 def digest(token: str) -> str:
-    """A token as it is stored: 32 random hexadecimal digits need no salt."""
+    """Return a token's stored form. Its 32 random hexadecimal digits need no salt."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -138,7 +139,8 @@ def sync(
     ack_through: int | None = None,
     agent_id: str | None = None,
 ) -> Synced:
-    """Send the outbox, all or nothing; then take what lies behind the cursor, and move it, all in one transaction.
+    """Send the outbox, all of it or nothing; then read the messages after the cursor and move it, all in one
+    transaction.
 
     Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, ack_through).
     """
@@ -187,7 +189,7 @@ def _joined(topic_id: str, agent_name: str) -> tuple[Topic, Peer]:
 
 
 def not_joined(topic: Topic) -> NexusError:
-    """An AGENT_NOT_JOINED; raise what this returns."""
+    """Return an AGENT_NOT_JOINED, to raise."""
     return NexusError(
         TopicCode.AGENT_NOT_JOINED,
         f"This connection has not joined {topic.name!r}: call topic_join first, with your reclaim_token if you have "
@@ -231,7 +233,7 @@ def _send(topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str |
 
 
 def _mention(message: TopicMessage) -> list[str]:
-    """Record whom a message names; the agents, sorted."""
+    """Record the agents that a message names; return them, sorted."""
     names = naming.mentioned(message.content_markdown)
     agents = sorted(Agent.objects.filter(pk__in=names).values_list("pk", flat=True)) if names else []
     insert(*(Mention(message=message, agent_id=agent_id) for agent_id in agents))
@@ -244,7 +246,7 @@ _count = Update(
 
 
 def _sent_before(topic: Topic, sender: str, key: str, fresh: Sequence[TopicMessage]) -> TopicMessage | None:
-    """The message that was sent under a key, in this outbox or earlier."""
+    """Return the message that was sent with a key, in this outbox or earlier."""
     here = next((message for message in fresh if message.client_message_id == key), None)
     return here or _by_key.first(topic_id=topic.topic_id, sender=sender, key=key)
 
@@ -254,11 +256,11 @@ _by_key = Select(
 )
 
 
-def _written(topic: Topic, sender: str, outgoing: Outgoing, place: str, moment: datetime) -> TopicMessage:
-    """The next message of a topic; not stored yet."""
+def _written(topic: Topic, sender: str, outgoing: Outgoing, item: str, moment: datetime) -> TopicMessage:
+    """Return the next message of a topic; it is not stored yet."""
     if outgoing.reply_to is not None and not _answered.first(topic_id=topic.topic_id, message_id=outgoing.reply_to):
         raise argument(
-            f"{place}.reply_to must be the message_id of a message in this topic; nothing was sent of this outbox."
+            f"{item}.reply_to must be the message_id of a message in this topic; nothing was sent of this outbox."
         )
     topic.last_seq += 1
     return TopicMessage(
@@ -296,7 +298,7 @@ def _in_use(topic: Topic, agent_name: str, *, presented: bool) -> NexusError:
 
 
 def _emit(type: str, topic: Topic, agent_id: str | None, moment: datetime, **payload: Any) -> None:
-    """Append what happened in a topic to the log, inside the caller's transaction."""
+    """Append an event of a topic to the log, inside the caller's transaction."""
     emit(
         workspace_id=None,
         stream=STREAM,

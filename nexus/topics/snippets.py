@@ -1,4 +1,4 @@
-"""What of a message is shown with a hit: where most of the words stand, each marked."""
+"""Snippets: the part of a message with most of the words, each marked."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from itertools import islice
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS, may_go_on
 
 WIDTH = 160  # characters
-LOOKED_AT = 100  # hits of one message
+LOOKED_AT = 100  # hits of one message that are considered
 TOKEN = re.compile(r"[^\W_]+")
-# Possessive: an accent is a part of both, and a text of accents would be tried at every place, all the server waiting.
+# Possessive: an accent is part of both, and a text of accents would backtrack at every position.
 APART = r"[\W_]++"
 ACCENTS = "[\u0300-\u036f]*+"
-GOES_ON, ENDS = "(?:[^\\W_]|[\u0300-\u036f])*+", r"(?![^\W_])"  # behind the last token of a word
+GOES_ON, ENDS = "(?:[^\\W_]|[\u0300-\u036f])*+", r"(?![^\W_])"  # after the last token of a word
 
 
 class _Folds(dict[int, int]):
-    """Each character without case and accents, as one character: places in a text stay what they are."""
+    """Maps each character to one without case and accents, so that positions in a text stay the same."""
 
     def __missing__(self, point: int) -> int:
         base = re.sub(ACCENTS, "", unicodedata.normalize("NFD", chr(point).lower()))
@@ -32,9 +32,8 @@ _FOLDS = _Folds()
 
 
 def snippet(text: str, words: Sequence[str]) -> str:
-    """A part of `text` with many of the words, each hit between HIT_STARTS and HIT_ENDS; where none is seen, its
-    beginning. A word matches from its beginning, whatever its case and accents.
-    """
+    """Return a part of `text` with many of the words, each hit between HIT_STARTS and HIT_ENDS; without a hit, the
+    beginning of the text. Words match as prefixes, without regard to case and accents."""
     hits = [
         (hit.start(), hit.end(), hit.lastgroup) for hit in islice(_pattern(words).finditer(_folded(text)), LOOKED_AT)
     ]
@@ -50,7 +49,7 @@ def snippet(text: str, words: Sequence[str]) -> str:
 
 
 def opening(text: str) -> str:
-    """The beginning of a text, in one line."""
+    """Return the beginning of a text, in one line."""
     line = " ".join(text[: WIDTH * 4].split())
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
@@ -60,7 +59,8 @@ def _folded(text: str) -> str:
 
 
 def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    """Every word is a phrase of its tokens, of which the last ends there or, where it may, goes on."""
+    """Return the pattern of the words. Each is a phrase of its tokens; the last token is a prefix where it may go
+    on."""
     phrases = []
     for number, word in enumerate(words):
         bare = re.sub(ACCENTS, "", _folded(word))
@@ -71,12 +71,12 @@ def _pattern(words: Sequence[str]) -> re.Pattern[str]:
 
 
 def _worth(hits: Sequence[tuple[int, int, str | None]], start: int) -> tuple[int, int]:
-    near = [word for place, _, word in hits if start <= place < start + WIDTH // 2]
+    near = [word for start_of_hit, _, word in hits if start <= start_of_hit < start + WIDTH // 2]
     return len(set(near)), len(near)
 
 
 def _part(text: str, hit: int) -> tuple[int, int]:
-    """From where to where `text` is shown, between words where there are any, with a little before the hit."""
+    """Return start and end of the part of `text` to show, between words if possible, with a little before the hit."""
     if len(text) <= WIDTH:
         return 0, len(text)
     start = max(0, min(hit - WIDTH // 4, len(text) - WIDTH))

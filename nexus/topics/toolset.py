@@ -1,4 +1,4 @@
-"""The toolset of topics, as clients of Agent Bus know it."""
+"""The toolset of topics, compatible with clients of Agent Bus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOPICS = Toolset(
     "Rooms that peers join by a name of their own: one ordered stream each, cursors that survive restarts, search.",
     reply=REPLY,
     instructions=packaged("nexus.topics", "instructions"),
-    modules=(  # in the order in which agents see them; most agents do without
+    modules=(  # in the order in which agents see them; most agents need neither
         "nexus.topics.operations.rooms",
         "nexus.topics.operations.reading",
         "nexus.topics.operations.administration",

@@ -1,5 +1,5 @@
-"""What keeps the search indexes in step with the messages of topics: full text reads the messages and keeps none, and
-of vectors those go whose message is gone or says something else now."""
+"""Triggers that keep the search indexes in step with the messages of topics. The full-text index reads the messages and
+stores none; vectors are deleted with their message, and marked as stale when its text changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _OF_POSTGRESQL = {
         "new.content_markdown IS DISTINCT FROM old.content_markdown",
     ),
     "topic_search_emptied": ("AFTER TRUNCATE ON topic_messages", "TRUNCATE topic_search;", "true"),
-    # Before: the vector refers to its message.
+    # Before the message is deleted: the vector refers to it.
     "topic_embedding_removed": (
         "BEFORE DELETE ON topic_messages",
         "DELETE FROM topic_embeddings WHERE document = old.document;",

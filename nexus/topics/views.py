@@ -1,4 +1,4 @@
-"""Topics: the rooms that agents follow, what is said in them, and what an operator does there."""
+"""The pages of topics: their messages, and what an operator does there."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from nexus.topics.toolset import TOPICS
 from nexus.web.page import form_only, operate, posted, render, streamed
 from nexus.web.templatetags.nexus import plain
 
-NEWEST = 20  # messages at first: more than a window shows, and a page of them costs little more than an empty one
+NEWEST = 20  # messages at first: more than a window shows, and cheap to render
 PAGE, LISTED, FOUND = 50, 50, 50
 NOTHING = monitoring.Stream([], earlier=False, later=False)
-LONG = 2 * PAGE  # messages from which on a topic has a map
+LONG = 2 * PAGE  # messages from which a topic has a map
 
 
 def topics(request: HttpRequest) -> TemplateResponse:
-    """Topics by latest activity, with who reads them; `?status=`, `?q=` in names and messages, `?page=`."""
+    """List topics by latest activity, with their readers; `?status=`, `?q=` in names and messages, `?page=`."""
     filters = TopicsFilters(request.GET)
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
     status = filters.text("status") or "all"
@@ -50,7 +50,7 @@ def topics(request: HttpRequest) -> TemplateResponse:
 
 
 def new(request: HttpRequest) -> HttpResponse:
-    """Open a topic; where one of that name is open, that is the one. So a form that is sent twice opens one."""
+    """Open a topic, or the open one of that name, so that a form that is sent twice opens one."""
     form = NewTopicForm(posted(request))
     if form.is_valid():
         metadata = form.cleaned_data["metadata"]
@@ -65,9 +65,10 @@ def new(request: HttpRequest) -> HttpResponse:
 
 
 def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """A topic: the newest messages, those around `?at=` or before `?before=`, or what `?q=` finds; POST says something.
+    """Show a topic: the newest messages, those around `?at=` or before `?before=`, or what `?q=` finds; POST sends a
+    message.
 
-    `?answer=` is the number of the message that the form answers, `?whole=` of the one that is shown whole.
+    `?answer=` is the number of the message that the form answers, `?whole=` the number of the one that is shown whole.
     """
     filters = TopicFilters(request.GET)
     if request.method != "POST":
@@ -125,19 +126,19 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
 
 
 def _stream_context(topic: Topic, shown: list[TopicMessage], whole: int | None = None) -> dict[str, Any]:
-    """What the rows of a stream show."""
+    """Return the context of the rows of a stream."""
     exchanges = monitoring.exchanges(topic.topic_id, shown)
     return {
         "said": [(message, exchanges[message.message_id]) for message in shown],
         "shown": {message.seq for message in shown},
         "whole": whole,
         "excerpt": monitoring.EXCERPT,
-        "address": reverse("admin:topic", args=[topic.pk]),  # each row has some links to it
+        "address": reverse("admin:topic", args=[topic.pk]),  # each row has several links to it
     }
 
 
 def tail(request: HttpRequest, topic_id: str) -> TemplateResponse:
-    """The messages after `?after=`, for the live page; at most as many as a page has, then it is asked again."""
+    """Return the messages after `?after=` for the live page, at most one page of them; the page then asks again."""
     row = get_object_or_404(Topic, pk=topic_id)
     after = TopicFilters(request.GET).number("after") or 0
     rows = monitoring.newer(topic_id, after=after, limit=PAGE + 1)
@@ -147,14 +148,14 @@ def tail(request: HttpRequest, topic_id: str) -> TemplateResponse:
 
 
 def message(request: HttpRequest, message_id: str) -> HttpResponse:
-    """The address of a message: where it stands in its topic."""
+    """Redirect to a message in its topic."""
     row = get_object_or_404(TopicMessage.objects.select_related("topic"), message_id=message_id)
     return redirect(f"{reverse('admin:topic', args=[row.topic_id])}?at={row.seq}#m-{row.seq}")
 
 
 @form_only(partial(redirect, "admin:topic"))
 def join(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """Join a topic as the operator; who has joined has read what the page showed."""
+    """Join a topic as the operator, with everything that the page showed as read."""
     form = JoinForm(request.POST, auto_id="join-%s")
     if form.is_valid():
         seen = form.cleaned_data["seen"] or 0
@@ -183,7 +184,7 @@ def close(request: HttpRequest, topic_id: str) -> HttpResponse:
 
 @form_only(partial(redirect, "admin:topic"))
 def rename(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """Give a topic another name."""
+    """Rename a topic."""
     form = RenameForm(request.POST, auto_id="rename-%s")
     if form.is_valid():
         envelope = operate(TOPICS, request, "topic_rename", "", form, topic_id=topic_id, **form.cleaned_data)
@@ -195,7 +196,7 @@ def rename(request: HttpRequest, topic_id: str) -> HttpResponse:
 
 
 def export(request: HttpRequest, topic_id: str) -> StreamingHttpResponse:
-    """A topic as a file: Markdown or (`?format=json`) JSON, which `nexus topics import` takes back."""
+    """Return a topic as a file: Markdown or (`?format=json`) JSON, which `nexus topics import` reads."""
     row = get_object_or_404(Topic, pk=topic_id)
     as_json = TopicFilters(request.GET).text("format") == "json"
     pieces = (archive.to_json if as_json else archive.to_markdown)(row)
@@ -207,7 +208,7 @@ def export(request: HttpRequest, topic_id: str) -> StreamingHttpResponse:
 
 
 def delete(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """Says what goes with a topic; POST deletes it."""
+    """Show what is deleted with a topic; POST deletes it."""
     row = get_object_or_404(Topic, pk=topic_id)
     if request.method == "POST":
         envelope = operate(TOPICS, request, "topic_delete", "", topic_id=topic_id)
@@ -229,7 +230,7 @@ def delete(request: HttpRequest, topic_id: str) -> HttpResponse:
 
 
 def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
-    """Says what goes with a message; POST deletes it and the answers to it."""
+    """Show what is deleted with a message; POST deletes it and the answers to it."""
     row = get_object_or_404(TopicMessage.objects.select_related("topic"), message_id=message_id)
     if request.method == "POST":
         envelope = operate(TOPICS, request, "topic_message_delete", "", message_id=message_id)

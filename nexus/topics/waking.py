@@ -1,4 +1,4 @@
-"""Messages in topics that wake the agents that Nexus runs: those that name them."""
+"""Messages in topics that wake an agent of the pool: those that name it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from django.db.models.functions import Coalesce
 from nexus.core.contributions import WakeKind, WakeReason
 from nexus.topics.models import Peer, TopicMessage, TopicStatus
 
-MOST = 100  # the newest
+MOST = 100  # the newest messages
 
 
 def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
-    """What names the agent in open topics, said by another."""
+    """Yield the messages of others that name the agent in open topics."""
     naming_it = TopicMessage.objects.filter(mentions__agent_id=agent_id, topic__status=TopicStatus.OPEN)
-    # A peer goes by any name: whose it is tells an agent's own words, and how long a chain of wakings is.
+    # A peer may have any name: its agent_id identifies the agent's own messages, and the length of a chain of wakings.
     peer = Peer.objects.filter(topic=OuterRef("topic"), agent_name=OuterRef("sender"))
     said = naming_it.annotate(speaker=Coalesce(peer.values("agent_id"), F("sender"))).exclude(speaker=agent_id)
     own = Peer.objects.filter(Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id))

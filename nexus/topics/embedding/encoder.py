@@ -1,4 +1,4 @@
-"""Sentence embeddings of the BERT family on a CPU, in NumPy: no framework that takes seconds to start.
+"""Sentence embeddings of the BERT family on a CPU, in NumPy, without a framework that takes seconds to start.
 
 A model is a folder as Sentence Transformers writes it: config.json, tokenizer.json, model.safetensors.
 """
@@ -19,11 +19,11 @@ from tokenizers import Tokenizer
 
 Array = NDArray[np.float32]
 
-WEIGHTS, LONGEST = "model.safetensors", 512  # tokens, where the folder does not say
+WEIGHTS, LONGEST = "model.safetensors", 512  # tokens; for folders that do not say
 
 
 class Encoder:
-    """A model in memory. Raises OSError, ValueError or KeyError for a folder that holds none of the family."""
+    """A model in memory. Raises OSError, ValueError or KeyError for a folder without a model of this family."""
 
     def __init__(self, name: str, folder: Path) -> None:
         config = _read(folder / "config.json")
@@ -31,7 +31,7 @@ class Encoder:
             raise ValueError("the model is not of the BERT family")
         if any(module["type"].endswith("Dense") for module in _read(folder / "modules.json", [])):
             raise ValueError("the model has a dense layer behind its pooling")
-        # One core: several spin while they wait for one another, and whoever else is served waits for them.
+        # One core: several would spin while they wait for one another, and delay all other work.
         threadpool_limits(1, "blas")
         stored = (folder / WEIGHTS).read_bytes()
         self.weights = {key.removeprefix("bert."): _single(value) for key, value in load(stored).items()}
@@ -46,7 +46,7 @@ class Encoder:
         self.dimension = len(self.embed(["one to see whether all weights are there"])[0])
 
     def embed(self, texts: Sequence[str]) -> Array:
-        """A row of `dimension` numbers for each text, of any length; what is too long for the model is cut."""
+        """Return a row of `dimension` numbers for each text, of any length; text beyond the model's maximum is cut."""
         return np.stack([self._embed(text) for text in texts])
 
     def _embed(self, text: str) -> Array:
@@ -87,7 +87,7 @@ class Encoder:
 
 
 def _gelu(x: Array) -> Array:
-    """The exact GELU; its error function by Abramowitz and Stegun, 7.1.26, to seven digits."""
+    """Return the exact GELU, with the error function of Abramowitz and Stegun, 7.1.26, to seven digits."""
     z = np.abs(x) * np.float32(0.5**0.5)
     t = 1 / (1 + np.float32(0.3275911) * z)
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
@@ -99,7 +99,7 @@ def _single(values: NDArray[Any]) -> Array:
 
 
 def _read(file: Path, default: Any = None) -> Any:
-    """What a JSON file holds. Raises OSError where it is missing and nothing stands for it."""
+    """Return the content of a JSON file, or `default` where it is missing. Raises OSError where there is no default."""
     if default is not None and not file.exists():
         return default
     return json.loads(file.read_text(encoding="utf-8"))

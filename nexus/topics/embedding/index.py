@@ -1,7 +1,7 @@
-"""Which messages have a vector of a model, and which are still to get one.
+"""Which messages have a vector of a model, and which still need one.
 
-Every message up to the last that has a vector has one, if only of another model or of an older text: vectors are made
-in the order of the messages, and a trigger takes the model off where a text changes.
+Every message up to the last one with a vector has one, perhaps of another model or of an older text: vectors are made
+in the order of the messages, and a trigger clears the model where a text changes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from django.db.models.functions import Length
 from nexus.core.database.store import write
 from nexus.topics.models import Embedding, TopicMessage
 
-Text = tuple[int, str]  # a document and what it says
-STALE = ""  # the model of a vector that is of use no more
+Text = tuple[int, str]  # a document and its text
+STALE = ""  # the model of a vector that must be made again
 
 
 def pending(identity: str, limit: int) -> list[Text]:
-    """Messages without a vector of a model, at most `limit`: new ones first. Costs the same however many there are."""
+    """Return at most `limit` messages without a vector of a model, new ones first. The cost does not depend on their
+    number."""
     found = list(_fresh().order_by("document").values_list("document", "content_markdown")[:limit])
     for others in _of_others(identity):
         found += others.values_list("message__document", "message__content_markdown")[: limit - len(found)]
@@ -27,7 +28,7 @@ def pending(identity: str, limit: int) -> list[Text]:
 
 
 def waiting(identity: str = STALE) -> int:
-    """How many messages have no vector of a model; of none, how many have no vector of use to any."""
+    """Count the messages without a vector of a model; without a model, those without any usable vector."""
     others = _of_others(identity) if identity else [Embedding.objects.filter(model=STALE)]
     return _fresh().count() + sum(each.count() for each in others)
 
@@ -38,12 +39,13 @@ def _fresh() -> QuerySet[TopicMessage]:
 
 
 def _of_others(identity: str) -> list[QuerySet[Embedding]]:
-    """The vectors that are of another model, as two ends of an index: `<>` would read all of it."""
+    """Return the vectors of other models, as two ends of an index: `<>` would read all of it."""
     return [Embedding.objects.filter(model__lt=identity), Embedding.objects.filter(model__gt=identity)]
 
 
 def keep(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None:
-    """Store the vectors of texts; what was deleted meanwhile gets none, what was changed gets another one later."""
+    """Store the vectors of texts. A message deleted meanwhile gets none; one that was changed gets another one
+    later."""
     with write():
         said = dict(
             TopicMessage.objects.filter(pk__in=[document for document, _ in texts]).values_list(
@@ -61,8 +63,8 @@ def keep(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None
 
 
 def mend(identity: str, size: int) -> None:
-    """Bring back in step what another program or damage put out of it: vectors of no message go, those that are not of
-    the size in bytes that the model's have are made anew, and so are those of messages that were passed over.
+    """Repair the index after damage or a foreign write: delete vectors without a message, and mark for a new vector
+    those of another size in bytes than the model's, and the messages that were skipped.
 
     Reads the size of each vector.
     """

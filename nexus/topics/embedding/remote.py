@@ -1,4 +1,4 @@
-"""Embeddings from a service that speaks OpenAI's protocol; its key is in the environment and is stored nowhere."""
+"""Embeddings from a service with OpenAI's protocol. Its key comes from the environment and is stored nowhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nexus.topics.embedding.vectors import Array
 from nexus.topics.errors import Refused, Unavailable
 
 KEY = "NEXUS_EMBEDDING_KEY"
-STEP_SECONDS, TOTAL_SECONDS = 30, 60  # for one read or write, and for all requests of one call
-MAX_DIMENSION = 8192  # numbers of a vector
-MAX_NUMBER = 32  # characters of a number in an answer, with what stands around it
-MOST, FEWEST = 8000, 250  # characters of a text
-TOO_LONG = (400, 413, 422)  # what services answer to a text that is longer than their model takes
-PROBE = ["what is the dimension"]  # which every model takes
+STEP_SECONDS, TOTAL_SECONDS = 30, 60  # for one read or write; for all requests of one call
+MAX_DIMENSION = 8192  # the most numbers of a vector
+MAX_NUMBER = 32  # the most characters of a number in an answer, with its separators
+MOST, FEWEST = 8000, 250  # characters of a text: the most, and the fewest to which it is cut
+TOO_LONG = (400, 413, 422)  # answers of services to a text longer than their model takes
+PROBE = ["what is the dimension"]  # a text that every model takes
 
 
 class _Item(BaseModel):
@@ -32,16 +32,17 @@ class _Answer(BaseModel):
 
 
 class Remote:
-    """A model of a service. Raises Unavailable where it does not answer."""
+    """A model of a service. Raises Unavailable where the service does not answer."""
 
     def __init__(self, name: str, url: str) -> None:
         self.name, self.url = name, f"{url.rstrip('/')}/embeddings"
-        self.longest = MOST  # and less, as far as the service makes it known by refusing
+        self.longest = MOST  # less, once the service has refused a text of that length
         self.dimension = len(self._ask(PROBE)[0])
         self.identity = f"{name}:{self.dimension}"
 
     def embed(self, texts: Sequence[str]) -> Array:
-        """A row of `dimension` numbers for each text; of a very long one its beginning counts. Raises Refused."""
+        """Return a row of `dimension` numbers for each text; of a very long text only the beginning is used. Raises
+        Refused."""
         rows = self._ask(texts)
         if len(rows) != len(texts) or {len(row) for row in rows} != {self.dimension}:
             raise Unavailable("The embedding service answered vectors of another number or dimension.")
@@ -54,7 +55,7 @@ class Remote:
             raise Unavailable(f"The embedding service took longer than {TOTAL_SECONDS} seconds.") from None
 
     async def _in_time(self, texts: Sequence[str]) -> list[list[float]]:
-        # asyncio's limit holds for a whole answer; httpx has one for each read, which a byte now and then satisfies.
+        # asyncio's timeout holds for a whole answer; httpx has one for each read, which an occasional byte satisfies.
         async with asyncio.timeout(TOTAL_SECONDS), httpx.AsyncClient(timeout=STEP_SECONDS) as client:
             return await self._rows(client, texts)
 
@@ -68,7 +69,7 @@ class Remote:
             raise Refused(f"The embedding service answered {status} to what it was sent.")
         if status != httpx.codes.OK:
             raise Unavailable(f"The embedding service answered {status}.")
-        self.longest = longest  # it was the length
+        self.longest = longest  # the length was the reason
         try:
             items = _Answer.model_validate_json(answer).data
         except ValidationError:
@@ -80,8 +81,8 @@ class Remote:
         return [item.embedding for item in sorted(items, key=lambda item: item.index)]
 
     async def _post(self, client: httpx.AsyncClient, texts: Sequence[str], longest: int) -> tuple[int, bytes]:
-        """The status and, where it is OK, the body, which is read up to the size that its vectors may have."""
-        # A compressed answer of some kilobytes may unfold to gigabytes, so none is asked for or read.
+        """Return the status and, if it is OK, the body. At most the possible size of the vectors is read."""
+        # A compressed answer of some kilobytes may unpack to gigabytes, so none is requested or read.
         headers = {"accept-encoding": "identity"}
         if key := os.environ.get(KEY):
             headers["authorization"] = f"Bearer {key}"
@@ -98,7 +99,7 @@ class Remote:
 
 
 async def _read(answer: httpx.Response, most: int) -> bytes:
-    """A body of at most `most` bytes. Raises Unavailable for a longer one."""
+    """Return a body of at most `most` bytes. Raises Unavailable for a longer one."""
     body = bytearray()
     async for chunk in answer.aiter_raw():
         body += chunk

@@ -1,6 +1,6 @@
-"""The model that the settings name: loaded when it is first used, once a process, and after a failure not at once.
+"""The model that the settings name: loaded at its first use, once per process; after a failure, again some time later.
 
-Called on threads that may take long, and never on the event loop, the writer's thread or a reader's.
+These functions may take long. Do not call them on the event loop, the writer's thread or a reader's.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ RETRY = timedelta(minutes=1)  # after a failure
 
 
 class Embedder(Protocol):
-    """What makes vectors of texts."""
+    """A model that makes vectors of texts."""
 
-    identity: str  # vectors of another one cannot be compared
+    identity: str  # vectors of different identities cannot be compared
     dimension: int
 
     def embed(self, texts: Sequence[str]) -> Array:
-        """A row of `dimension` numbers for each text, of any length. Raises Unavailable."""
+        """Return a row of `dimension` numbers for each text, of any length. Raises Unavailable."""
 
 
-Place = tuple[str, str]  # embedding_model and embedding_url
+ModelName = tuple[str, str]  # embedding_model and embedding_url
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What became of a model: it is loaded, or it failed."""
+    """The state of a model: loaded, or failed."""
 
-    place: Place
+    model: ModelName
     embedder: Embedder | None
     failure: str = ""
     retry_at: datetime | None = None
@@ -61,39 +61,40 @@ _loading = threading.Lock()
 
 
 def wanted() -> bool:
-    """Whether a model is named, and has not failed just now. Loads nothing."""
-    place = _place()
-    return bool(place[0]) and not (_known.place == place and _known.failing())
+    """Return whether a model is named and has not just failed. Loads nothing."""
+    model = _model_name()
+    return bool(model[0]) and not (_known.model == model and _known.failing())
 
 
 def loaded() -> Embedder | None:
-    """The model, where it is in memory already. Loads nothing and waits for nobody."""
+    """Return the model if it is in memory. Loads nothing and does not wait."""
     known = _known
-    return known.embedder if known.place == _place() and not known.failing() else None
+    return known.embedder if known.model == _model_name() and not known.failing() else None
 
 
 def current() -> Embedder:
-    """The model; the first call loads it. Raises Unavailable."""
+    """Return the model; the first call loads it. Raises Unavailable."""
     global _known
     with _loading:
-        place = _place()
-        if not place[0]:
+        model = _model_name()
+        if not model[0]:
             raise Unavailable(OFF)
-        if _known.place == place and _known.failing():
+        if _known.model == model and _known.failing():
             raise Unavailable(_known.failure)
-        if _known.place != place or _known.embedder is None:
-            _known = _Known(place, None)  # the former model's memory is free before the next one takes its own
+        if _known.model != model or _known.embedder is None:
+            _known = _Known(model, None)  # releases the former model's memory before the next one is loaded
             try:
-                _known = _Known(place, _load(*place))
+                _known = _Known(model, _load(*model))
             except Unavailable as failure:
-                _known = _Known(place, None, str(failure), now() + RETRY)
+                _known = _Known(model, None, str(failure), now() + RETRY)
                 raise
         assert _known.embedder is not None
         return _known.embedder
 
 
 def embed(texts: Sequence[str]) -> tuple[Embedder, Array]:
-    """The model, and a row of unit length for each text. Raises Unavailable, and Refused for texts it cannot take."""
+    """Return the model, and a row of unit length for each text. Raises Unavailable, and Refused for texts it cannot
+    take."""
     global _known
     embedder = current()
     from nexus.topics.embedding.vectors import unit
@@ -104,12 +105,12 @@ def embed(texts: Sequence[str]) -> tuple[Embedder, Array]:
         raise
     except Unavailable as failure:
         with _loading:
-            if _known.embedder is embedder:  # and no other setting came meanwhile
+            if _known.embedder is embedder:  # and the settings have not changed meanwhile
                 _known = replace(_known, embedder=None, failure=str(failure), retry_at=now() + RETRY)
         raise
 
 
-def _place() -> Place:
+def _model_name() -> ModelName:
     settings = TopicSettings.current()
     return settings.embedding_model, settings.embedding_url
 
@@ -136,7 +137,8 @@ def _load(name: str, url: str) -> Embedder:
 
 
 def _folder(name: str) -> Path:
-    """Where a local model lies; a package is not imported, it may want a framework. Raises Unavailable."""
+    """Return the folder of a local model. A package is not imported, because it may need a framework. Raises
+    Unavailable."""
     if Path(name).is_absolute():
         if Path(name).is_dir():
             return Path(name)

@@ -1,4 +1,4 @@
-"""Vectors: as they are stored, two bytes a number, and the nearest of those that are."""
+"""Vectors: their stored form, two bytes a number, and the search for the nearest."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from nexus.topics.models import Embedding
 
 Array = NDArray[np.float32]
 
-STORED = np.dtype("<f2")  # its error is far below the difference between two messages
-AT_ONCE = 4096  # vectors in memory, however many there are
-COMPARED = 50_000  # by one search: it takes some hundred milliseconds at most, most of them to read the vectors
+STORED = np.dtype("<f2")  # its rounding error is far below the difference between two messages
+AT_ONCE = 4096  # vectors in memory at once
+COMPARED = 50_000  # vectors compared by one search: some hundred milliseconds at most, mostly to read them
 
 
 def unit(rows: NDArray[Any]) -> Array:
-    """Rows of length one, so that their products are cosines. Raises Unavailable for what is no vector."""
+    """Return rows of length one, so that their products are cosines. Raises Unavailable for rows that are not
+    vectors."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
         raise Unavailable("The embedding model answers what is no vector.")
@@ -27,31 +28,31 @@ def unit(rows: NDArray[Any]) -> Array:
 
 
 def nothing(dimension: int) -> Array:
-    """The row of a text that means nothing to a model: it is as far from every other."""
+    """Return the row for a text that the model cannot take: its distance to every other is the same."""
     return np.zeros((1, dimension), np.float32)
 
 
 def stored(vector: Array) -> bytes:
-    """A vector as a blob."""
+    """Return a vector as a blob."""
     return vector.astype(STORED).tobytes()
 
 
 def size(dimension: int) -> int:
-    """The bytes of a blob."""
+    """Return the size of a blob in bytes."""
     return dimension * STORED.itemsize
 
 
 def nearest(vector: Array, *, identity: str, topic_id: str | None, limit: int) -> tuple[dict[int, float], bool]:
-    """The nearest documents with their cosines, nearest first and of equal ones the newest; and whether there may be
-    older ones behind those that were compared, which are the newest COMPARED of the topic, or of all."""
+    """Return the nearest documents with their cosines, nearest first and the newest of equal ones first; and whether
+    older ones were not compared. Compared are the newest COMPARED of the topic, or of all."""
     rows, bytes_each = Embedding.objects.order_by("-message_id"), size(len(vector))
     if topic_id is not None:
-        rows = Embedding.objects.filter(message__topic=topic_id).order_by("-message__seq")  # as their index is
+        rows = Embedding.objects.filter(message__topic=topic_id).order_by("-message__seq")  # the order of their index
     documents, cosines, compared = np.empty(0, np.int64), np.empty(0, np.float32), 0
-    # In double precision, rounded afterwards: in single precision the last bit of a product depends on its place in
+    # In double precision, rounded afterwards: in single precision the last bit of a product depends on its position in
     # the matrix, and so would the order of equal vectors.
     precise = vector.astype(np.float64)
-    # The model is compared here: asked for it, SQLite reads the index of models, whatever the topic.
+    # The model is compared here: in the query, SQLite would use the index of models, whatever the topic.
     read = rows.values_list("message_id", "model", "vector")[:COMPARED].iterator(chunk_size=AT_ONCE)
     while chunk := list(islice(read, AT_ONCE)):
         compared += len(chunk)

@@ -1,4 +1,5 @@
-"""Making vectors of messages beside the requests: a server does `EMBEDDING`, `nexus topics reindex` does it now."""
+"""Background work that makes vectors of messages. A server runs `EMBEDDING`; `nexus topics reindex` calls
+`catch_up`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Embedded:
 
 
 class EmbeddingWork(Work[Sequence[Text], Embedded | None]):
-    """One lane, a batch of messages an item; its outcome is None where the model fails. Twice is as good as once."""
+    """One lane; an item is a batch of messages. The outcome is None where the model fails. The work is idempotent."""
 
     name = "embedding"
     watches_log = True
@@ -36,7 +37,8 @@ class EmbeddingWork(Work[Sequence[Text], Embedded | None]):
         return ["topics"] if source.wanted() else []
 
     def claim(self, lane: str) -> Sequence[Text] | None:
-        """The next messages; none of them, to have the model loaded, where it is not yet and there are messages."""
+        """Return the next messages. An empty batch makes the worker load the model, where it is not loaded and there
+        are messages."""
         embedder = source.loaded()
         if embedder is None:
             return () if source.wanted() and TopicMessage.objects.exists() else None
@@ -59,7 +61,7 @@ EMBEDDING = EmbeddingWork()
 
 
 def catch_up() -> Iterator[int]:
-    """Index what is pending, in this thread; yields how many messages are left, first and after each batch.
+    """Index what is pending, in this thread; yield the number of messages left, first and after each batch.
 
     Raises Unavailable.
     """
@@ -82,7 +84,7 @@ def _embedded(texts: Sequence[Text]) -> Embedded:
     try:
         embedder, rows = source.embed([text for _, text in texts])
     except Refused as refusal:
-        if len(texts) > 1:  # one of them: the others do not wait for it
+        if len(texts) > 1:  # one text was refused: handle the others without it
             each = [_embedded([one]) for one in texts]
             return Embedded(each[0].identity, [vector for one in each for vector in one.vectors])
         log.warning("a message of topics is found by its words alone: %s", refusal)

@@ -1,4 +1,4 @@
-"""What operators do, and the reads of their pages and commands; no agent has these as tools."""
+"""Operators' operations, and the reads of their pages and commands; they are not tools for agents."""
 
 from __future__ import annotations
 

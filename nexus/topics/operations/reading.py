@@ -1,4 +1,4 @@
-"""Who is there, what is said, and where it was said."""
+"""Operations that read and write messages, search them, and show the peers."""
 
 from __future__ import annotations
 
@@ -194,13 +194,14 @@ def _new_messages(p: Sync) -> Interest:
 
 
 def _look(p: Sync, caller: Caller) -> dict[str, bool]:
-    """Whether there is something for the caller by now; what it is, `_receive` takes."""
+    """Return whether there is something for the caller. `_receive` reads it."""
     peer = selectors.peer(p.topic_id, _name_of(caller, p.topic_id))
     return {"received": bool(peer and selectors.behind(peer, include_self=p.include_self, limit=1))}
 
 
 def _receive(p: Sync, caller: Caller, performed: SyncedTopic) -> SyncedTopic:
-    """The answer after a wait: what was sent before it, what came during it. Another process may have taken that."""
+    """Return the answer after a wait: what was sent before it, and what arrived during it, unless another process took
+    that."""
     synced = services.sync(
         topic_id=p.topic_id,
         agent_name=_name_of(caller, p.topic_id),
@@ -260,7 +261,7 @@ def _sent_row(sent: Sent) -> SentRow:
 
 
 def _name_of(caller: Caller, topic_id: str) -> str:
-    """The name that the caller's connection has in a topic. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED."""
+    """Return the name of the caller's connection in a topic. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED."""
     held = connections.joined_peer(caller, topic_id)
     if held is None:
         raise services.not_joined(selectors.get_topic(topic_id))

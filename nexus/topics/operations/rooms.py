@@ -1,4 +1,5 @@
-"""Opening, finding and closing topics, and joining them."""
+"""Operations that open, find, close and join topics.
+Operations that open, find, close and join topics."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from nexus.topics.parameters import AgentName, Metadata, Text, TopicId, TopicNam
 from nexus.topics.rows import TopicRef, TopicRow, TopicState, epoch, topic_ref, topic_row
 from nexus.topics.toolset import operation
 
-SPEC_VERSION = "v6.3"  # of Agent Bus, whose clients this toolset serves
+SPEC_VERSION = "v6.3"  # the version of Agent Bus whose clients this toolset serves
 
 
 class Pong(TypedDict):

@@ -1,4 +1,4 @@
-"""`nexus topics`: the rooms that agents follow, what is said in them, and the files they are kept in."""
+"""`nexus topics`: topics, their messages, and their export files."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Command(VerbsCommand):
         )
 
     def show_one(self, options: Mapping[str, Any]) -> int:
-        """A topic and its messages."""
+        """Show a topic and its messages."""
         data = self.answer(options)
         if options["json"]:
             return self.show(options, data)
@@ -182,7 +182,7 @@ class Command(VerbsCommand):
         return 0
 
     def watch(self, options: Mapping[str, Any]) -> int:
-        """Every message, as it comes."""
+        """Print every message as it arrives."""
         topic = selectors.get_topic(self._id(options["topic"]))
         asyncio.run(self._follow(topic.topic_id, max(topic.last_seq - options["last"], 0), options["json"]))
         return 0
@@ -200,7 +200,7 @@ class Command(VerbsCommand):
                     await parked.wait(math.inf)
 
     def post(self, options: Mapping[str, Any]) -> int:
-        """One message; nobody's cursor moves."""
+        """Send one message; no cursor moves."""
         try:
             topic_id = self._id(options["topic"], allow_closed=False)
         except NexusError as error:
@@ -220,11 +220,11 @@ class Command(VerbsCommand):
         return self.show(options, {**sent, "reclaim_token": joined["reclaim_token"]})
 
     def search(self, options: Mapping[str, Any]) -> int:
-        """What was found, best first."""
+        """Print the results of a search, best first."""
         return self.present(options, self.answer(options, query=" ".join(options["words"])))
 
     def export(self, options: Mapping[str, Any]) -> int:
-        """A topic as a file."""
+        """Write a topic to a file."""
         topic = selectors.get_topic(self._id(options["topic"]))
         form = "json" if options["json"] else options["format"]
         pieces = (archive.to_json if form == "json" else archive.to_markdown)(topic, after=options["after"])
@@ -233,7 +233,7 @@ class Command(VerbsCommand):
         return 0
 
     def take_in(self, options: Mapping[str, Any]) -> int:
-        """What a file holds."""
+        """Import the topics in a file."""
         file = Path(options["file"]).expanduser()
         try:
             with file.open("rb") as opened:
@@ -246,7 +246,7 @@ class Command(VerbsCommand):
         return self.show(options, administration.restore(topics, operator=login())._asdict())
 
     def delete(self, options: Mapping[str, Any]) -> int:
-        """Gone."""
+        """Delete a topic."""
         topic = selectors.get_topic(self._id(options["topic"]))
         question = f"Delete {topic.name!r} with its {topic.messages.count()} messages and {topic.peers.count()} names?"
         if not options["yes"] and not self.ask(question):
@@ -255,7 +255,7 @@ class Command(VerbsCommand):
         return self.show(options, self.call("topic_delete", topic_id=topic.topic_id))
 
     def reindex(self, options: Mapping[str, Any]) -> int:
-        """The index, new; then the vectors that are missing."""
+        """Rebuild the index of words; then make the missing vectors."""
         data = self.call("topic_reindex")
         if not TopicSettings.current().embedding_model:
             return self.show(options, data)
@@ -269,7 +269,7 @@ class Command(VerbsCommand):
         return self.show(options, {**data, "indexed_by_meaning": total})
 
     def _id(self, given: str, *, allow_closed: bool = True) -> str:
-        """The topic that was named. Raises TOPIC_NOT_FOUND."""
+        """Return the id of the named topic. Raises TOPIC_NOT_FOUND."""
         try:
             return selectors.get_topic(given).topic_id
         except NexusError:
@@ -286,7 +286,7 @@ class Command(VerbsCommand):
 
 
 def _time(name: str) -> Column:
-    """A column that shows a time, in seconds, as how long ago it was."""
+    """Return a column that shows a time in seconds as an age."""
 
     def shown(row: Row) -> str:
         seconds = row[name]
@@ -296,7 +296,7 @@ def _time(name: str) -> Column:
 
 
 def _seq(text: str) -> int:
-    """The type of an argument that is a message's number."""
+    """Parse an argument that is a message's sequence number."""
     number = whole_number(text, MAX_INTEGER)
     if number is None:
         raise ValueError
