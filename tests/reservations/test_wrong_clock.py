@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import time_machine
+from pytest_django import DjangoAssertNumQueries
 
 from coordination.models import Agent
+from coordination.overlong import end_overlong
 from coordination.presence import Presence, state_of
 from nexus.core.clock import now
 from tests.conftest import Call
@@ -52,6 +54,13 @@ def test_a_lease_that_is_as_long_as_can_be_goes_on(shop: Project, call: Call) ->
         shop.reserve("bob", "src/**", seconds=86_400)
         clock.shift(timedelta(seconds=-30))
         assert shop.held() == [("bob", "src/**")]
+
+
+def test_to_look_for_what_a_wrong_clock_left_takes_one_statement(
+    db: None, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_num_queries(1):
+        end_overlong()
 
 
 def test_who_was_seen_while_the_clock_was_ahead_is_not_present_for_a_day(db: None, call: Call) -> None:
