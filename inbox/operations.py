@@ -101,6 +101,7 @@ class SentMessage(SentRow):
     CoordinationCode.QUOTA_EXCEEDED,
     acts_as="from_agent_id",
     guards=(in_session("from_session_id"),),
+    recent_place=True,
 )
 def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
     """Send a message into the inbox of every agent the target names. Answer whoever wrote to you with a direct target;

@@ -356,6 +356,8 @@ async def test_it_asks_the_disk_once_for_the_calls_that_only_ask_where_a_project
     for name in ("event_cursor", "event_get", "event_wait"):
         assert (await arun(Caller("http", agent_id="ann"), name, here))["ok"]
     assert (await arun(Caller("stdio", agent_id="ann"), "event_get", here))["ok"]
+    message = {"project_root": project, "from_agent_id": "ann", "subject": "s", "body": "b"}
+    assert (await arun(Caller("http", agent_id="ann"), "message_create", message))["ok"]
     assert len(asked) == 1 and asked[0].startswith("nexus-outside")
     letter = {"project_root": project, "artifact_type": "text", "content": "c"}
     assert (await arun(Caller("http", agent_id="ann"), "artifact_put", letter))["ok"]

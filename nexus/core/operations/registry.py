@@ -83,6 +83,8 @@ class Operation(Generic[P]):
     # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
     slow: Callable[[P], bool] = lambda params: False
     quick: bool = False  # it only looks along indexes, by prepared reads: an event loop makes the call itself
+    # It uses nothing outside the store but the place of its project: one that was found in the last second will do.
+    recent_place: bool = False
     takes_minutes: bool = False  # a slow call that may: it waits for another program, or rewrites the store
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
     sign_of_life: bool = False  # it says nothing but that an agent is there: no act of an operator
@@ -180,6 +182,7 @@ class Toolset:
         destructive: bool = False,
         slow: bool | Callable[[P], bool] = False,
         quick: bool = False,
+        recent_place: bool = False,
         takes_minutes: bool = False,
         own_transaction: bool = False,
         sign_of_life: bool = False,
@@ -212,6 +215,7 @@ class Toolset:
                 destructive=destructive,
                 slow=slow if callable(slow) else lambda params: slow,
                 quick=quick,
+                recent_place=recent_place or quick,
                 takes_minutes=takes_minutes,
                 own_transaction=own_transaction,
                 sign_of_life=sign_of_life,

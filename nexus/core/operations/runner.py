@@ -137,7 +137,7 @@ async def prepared(
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or
     # the event loop.
     if caller.transport != "stdio" or operation.own_transaction or operation.quick:
-        params = await reach(params, recent=operation.quick)
+        params = await reach(params, recent=operation.recent_place)
     return operation, params
 
 
