@@ -10,6 +10,7 @@ import itertools
 import json
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -68,6 +69,10 @@ MAX_UNREAD_FRAMES = 64  # messages of one client that the application has not ta
 CLOSE_SECONDS = 60  # for a slow WebSocket reader to take what it was told
 TAKE_SECONDS, TAKE_BYTES = 15, 4096  # a client takes so much of what waits for it in so long, or it is dropped
 LEFT_SECONDS = 1  # for what serves a client to end by itself once that left
+ACCEPTED_AT_ONCE = 20  # new connections that a round of the event loop takes: some 2 ms
+# After so long, whoever runs Python lets others do so. A call waits for that several times, at each statement for one:
+# with Python's own 5 ms, many calls at once made a read of another key take 40 ms.
+SWITCH_SECONDS = 0.001
 QUIET_SECONDS, DRAIN_SECONDS = 0.5, 10  # the end waits while calls still finish, but not for ever
 
 
@@ -280,6 +285,18 @@ class Outgoing:
         return not self.transport.disconnected
 
 
+def few_at_once(port: Any) -> Any:
+    """A port that accepts few connections in a round of the event loop: Twisted takes more in each while more come."""
+    accept = port.doRead
+
+    def accept_few() -> None:
+        port.numberAccepts = ACCEPTED_AT_ONCE
+        accept()
+
+    port.doRead = accept_few
+    return port
+
+
 class HubServer(Server):  # type: ignore[misc]
     """Serves `application` on listening sockets; `ready` is called once it takes connections.
 
@@ -329,6 +346,7 @@ class HubServer(Server):  # type: ignore[misc]
             self.stopping.set()
         serving = self.loop.create_task(self._serve())
         serving.add_done_callback(lambda task: reactor.stop())
+        sys.setswitchinterval(SWITCH_SECONDS)
         reactor.run(installSignalHandlers=False)
         serving.result()
 
@@ -345,7 +363,7 @@ class HubServer(Server):  # type: ignore[misc]
         ports = []
         factories = itertools.chain([self.shared_factory], itertools.repeat(self.http_factory))
         for listening, factory in zip(self.sockets, factories, strict=False):
-            ports.append(reactor.adoptStreamPort(listening.fileno(), listening.family, factory))
+            ports.append(few_at_once(reactor.adoptStreamPort(listening.fileno(), listening.family, factory)))
             listening.close()  # the reactor has its own
         reactor.callLater(1, self.application_checker)
         reactor.callLater(2, self.timeout_checker)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
 import time
 from pathlib import Path
@@ -9,8 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 import time_machine
+from twisted.internet import protocol, tcp
 
-from nexus_site.serving.daphne import reactor
+from nexus_site.serving.daphne import ACCEPTED_AT_ONCE, few_at_once, reactor
 from tests.acceptance.hub import START_SECONDS, start
 
 FAILING = """
@@ -42,6 +45,29 @@ def test_it_keeps_its_timers_when_the_clock_is_moved() -> None:
             clock.shift(hours * 3600)
             assert 50 < reactor.timeout() <= 60
             timer.cancel()
+
+
+def test_it_takes_few_of_many_new_connections_in_a_round() -> None:
+    accepted: list[object] = []
+
+    class Counting(protocol.Factory):
+        def buildProtocol(self, addr: object) -> protocol.Protocol:
+            accepted.append(addr)
+            return protocol.Protocol()
+
+    with contextlib.ExitStack() as opened:
+        listening = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=100))
+        listening.setblocking(False)
+        port = few_at_once(reactor.adoptStreamPort(listening.fileno(), listening.family, Counting()))
+        opened.callback(port.stopListening)
+        for _ in range(3 * ACCEPTED_AT_ONCE):
+            opened.enter_context(socket.create_connection(listening.getsockname()))
+        for number in (1, 2, 3):
+            port.doRead()
+            assert len(accepted) == number * ACCEPTED_AT_ONCE
+        for transport in reactor.getReaders():
+            if isinstance(transport, tcp.Server):
+                transport.abortConnection()  # type: ignore[no-untyped-call]
 
 
 def test_it_ends_an_answer_whose_application_fails_and_so_the_next(tmp_path: Path) -> None:
