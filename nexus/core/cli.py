@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError
 
 from nexus.core.apps import as_commands, nexus_apps
 from nexus.core.clock import now
@@ -96,11 +97,19 @@ class NexusCommand(BaseCommand):
                 app.check_settings()
             self.run(**options)
         except NexusError as error:
-            self.stderr.write(f"[nexus] {error.code}: {as_commands(error.message)}")
-            sys.exit(1)
+            self._fail(error)
+        except DatabaseError as error:  # of what a command reads without an operation
+            known = store().failure(error)
+            if known is None:
+                raise
+            self._fail(known)
         except EOFError:  # Ctrl-D where a question was asked
             self.stderr.write("\n[nexus] No answer was given: nothing was changed.")
             sys.exit(1)
+
+    def _fail(self, error: NexusError) -> NoReturn:
+        self.stderr.write(f"[nexus] {error.code}: {as_commands(error.message)}")
+        sys.exit(1)
 
     def run(self, *args: Any, **options: Any) -> None:
         """What the command does; its own options come as keywords."""

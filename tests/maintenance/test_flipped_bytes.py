@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,15 @@ def test_a_damaged_schema_is_said_in_one_line_whatever_the_command(home: Home, c
 
 def test_a_damaged_format_in_the_header_is_said_in_one_line(home: Home) -> None:
     flip(home.database, 47, 0xFF)
+    done = home.process("status")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("[nexus] DB_ERROR") and "damaged" in done.stderr, done
+
+
+def test_damage_in_a_table_that_a_command_reads_itself_is_said_in_one_line(home: Home) -> None:
+    with closing(sqlite3.connect(home.database)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'message_deliveries'").fetchone()
+    flip(home.database, (page - 1) * PAGE, 0xFF)
     done = home.process("status")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("[nexus] DB_ERROR") and "damaged" in done.stderr, done
