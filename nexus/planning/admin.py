@@ -1,4 +1,4 @@
-"""Tasks and closed cycles as records."""
+"""The admin's records of tasks and closed cycles."""
 
 from __future__ import annotations
 

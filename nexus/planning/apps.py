@@ -18,8 +18,8 @@ class PlanningConfig(NexusAppConfig):
         from handoffs import work
         from nexus.planning.debts import owed
 
-        import_module("nexus.planning.toolset")  # which names what declares its operations
-        import_module("nexus.planning.shared_md")  # contributes its section
+        import_module("nexus.planning.toolset")  # imports the modules that declare the operations
+        import_module("nexus.planning.shared_md")  # registers its section
         debts.register("task", owed)
         work.register(lambda: import_module("nexus.planning.work"))
 

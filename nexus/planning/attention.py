@@ -1,4 +1,4 @@
-"""What of the plans needs a person."""
+"""The tasks that a person must look at."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nexus.planning.debts import owed
 
 
 def _left(picture: Picture, each: int) -> Found:
-    """Tasks in progress with an agent that is gone. No lease of theirs runs out, and nobody else begins them; those
-    that a handoff carries are its own to tell."""
+    """Find tasks in progress whose agent is gone. They have no lease that expires, and nobody else begins them. Tasks
+    with a handoff are left out: the handoff reports them."""
     gone = {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
     gone.update(Agent.everyone.exclude(deleted_at=None).values_list("pk", flat=True))
     needs = [

@@ -1,4 +1,4 @@
-"""What hooks tell agents of a plan, in short texts. Standard library alone."""
+"""The texts about a plan that hooks show to agents. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from nexus.planning.state import Issue, State, Task
 from nexus.planning.tracker import RUNNING, Agent
 
 MARK = "[nexus]"
-LONGEST = 9_500  # characters of all that is said at once: a harness cuts at 10,000
+LONGEST = 9_500  # characters of one answer: a client cuts at 10,000
 TITLE, BLOCK = 120, 2_400  # characters of a title, and of one block of a task
-SHOWN = 20  # entries of a list; the rest is counted
-LISTED = 60  # files of a folder
+SHOWN = 20  # entries of a list that are shown; the rest is counted
+LISTED = 60  # files of a folder that are listed
 SNAPSHOT = f"{MARK} The context was compacted. What stands now:"
 
 
 def cut(text: str, length: int, rest: str = "(cut)") -> str:
-    """A text of at most that length, with a word where something is missing."""
+    """Return a text of at most `length` characters, with a note where it was cut."""
     return text if len(text) <= length else f"{text[: length - len(rest) - 1]} {rest}"
 
 
 def line(text: str, length: int = TITLE) -> str:
-    """A text that somebody wrote, in one line without anything invisible."""
+    """Return somebody's text in one line without invisible characters."""
     one = " ".join(text[: 10 * length].split())
     return cut("".join(letter for letter in one if letter.isprintable()), length)
 
 
 def summary(state: State, files: Mapping[str, Sequence[str]]) -> str:
-    """How far plan and tasks are, and how much is known; empty without plan and tasks."""
+    """Return the progress of plan and tasks, and the number of knowledge files; empty without plan and tasks."""
     lines = []
     if state.topic is not None:
         decided = len(state.issues) - len(state.pending)
@@ -47,7 +47,7 @@ def summary(state: State, files: Mapping[str, Sequence[str]]) -> str:
 
 
 def index(files: Mapping[str, Sequence[str]]) -> str:
-    """The files of what a project knows; empty where there are none."""
+    """Return the list of a project's knowledge files; empty where there are none."""
     lines = []
     for folder, names in files.items():
         lines += [f"- .nexus/{folder}/{line(name)}" for name in names[:LISTED]]
@@ -57,7 +57,7 @@ def index(files: Mapping[str, Sequence[str]]) -> str:
 
 
 def task(task: Task) -> str:
-    """A task as its agent is told of it."""
+    """Return a task as text for its agent."""
     blocks = [f"TASK: {line(task.title, BLOCK)}"]
     for name, text in (("CONTEXT", task.context), ("APPROACH", task.approach), ("ACCEPTANCE", task.acceptance)):
         if text:
@@ -66,7 +66,7 @@ def task(task: Task) -> str:
 
 
 def choice(tasks: Sequence[Task]) -> str:
-    """The tasks of which an agent may have one; empty where there are none."""
+    """Return the tasks of which an agent may have one; empty where there are none."""
     if not tasks:
         return ""
     heading = f"{MARK} One of these tasks may be yours. Your assignment says which; task_list has them whole:"
@@ -74,7 +74,7 @@ def choice(tasks: Sequence[Task]) -> str:
 
 
 def snapshot(state: State, files: Mapping[str, Sequence[str]], agents: Iterable[Agent]) -> str:
-    """All that an agent must know that lost its context: mode, plan, tasks, files, agents at work."""
+    """Return what an agent needs after it lost its context: mode, plan, tasks, files, agents at work."""
     mode = "run" if state.open else "plan" if state.topic is not None else "none"
     lines = [SNAPSHOT, f"Mode: {mode}."]
     if state.topic is not None:
@@ -92,7 +92,7 @@ def snapshot(state: State, files: Mapping[str, Sequence[str]], agents: Iterable[
 
 
 def unfinished(state: State) -> str:
-    """What a session leaves behind, for its user; empty where nothing is left."""
+    """Return what a session leaves unfinished, for its user; empty where nothing is left."""
     left = []
     if state.open:
         left.append(
@@ -104,7 +104,7 @@ def unfinished(state: State) -> str:
 
 
 def stale(state: State) -> str:
-    """What an earlier session left behind, for an agent that begins; empty where there is nothing."""
+    """Return what an earlier session left unfinished, for an agent that begins; empty where nothing is left."""
     there = [name for name, value in (("plan.json", state.topic), ("tasks.json", state.tasks)) if value is not None]
     if not there:
         return ""

@@ -1,4 +1,4 @@
-"""The settings of this app."""
+"""Settings of the planning app."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from nexus.core.config import Settings, section, setting
 
 @section
 class PlanningSettings(Settings):
-    """What hooks hold agents to."""
+    """Settings of the planning hooks."""
 
     planning_gate_edits: bool = setting(
         False,
         "Whether hooks keep agents from editing a project's files while it has no tasks (no tasks.json).",
-        live=False,  # a hook asks it without the store
+        live=False,  # a hook reads it without the store
     )

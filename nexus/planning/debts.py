@@ -1,4 +1,4 @@
-"""Tasks that agents have in progress; what a handoff carries is owed with that."""
+"""Debts: tasks that agents have in progress. A task with a handoff is a debt of the handoff."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 1_000
 
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """In progress, and whose owner is the agent: the instance where one is named."""
+    """Yield a debt for each task in progress whose owner is one of the agents: the instance where one is named."""
     rows = Task.objects.on_their_own(TaskStatus.IN_PROGRESS)
     if agents is not None:
         rows = rows.owned_by(agents)

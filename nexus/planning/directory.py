@@ -1,6 +1,6 @@
-"""A project's `.nexus` directory: opened from its root step by step, so that no link leads out of it.
+"""A project's `.nexus` directory. Each path component is opened on its own, so that no link leads out of the project.
 
-Standard library alone, and no Django: a hook works on it, too.
+Standard library only, without Django, because a hook uses it.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ log = logging.getLogger(__name__)
 NAME, STATE = ".nexus", "state"
 IGNORE = (".gitignore", b"state/\n")
 LOCK = "state/.lock"
-# What it holds.
+# The layout of `.nexus`.
 PLAN, TASKS, HISTORY = "state/plan.json", "state/tasks.json", "history.json"
 RUNTIME, AGENTS = "state/runtime.json", "state/agent-tracker.json"
 EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
 ARTIFACTS = "state/artifacts"
-DECISIONS = "state/decisions.json"  # which some consumers write
+DECISIONS = "state/decisions.json"  # some consumers write it
 LOG, NOTES = "state/tool-log.jsonl", "state/hook-notes.jsonl"
-MAX_BYTES = 32 << 20  # of a file that is read
-SLACK = 1 / 32  # of that nothing is written: a handoff may lengthen a file a little, and must go on
+MAX_BYTES = 32 << 20  # the largest file that is read
+SLACK = 1 / 32  # share of it that is never used by a write: a handoff may lengthen a file a little, and must not fail
 REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no directory is where one should be"}
-ROOM = 1 << 20  # a disk with less of it is full
-TIME_LIMIT_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
-_in_vain: dict[str, float] = {}  # by root, when a call last gave up after all that time: others do not wait in a row
+ROOM = 1 << 20  # a disk with less free space counts as full
+TIME_LIMIT_SECONDS = 5.0  # for the lock: as long as a busy store may delay its holder
+_in_vain: dict[str, float] = {}  # by root, when a call last waited in vain: others then do not wait, too
 _flags = {name: getattr(os, name, 0) for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")}
-DIRECTORY, NOFOLLOW, NONBLOCK, CLOEXEC = _flags.values()  # 0 where the system does not have it
+DIRECTORY, NOFOLLOW, NONBLOCK, CLOEXEC = _flags.values()  # 0 where the system does not support it
 FOLDER = os.O_RDONLY | DIRECTORY | NOFOLLOW | CLOEXEC
-_threads: dict[str, threading.Lock] = {}  # by root, where there is no lock between processes
+_threads: dict[str, threading.Lock] = {}  # by root, for systems without locks between processes
 
 
 class Directory:
-    """`.nexus` of the project at `root`, a real path; made when something is written. Paths are relative to it.
+    """`.nexus` of the project at `root`, a real path; created at the first write. Paths are relative to it.
 
     Every method raises STATE_UNAVAILABLE where the directory cannot be used.
     """
@@ -70,7 +70,7 @@ class Directory:
         self._folders.clear()
 
     def read(self, path: str) -> bytes | None:
-        """The content of a file; None where there is none."""
+        """Return the content of a file; None where there is none."""
         with self._opened(path) as file:
             if file is None:
                 return None
@@ -79,13 +79,13 @@ class Directory:
             return file.read()
 
     def digest(self, path: str) -> str:
-        """The sha256 of a file, however large it is; empty where there is none."""
+        """Return the SHA-256 of a file of any size; empty where there is none."""
         with self._opened(path) as file:
             return "" if file is None else hashlib.file_digest(file, "sha256").hexdigest()
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[BufferedReader | None]:
-        """A regular file, open for reading; None where there is none."""
+        """Open a regular file for reading; None where there is none."""
         with self._explained(path):
             folder, name = self._at(path, make=False)
             try:
@@ -102,7 +102,7 @@ class Directory:
                 yield file
 
     def stamp(self, path: str) -> str:
-        """Changes whenever a file is replaced or written; empty where there is none."""
+        """Return a text that changes whenever the file is replaced or written; empty where there is none."""
         with self._explained(path):
             folder, name = self._at(path, make=False)
             if folder is None:
@@ -114,12 +114,12 @@ class Directory:
             return f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
     def size(self, path: str) -> int:
-        """Bytes of a file; 0 where there is none."""
+        """Return the size of a file in bytes; 0 where there is none."""
         stamp = self.stamp(path)
         return int(stamp.split(":")[1]) if stamp else 0
 
     def write(self, path: str, content: bytes, *, durable: bool = True) -> None:
-        """Give a file this content in one step: who reads it meanwhile gets the old content or the new."""
+        """Replace a file atomically: a reader gets the old content or the new."""
         with self._explained(path):
             folder, name = self._at(path, make=True)
             assert folder is not None
@@ -141,7 +141,7 @@ class Directory:
                 os.fsync(folder)
 
     def append(self, path: str, line: bytes) -> None:
-        """Add to the end of a file, all of it or nothing; whoever calls it holds the lock."""
+        """Append a line to a file, all of it or nothing. The caller must hold the lock."""
         with self._explained(path):
             folder, name = self._at(path, make=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NOFOLLOW | CLOEXEC
@@ -151,14 +151,14 @@ class Directory:
                 try:
                     while left:
                         left = left[os.write(descriptor, left) :]
-                except BaseException:  # such as a disk that is full in the middle of it
+                except BaseException:  # such as a full disk in the middle of it
                     os.ftruncate(descriptor, before)
                     raise
             finally:
                 os.close(descriptor)
 
     def remove(self, path: str) -> bool:
-        """Remove a file; whether there was one."""
+        """Remove a file; return whether there was one."""
         with self._explained(path):
             folder, name = self._at(path, make=False)
             if folder is None:
@@ -170,13 +170,13 @@ class Directory:
             return True
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; none where there is no such folder."""
+        """Return the names in a folder, sorted; empty where there is no such folder."""
         with self._explained(folder):
             descriptor = self._folder(folder, make=False)
             return [] if descriptor is None else sorted(os.listdir(descriptor))  # noqa: PTH208  # of the folder that was opened
 
     def initialise(self) -> None:
-        """Make the directory, its state folder and its .gitignore where they are missing."""
+        """Create the directory, its state folder and its .gitignore where they are missing."""
         with self._explained(STATE):
             self._folder(STATE, make=True)
         if self.read(IGNORE[0]) is None:
@@ -184,8 +184,8 @@ class Directory:
 
     @contextlib.contextmanager
     def locked(self, patience: float = TIME_LIMIT_SECONDS) -> Iterator[None]:
-        """Inside, no other process of ours changes the files. Raises STATE_BUSY: after `patience` seconds, or at once
-        where a call just waited in vain for as long as calls do."""
+        """Lock the files against other processes of ours. Raises STATE_BUSY after `patience` seconds, or at once if
+        another call has just waited in vain for the whole time limit."""
         self.initialise()
         with self._explained(LOCK):
             folder, name = self._at(LOCK, make=True)
@@ -216,12 +216,12 @@ class Directory:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody is writing, or ended before the files were what the store says."""
+        """Whether a process is writing, or ended before the files matched the store."""
         status = self.stamp(LOCK)
         return bool(status) and status.split(":")[1] != "0"
 
     def begin(self) -> None:
-        """Inside the lock: the files are about to fall behind the store."""
+        """Mark that the files will differ from the store. Call it inside the lock."""
         with self._explained(STATE):
             disk = os.fstatvfs(self._lock)
             if disk.f_bavail * disk.f_frsize < ROOM:
@@ -229,7 +229,7 @@ class Directory:
             os.pwrite(self._lock, b"1", 0)
 
     def done(self) -> None:
-        """Inside the lock: they are what the store says."""
+        """Mark that the files match the store. Call it inside the lock."""
         with self._explained(LOCK):
             os.ftruncate(self._lock, 0)
 
@@ -244,7 +244,8 @@ class Directory:
             return True
 
     def _taken_here(self) -> bool:
-        """Where processes cannot lock a file, the threads of this one still take turns."""
+        """Lock between the threads of this process, where the system has no lock between processes; return whether it
+        was taken."""
         if self.root not in _threads:
             log.warning(
                 "This Python has no fcntl: the files in %s/%s are not locked between processes. Run one Nexus process "
@@ -280,7 +281,7 @@ class Directory:
         try:
             yield
         except TimeoutError:
-            raise  # a hook's patience is over
+            raise  # a hook's time is up
         except OSError as error:
             what = REASONS.get(error.errno or 0, error.strerror)
             raise NexusError(

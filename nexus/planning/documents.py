@@ -1,4 +1,4 @@
-"""Each mirrored file as rows, and the rows as its text."""
+"""Conversion between the mirrored files and the rows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from nexus.planning.schemas import (
 )
 
 T = TypeVar("T")
-DEEPER, BESIDE_VALUES = 8, 1_000  # bytes: a line's indentation in a file, and the rest of an entry
-AT_ONCE = 50  # entries of a foreign file that a transaction applies: every writer waits for it
+DEEPER, BESIDE_VALUES = 8, 1_000  # bytes: a line's indentation in a file, and the rest of an entry without its values
+AT_ONCE = 50  # entries of a foreign file in one transaction: every writer waits for it
 
 ISSUE_FIELDS = ("decision", "how_agents", "how_summary", "how_agent_ids")
 TASK_FIELDS = ("approach", "acceptance", "risk", "plan_issue", "owner", "owner_agent_id", "owner_reuse_policy")
@@ -52,7 +52,7 @@ _issues = Select(
 )
 _board = Select(lambda: Board.objects.filter(pk=Slot("workspace_id")))
 _tasks = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list(*TASK_COLUMNS.values()))
-# A file may change thousands of rows, and writers wait for each part of them: prepared.
+# Prepared statements: a file may change thousands of rows, and writers wait for each batch.
 _change = Update(lambda: Task.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED})
 _move = Update(lambda: Task.objects.filter(pk=Slot("pk")), position=Slot("position"))
 _change_issue = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED_OF_ISSUE})
@@ -62,10 +62,10 @@ _end = Update(lambda: Task.objects.filter(pk=Slot("pk")), closed_at=Slot("moment
 
 @dataclass(frozen=True)
 class TakeIn:
-    """How the rows come to say what a document does: in short transactions, between which others write.
+    """The steps that bring a document into the rows, in short transactions, so that others can write in between.
 
-    After a crash between two of them the file is still foreign: the next call prepares anew, and does what is left.
-    `finish` belongs into the transaction that notes the file as taken in.
+    After a crash between two steps the file still counts as foreign: the next call prepares again and does the
+    rest. Call `finish` in the transaction that records the file as taken in.
     """
 
     pieces: Sequence[Callable[[datetime], None]]
@@ -77,18 +77,18 @@ class Kept:
     """A file that mirrors rows."""
 
     file: StateFile[Any]
-    text: Callable[[str], bytes | None]  # of a workspace_id; None where there is to be no file
-    take_in: Callable[[str, Any], TakeIn]  # a document that somebody else wrote; None for a removed file
-    stamped: bool = False  # too large to be read with each call: its stamp is looked at first
+    text: Callable[[str], bytes | None]  # takes a workspace_id; None where there must be no file
+    take_in: Callable[[str, Any], TakeIn]  # takes a foreign document; None for a removed file
+    stamped: bool = False  # too large to be read in each call: its stamp is compared first
 
 
 def issue_entry(issue: Issue) -> IssueEntry:
-    """An issue as its file has it."""
+    """Return an issue as its file contains it."""
     return cast(IssueEntry, _entry(ISSUE_COLUMNS, [getattr(issue, column) for column in ISSUE_COLUMNS.values()]))
 
 
 def task_entry(task: Task) -> TaskEntry:
-    """A task as its file has it."""
+    """Return a task as its file contains it."""
     return cast(TaskEntry, _entry(TASK_COLUMNS, [getattr(task, column) for column in TASK_COLUMNS.values()]))
 
 
@@ -97,12 +97,12 @@ def _entry(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
 
 
 def active_plan(workspace_id: str) -> Plan | None:
-    """The plan that is active; None without one."""
+    """Return the active plan; None without one."""
     return _plan.first(workspace_id=workspace_id)
 
 
 def plan_document(workspace_id: str) -> PlanDocument | None:
-    """The plan that is active, as its file has it; None without one."""
+    """Return the active plan as its file contains it; None without one."""
     plan = active_plan(workspace_id)
     if plan is None:
         return None
@@ -114,12 +114,12 @@ def plan_document(workspace_id: str) -> PlanDocument | None:
 
 
 def open_board(workspace_id: str) -> Board | None:
-    """What the tasks of the cycle that is open have in common; None without any."""
+    """Return the common fields of the open cycle's tasks; None without tasks."""
     return _board.first(workspace_id=workspace_id)
 
 
 def tasks_document(workspace_id: str) -> TasksDocument | None:
-    """The tasks of the cycle that is open, as their file has them; None without any."""
+    """Return the tasks of the open cycle as their file contains them; None without tasks."""
     board = open_board(workspace_id)
     if board is None:
         return None
@@ -148,12 +148,12 @@ def _indented(document: str) -> str:
 
 
 def cycle_length(cycle: Cycle) -> int:
-    """The bytes by which a cycle lengthens the history."""
+    """Return the bytes that a cycle adds to the history."""
     return len(_indented(cycle.document).encode()) + len(",\n")
 
 
 def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cycle:
-    """The row of a cycle, not yet saved; without a position, history.json does not have it."""
+    """Return the row of a cycle, not yet saved; without a position, it is not in history.json."""
     document = schemas.text_of(entry).decode().rstrip()
     plan = entry["plan"]
     return Cycle(
@@ -171,7 +171,7 @@ def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cyc
 
 
 def length(*values: Any) -> int:
-    """The bytes by which an entry with these values lengthens a file at most."""
+    """Return the most bytes that an entry with these values adds to a file."""
     text = schemas.text_of(values)
     return len(text) + DEEPER * text.count(b"\n") + BESIDE_VALUES
 
@@ -181,7 +181,7 @@ def _digest(document: str) -> str:
 
 
 def _take_in_plan(workspace_id: str, document: PlanDocument | None) -> TakeIn:
-    """The plan, then its issues a part at a time."""
+    """Take in the plan, then its issues in batches."""
     former = active_plan(workspace_id)
     if document is None:
         return TakeIn((), partial(_remove_plan, workspace_id))
@@ -244,8 +244,8 @@ def _change_issues(workspace_id: str, part: Sequence[tuple[int, IssueEntry]], mo
 
 
 def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
-    """The tasks a part at a time, then the notices of those that can begin. Their board makes them visible in the end,
-    where there was none."""
+    """Take in the tasks in batches, then send the notices of those that became ready. New tasks become visible at the
+    end, with their board."""
     known = {task.number: task for task in Task.objects.current(workspace_id)}
     before = {number: task_entry(task) for number, task in known.items()}
     entries = {entry["id"]: entry for entry in document["tasks"]} if document else {}
@@ -281,7 +281,7 @@ def _change_board(workspace_id: str, document: TasksDocument | None, moment: dat
 
 
 def _pending(workspace_id: str, numbers: Sequence[int]) -> list[Task]:
-    """Of these tasks, those that nobody has begun meanwhile."""
+    """Return those of these tasks that nobody has begun meanwhile."""
     return list(Task.objects.current(workspace_id).filter(number__in=numbers, status=TaskStatus.PENDING))
 
 
@@ -307,7 +307,7 @@ def _change_tasks(
     part: Sequence[tuple[int, TaskEntry]],
     moment: datetime,
 ) -> None:
-    """Change what differs from `before`: a handoff may have moved a task on since that was read, and that stays."""
+    """Change what differs from `before`. A change by a handoff since `before` was read stays."""
     numbers = [entry["id"] for _, entry in part]
     known = {task.number: task for task in Task.objects.current(workspace_id).filter(number__in=numbers)}
     for position, entry in part:
@@ -337,7 +337,7 @@ def _change_tasks(
 
 
 def _take_in_history(workspace_id: str, document: HistoryDocument | None) -> TakeIn:
-    """New cycles a part at a time, which nobody sees before the end, when each gets its position."""
+    """Take in new cycles in batches. They become visible at the end, when each gets its position."""
     wanted = [cycle_row(workspace_id, entry, None) for entry in (document["cycles"] if document else [])]
     known: dict[str, list[int]] = {}
     there = Cycle.objects.filter(workspace_id=workspace_id).order_by("-pk")

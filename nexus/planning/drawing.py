@@ -1,4 +1,4 @@
-"""Where the tasks of a plan stand in their drawing: what comes before stands to the left. Pure geometry."""
+"""The layout of a plan's tasks in a drawing, dependencies to the left. Pure geometry."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from itertools import accumulate
 from nexus.planning import rules
 
 WIDTH, HEIGHT = 176, 46  # of a node
-ACROSS, DOWN, MARGIN = 56, 14, 8  # between columns, between nodes of one, around it all
-LANE = 6  # the height that a line takes where it passes a column
-SWEEPS = 8  # there and back; more changes little
-UNITS = 24.0  # of a line in a node, a small letter being one
-MOST_LETTERS = 80  # of a line: some take no room at all
+ACROSS, DOWN, MARGIN = 56, 14, 8  # between columns, between nodes of a column, around the drawing
+LANE = 6  # the height of a line that passes through a column
+SWEEPS = 8  # forth and back; more of them change little
+UNITS = 24.0  # the width of a line in a node, in small letters
+MOST_LETTERS = 80  # of a line: some letters have no width
 
-Stop = tuple[int, int]  # a task and a column: where it stands, or where the line from it passes
+Stop = tuple[int, int]  # a task and a column: the task itself, or a line from it that passes
 
 
 @dataclass(frozen=True)
 class Box:
-    """A task's place; x and y are its upper left corner."""
+    """The position of a task; x and y are its upper left corner."""
 
     number: int
     x: float
@@ -29,13 +29,13 @@ class Box:
 
     @property
     def texts(self) -> tuple[float, float, float]:
-        """Where its two lines of text begin: x, and y of the first and of the second."""
+        """The start of its two lines of text: x, and y of the first and of the second."""
         return self.x + 14, self.y + 20, self.y + 36
 
 
 @dataclass(frozen=True)
 class Line:
-    """From a task to one that waits for it; the points that it passes, from left to right."""
+    """A line from a task to one that depends on it: the points that it passes, from left to right."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Line:
 
     @property
     def path(self) -> str:
-        """SVG path: level where it passes a column, a curve between two."""
+        """The SVG path: horizontal within a column, a curve between two."""
         (x, y), *others = self.points
         drawn = f"M{x:.0f} {y:.1f}"
         for to_x, to_y in others:
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Places and lines, on a sheet of this size; what no order can be found for is left out."""
+    """Boxes and lines on a sheet of this size, without tasks in dependency cycles."""
 
     width: float
     height: float
@@ -66,9 +66,9 @@ class Drawing:
 
 
 def draw(deps: rules.Deps, *, lines: int) -> Drawing:
-    """The tasks by layer, in an order with few crossings, then those without any dependency in rows below.
+    """Draw the tasks by layer, with few crossings, and those without any dependency in rows below.
 
-    At most so many lines are drawn. Dependencies that there are not are passed over.
+    At most `lines` lines are drawn. Unknown dependencies are ignored.
     """
     depth = rules.layers(deps)
     edges = [(each, task) for task in depth for each in dict.fromkeys(deps[task]) if each in depth][:lines]
@@ -88,7 +88,7 @@ def draw(deps: rules.Deps, *, lines: int) -> Drawing:
     loose = [task for task in depth if task not in linked]
     wide = max(len(columns), 5)
     boxes += [
-        Box(task, _left(place % wide), bottom + place // wide * (HEIGHT + DOWN)) for place, task in enumerate(loose)
+        Box(task, _left(index % wide), bottom + index // wide * (HEIGHT + DOWN)) for index, task in enumerate(loose)
     ]
     return Drawing(
         max((box.x + WIDTH for box in boxes), default=0.0) + MARGIN,
@@ -99,7 +99,7 @@ def draw(deps: rules.Deps, *, lines: int) -> Drawing:
 
 
 def _columns(depth: Mapping[int, int], edges: Sequence[tuple[int, int]], linked: Collection[int]) -> list[list[Stop]]:
-    """By column, the tasks that stand there and the lines that pass; the lines from one task share their way."""
+    """Return for each column its tasks and the lines that pass; lines from one task share a way."""
     reach = dict.fromkeys(linked, 0)
     for start, end in edges:
         reach[start] = max(reach[start], depth[end] - 1)
@@ -111,7 +111,7 @@ def _columns(depth: Mapping[int, int], edges: Sequence[tuple[int, int]], linked:
 
 
 def _neighbours(edges: Sequence[tuple[int, int]], depth: Mapping[int, int]) -> dict[Stop, set[Stop]]:
-    """By stop, those in the column before from which a line comes."""
+    """Return for each stop the stops in the column before that have a line to it."""
     above: dict[Stop, set[Stop]] = {}
     for start, end in edges:
         above.setdefault((end, depth[end]), set()).add((start, depth[end] - 1))
@@ -129,28 +129,28 @@ def _reversed(above: Mapping[Stop, set[Stop]]) -> dict[Stop, set[Stop]]:
 
 
 def _untangle(columns: list[list[Stop]], above: Mapping[Stop, set[Stop]]) -> None:
-    """Order each column by the middle of its neighbours' places, forth and back."""
+    """Order each column by the average position of its neighbours, in sweeps forth and back."""
     below = _reversed(above)
     for sweep in range(SWEEPS):
         forth = sweep % 2 == 0
         for column in range(1, len(columns)) if forth else range(len(columns) - 2, -1, -1):
-            beside = columns[column - 1 if forth else column + 1]
-            place = {stop: position for position, stop in enumerate(beside)}
+            adjacent = columns[column - 1 if forth else column + 1]
+            positions = {stop: position for position, stop in enumerate(adjacent)}
             near = above if forth else below
             own = {stop: float(position) for position, stop in enumerate(columns[column])}
             for stop in columns[column]:
                 if neighbours := near.get(stop):
-                    own[stop] = sum(place[each] for each in neighbours) / len(neighbours)
+                    own[stop] = sum(positions[each] for each in neighbours) / len(neighbours)
             columns[column].sort(key=lambda stop: own[stop])
 
 
 def _heights(columns: Sequence[Sequence[Stop]], above: Mapping[Stop, set[Stop]]) -> dict[Stop, float]:
-    """The middle of each stop: as near to its neighbours' as the order and the others' sizes allow."""
+    """Return the middle of each stop, as near to its neighbours as the order and the sizes allow."""
     below = _reversed(above)
     first: dict[int, int] = {}
     for column in columns:
         for stop in column:
-            first.setdefault(stop[0], stop[1])  # where a task itself stands: the first column that it is in
+            first.setdefault(stop[0], stop[1])  # the task itself is in the first of its columns
     middles: dict[Stop, float] = {}
     for near, order in ((above, columns), (below, columns[::-1]), (above, columns)):
         for column in order:
@@ -167,23 +167,23 @@ def _tall(stop: Stop, depth: Mapping[int, int]) -> int:
 
 
 def _apart(wanted: Sequence[float], sizes: Sequence[int]) -> list[float]:
-    """Middles in this order, none over another, with the least sum of squared distances from what is wanted.
+    """Return middles in this order that do not overlap, with the least sum of squared distances from `wanted`.
 
-    Those that would overlap are pooled into a block, which stands where its members want it on average.
+    Stops that would overlap are merged into a block, which stands at the average that its members want.
     """
     offsets, offset = [], 0.0
     for position, size in enumerate(sizes):
         offset += (sizes[position - 1] + size) / 2 + DOWN if position else 0
         offsets.append(offset)
-    blocks: list[tuple[float, int]] = []  # the place of a block, and how many it has
+    blocks: list[tuple[float, int]] = []  # the position of a block, and its number of stops
     for want, offset in zip(wanted, offsets, strict=True):
-        place, many = want - offset, 1
-        while blocks and blocks[-1][0] > place:
+        start, many = want - offset, 1
+        while blocks and blocks[-1][0] > start:
             before, count = blocks.pop()
-            place, many = (before * count + place * many) / (count + many), count + many
-        blocks.append((place, many))
-    places = [place for place, many in blocks for _ in range(many)]
-    return [place + offset for place, offset in zip(places, offsets, strict=True)]
+            start, many = (before * count + start * many) / (count + many), count + many
+        blocks.append((start, many))
+    starts = [start for start, many in blocks for _ in range(many)]
+    return [start + offset for start, offset in zip(starts, offsets, strict=True)]
 
 
 def _left(column: int) -> float:
@@ -201,7 +201,7 @@ def _points(
 
 
 def fitted(text: str, units: float = UNITS) -> str:
-    """As much of a text as a line of a node holds."""
+    """Return as much of a text as fits into one line of a node."""
     widths = list(accumulate(_unit(letter) for letter in text[:MOST_LETTERS]))
     if len(text) <= MOST_LETTERS and (not widths or widths[-1] <= units):
         return text

@@ -1,4 +1,4 @@
-"""edit-tracker.json: which files were edited in a cycle, how often, and by whom. Standard library alone."""
+"""edit-tracker.json: which files were edited in a cycle, how often, and by whom. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-KEPT = 100  # edits of one file
+KEPT = 100  # edits that are stored of one file
 
 
 class Edit(NamedTuple):
-    """One edit of a file: by whom and when (ISO 8601), as far as it is recorded."""
+    """One edit of a file, with agent and time (ISO 8601) if recorded."""
 
     agent_id: str | None = None
     at: str | None = None
 
 
 def counts(content: bytes | None) -> dict[str, int]:
-    """By file, how often it was edited; empty for a file that is missing or says nothing of the kind.
+    """Return the number of edits by file; empty for a missing or malformed file.
 
-    Consumers differ: `{"path": 3}`, `{"path": {"count": 3}}`, a list of edits, or any of these below one key.
+    Consumers write different forms: `{"path": 3}`, `{"path": {"count": 3}}`, a list of edits, or any of these below one
+    key.
     """
     try:
         document = json.loads(content or b"{}")
@@ -50,7 +51,7 @@ def _counts(document: Any) -> dict[str, int]:
 
 
 def history(content: bytes | None) -> dict[str, list[Edit]]:
-    """By file, its latest edits; those of which only the number is known have neither author nor time."""
+    """Return the latest edits by file. Edits of which only the number is known have neither agent nor time."""
     try:
         document = json.loads(content or b"{}")
     except (ValueError, RecursionError):
@@ -67,7 +68,7 @@ def history(content: bytes | None) -> dict[str, list[Edit]]:
 
 
 def added(content: bytes | None, paths: Iterable[str], agent_id: str, at: str) -> bytes:
-    """The file's text with one more edit of each path: `{"path": [{"agent_id", "at"}, …]}`."""
+    """Return the file's text with one more edit of each path: `{"path": [{"agent_id", "at"}, …]}`."""
     edits = history(content)
     for path in paths:
         edits[path] = [*edits.get(path, []), Edit(agent_id, at)][-KEPT:]

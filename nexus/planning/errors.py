@@ -1,4 +1,4 @@
-"""The codes of this app."""
+"""Error codes of the planning app."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nexus.core.operations.errors import ErrorCode
 
 
 class PlanningCode(ErrorCode):
-    """What may be wrong with the files in a project's `.nexus` directory."""
+    """Errors of the files in a project's `.nexus` directory."""
 
     STATE_FILE_INVALID = (
         "STATE_FILE_INVALID",

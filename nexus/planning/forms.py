@@ -1,4 +1,4 @@
-"""What is typed about plans and tasks."""
+"""Forms of the pages of plans and tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nexus.web.forms import KnownField, LinesField, NumberField, OperationForm
 
 
 class NumbersField(forms.CharField):
-    """Whole numbers, separated by commas or spaces; each once."""
+    """Whole numbers, separated by commas or spaces, without duplicates."""
 
     def to_python(self, value: Any) -> Any:
         words = re.split(r"[,\s]+", super().to_python(value) or "")
@@ -31,7 +31,7 @@ class NumbersField(forms.CharField):
 
 
 class StartForm(OperationForm):
-    """A plan to begin. `seen` is what the page showed: who sends an old form archives no plan unseen."""
+    """A new plan. `seen` identifies the plan that the page showed, so that an old form archives no newer one."""
 
     topic = forms.CharField(required=False, strip=False, widget=forms.TextInput(attrs={"autofocus": True}))
     issues = LinesField(rows=6, label="Issues to decide, one a line", required=False)
@@ -39,13 +39,14 @@ class StartForm(OperationForm):
     seen = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def given(self) -> dict[str, Any]:
-        """What was typed, as the operation takes it."""
+        """Return the values as the operation takes them."""
         issues = [line.strip() for line in self.cleaned_data["issues"].split("\n") if line.strip()]
         return {**{name: self.cleaned_data[name] for name in ("topic", "research_summary")}, "issues": issues}
 
 
 class IssueForm(OperationForm):
-    """An issue's title. `seen` is the highest number that the page knew: a form that is sent twice adds one issue."""
+    """An issue's title. `seen` is the highest number that the page showed, so that a form that is sent twice adds one
+    issue."""
 
     title = forms.CharField(required=False, strip=False, label="Another issue")
     seen = NumberField(required=False, widget=forms.HiddenInput)
@@ -56,14 +57,15 @@ class DecideForm(OperationForm):
 
 
 class IssueChangeForm(OperationForm):
-    """What is done with an issue beside deciding it."""
+    """The changes of an issue other than a decision."""
 
     action = forms.ChoiceField(choices=[(name, name) for name in ("edit", "reopen", "remove")])
     title = forms.CharField(required=False, strip=False, label="Title")
 
 
 class TaskForm(OperationForm):
-    """A task. What a person leaves as it was is not sent on, so that what others change meanwhile stays."""
+    """A task. Fields that the operator did not change are not sent, so that they do not overwrite what others change
+    meanwhile."""
 
     title = forms.CharField(required=False, strip=False, show_hidden_initial=True)
     context = LinesField(
@@ -91,12 +93,12 @@ class TaskForm(OperationForm):
         owner.offer("owner", agents)
 
     def given(self) -> dict[str, Any]:
-        """What was typed, as the operations take it; a line that is empty is none."""
+        """Return the values as the operations take them; an empty line is None."""
         typed = {name: value for name, value in self.cleaned_data.items() if name != "seen"}
         return {name: value or None if name in self.OPTIONAL else value for name, value in typed.items()}
 
     def changes(self) -> dict[str, Any]:
-        """What of it was changed."""
+        """Return the changed values."""
         return {name: value for name, value in self.given().items() if name in self.changed_data}
 
 

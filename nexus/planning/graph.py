@@ -1,4 +1,4 @@
-"""The tasks of a cycle as a graph of their dependencies: in order, and as a flowchart."""
+"""The dependency graph of a cycle's tasks: in order, and as a flowchart."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Node(NamedTuple):
     id: int
     title: str
     state: str  # ready, or its status
-    step: int | None  # how many come before it at most, from 1; None where it waits in a circle and is never ready
+    step: int | None  # the longest chain up to it, from 1; None in a dependency cycle, where it is never ready
     waits_for: list[int]
 
 
 class Graph(NamedTuple):
-    """The tasks in the order in which they can be done, and the longest chain of those that are not done."""
+    """The tasks in an order in which they can be done, and the longest chain of unfinished tasks."""
 
     nodes: list[Node]
     critical_path: list[int]
 
 
 def drawn(tasks: Sequence[TaskEntry]) -> Graph:
-    """The graph of the tasks of a cycle; what waits in a circle comes last."""
+    """Return the graph of a cycle's tasks; tasks in a dependency cycle come last."""
     deps = {task["id"]: task["deps"] for task in tasks}
     status = {task["id"]: str(task["status"]) for task in tasks}
     ready, layers = set(rules.ready(deps, status)), rules.layers(deps)
@@ -50,7 +50,7 @@ def drawn(tasks: Sequence[TaskEntry]) -> Graph:
 
 
 def mermaid(graph: Graph) -> str:
-    """The graph in Mermaid's language; a dependency that there is not stands as a node of its own."""
+    """Return the graph in Mermaid's language; an unknown dependency is a node of its own."""
     known = {node.id for node in graph.nodes}
     lines = ["flowchart LR"]
     lines += [f'  t{node.id}["{node.id}. {_label(node.title)} ({node.state})"]' for node in graph.nodes]
@@ -62,9 +62,9 @@ def mermaid(graph: Graph) -> str:
 
 
 def _name(number: int) -> str:
-    return f"t{number}".replace("-", "m")  # a foreign file may name a negative one
+    return f"t{number}".replace("-", "m")  # a foreign file may contain a negative number
 
 
 def _label(title: str) -> str:
-    """A title that cannot end its quotes: all but letters, digits and blanks by their code."""
+    """Return a title that cannot end its quotes: all characters but letters, digits and blanks are escaped."""
     return "".join(each if each.isalnum() or each == " " else f"#{ord(each)};" for each in one_line(title))

@@ -1,4 +1,4 @@
-"""What this app does when something happens in a coding harness; in projects that keep a plan, and nowhere else."""
+"""The reaction of this app to events of a coding client, only in projects with a plan."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from nexus.core.harness_events import HANDLERS, NOTHING, Happening, HarnessEvent
 
 
 def handle(what: Happening) -> Said:
-    """Act on the project's `.nexus`, where it has one or the hook was installed to make it. Raises NexusError."""
-    place = f"{what.root}/.nexus"
-    if not (what.wanted or os.path.isdir(f"{place}/state")) or place == str(what.settings.home):  # noqa: PTH112  # a tenth of pathlib's time
-        return NOTHING  # the last is a user's own home, where Nexus keeps its store
+    """Handle an event in a project with a `.nexus`, or where the hook was installed to create it. Raises NexusError."""
+    nexus_dir = f"{what.root}/.nexus"
+    if not (what.wanted or os.path.isdir(f"{nexus_dir}/state")) or nexus_dir == str(what.settings.home):  # noqa: PTH112  # a tenth of pathlib's time
+        return NOTHING  # a user's own home has a .nexus, too, with the store
     if what.event is HarnessEvent.PRE_TOOL_USE and not (what.agent_type or what.settings.planning_gate_edits):
-        return NOTHING  # most calls of all, and the main agent may do anything
+        return NOTHING  # the most frequent case, and the main agent may use any tool
     from nexus.planning import turns
 
     return turns.handle(what)

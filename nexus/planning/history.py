@@ -1,4 +1,4 @@
-"""What of this app belongs to a workspace's history."""
+"""What this app adds to exports and retention."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What an agent owes of a plan, as SQL: `nexus hook` asks it without Django.
+"""An agent's debts in plans, as SQL: `nexus hook` runs it without Django.
 
-`nexus.planning.debts` tells of the same."""
+`nexus.planning.debts` finds the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a project knows: the files of `.nexus/memory`, `context` and `rules`. Standard library alone."""
+"""The knowledge files of a project: `.nexus/memory`, `context` and `rules`. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from nexus.planning.directory import Directory
 
 MEMORY, CONTEXT, RULES = "memory", "context", "rules"
 FOLDERS = (MEMORY, CONTEXT, RULES)
-TIDIED = "state/memory-gc"  # where tidied lessons go: moved, and not lost
+TIDIED = "state/memory-gc"  # tidied lessons are moved here, and not deleted
 LONGEST = 65_536  # characters of a lesson or rule
 NAME = re.compile(r"\w[\w.-]*")
-COPIES = 1_000  # lessons of one name
+COPIES = 1_000  # lessons with one name
 
 
 def index(directory: Directory) -> Mapping[str, list[str]]:
-    """By folder, the names of its files."""
+    """Return the names of the files by folder."""
     return {folder: [name for name in directory.names(folder) if name[0] != "."] for folder in FOLDERS}
 
 
 def keep_lesson(directory: Directory, text: str) -> str:
-    """Store a lesson; its path below .nexus, the old one where it was stored before. Inside the lock."""
+    """Store a lesson; return its path below .nexus, which is the old one if it was stored before. Call it inside the
+    lock."""
     content = _content(text)
     words = re.findall(r"\w+", text.lower())
     name = "-".join(words[:6])[:60] or "lesson"
@@ -36,9 +37,10 @@ def keep_lesson(directory: Directory, text: str) -> str:
 
 
 def keep_rule(directory: Directory, subject: str, text: str) -> str:
-    """Add a rule to those of a subject, unless it stands there; their path below .nexus. Inside the lock.
+    """Add a rule to the rules of a subject, unless it is there; return their path below .nexus. Call it inside the
+    lock.
 
-    Raises ValueError for a subject that is no file's name.
+    Raises ValueError for a subject that cannot be a file name.
     """
     if not NAME.fullmatch(subject):
         raise ValueError(f"{subject!r} is no file's name; use letters, digits, '-' and '.'")
@@ -50,12 +52,12 @@ def keep_rule(directory: Directory, subject: str, text: str) -> str:
 
 
 def tidy(directory: Directory) -> list[str]:
-    """Move the lessons away that are empty, or the same as an earlier one; their names. Inside the lock."""
+    """Move away lessons that are empty or duplicates; return their names. Call it inside the lock."""
     seen: set[bytes] = set()
     moved = []
     for name in index(directory)[MEMORY]:
         if not name.endswith(".md"):
-            continue  # a folder, say
+            continue  # a folder, for example
         content = directory.read(f"{MEMORY}/{name}")
         if content is None:
             continue

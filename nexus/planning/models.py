@@ -1,4 +1,4 @@
-"""Plans, tasks and the history of both. The rows are the truth; `.nexus` in the project mirrors them."""
+"""Plans, tasks and their history. The rows are the truth; `.nexus` in the project mirrors them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import Q
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from nexus.core.database.prepared import Slot
 
-STREAM = "planning"  # of the log
+STREAM = "planning"  # of the event log
 
 
 class IssueStatus(models.TextChoices):
@@ -21,7 +21,7 @@ class IssueStatus(models.TextChoices):
 
 
 class TaskStatus(models.TextChoices):
-    """The states of a task; any may follow any other."""
+    """The states of a task; every change of state is allowed."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -29,7 +29,7 @@ class TaskStatus(models.TextChoices):
 
 
 class ReusePolicy(models.TextChoices):
-    """Whether whoever owns a task is started afresh for it."""
+    """Whether the owner of a task gets a fresh session for it."""
 
     FRESH = "fresh"
     SAME_ARTIFACT = "resume_if_same_artifact"
@@ -37,14 +37,14 @@ class ReusePolicy(models.TextChoices):
 
 
 class Plan(models.Model):
-    """The plan of a workspace that is being made or carried out; an archived one stands in its cycle."""
+    """The active plan of a workspace; an archived one is in its cycle."""
 
     workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True, related_name="plan")
     number = models.PositiveBigIntegerField()
     topic = models.TextField()
     research_summary = models.TextField(null=True)
-    created_at = models.TextField()  # as its file has it
-    next_issue = models.PositiveBigIntegerField(default=1)  # an id is not given again
+    created_at = models.TextField()  # as in its file
+    next_issue = models.PositiveBigIntegerField(default=1)  # ids are not reused
 
     class Meta:
         db_table = "plans"
@@ -54,7 +54,7 @@ class Plan(models.Model):
 
 
 class Issue(models.Model):
-    """Something that a plan has to decide."""
+    """A question that a plan has to decide."""
 
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="issues", db_index=False)
     number = models.PositiveBigIntegerField()
@@ -62,9 +62,9 @@ class Issue(models.Model):
     title = models.TextField()
     status = models.CharField(max_length=16, choices=IssueStatus, default=IssueStatus.PENDING)
     decision = models.TextField(null=True)
-    how_agents = models.JSONField(null=True)  # who was asked
-    how_summary = models.JSONField(null=True)  # by agent, what it said
-    how_agent_ids = models.JSONField(null=True)  # by agent, which instance of it
+    how_agents = models.JSONField(null=True)  # the agents that were asked
+    how_summary = models.JSONField(null=True)  # the answer of each agent
+    how_agent_ids = models.JSONField(null=True)  # the instance of each agent
     decided_by = models.CharField(max_length=ID_LENGTH, null=True)
     decided_at = models.DateTimeField(null=True)
 
@@ -80,7 +80,7 @@ class Issue(models.Model):
 
 
 class Board(models.Model):
-    """What a workspace's tasks have in common; there while a cycle has tasks."""
+    """The common fields of a workspace's tasks; it exists while the cycle has tasks."""
 
     workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True, related_name="board")
     goal = models.TextField(default="")
@@ -97,20 +97,20 @@ class TaskQuerySet(models.QuerySet["Task"]):
     """Tasks by cycle."""
 
     def current(self, workspace_id: str | Slot) -> TaskQuerySet:
-        """Of the cycle that is open, in their order."""
+        """Those of the open cycle, in their order."""
         return self.filter(workspace_id=workspace_id, closed_at=None).order_by("position", "number")
 
     def on_their_own(self, status: TaskStatus) -> TaskQuerySet:
-        """Of open cycles, with this status, and not carried by a handoff."""
+        """Those of open cycles with this status and without a handoff."""
         return self.filter(closed_at=None, status=status, held_by=None)
 
     def owned_by(self, agents: Collection[str]) -> TaskQuerySet:
-        """Whose owner is one of these: the instance where one is named."""
+        """Those whose owner is one of these agents: the instance where one is named."""
         return self.filter(Q(owner_agent_id__in=agents) | Q(owner_agent_id=None, owner__in=agents))
 
 
 class Task(models.Model):
-    """A unit of planned work; agents know it by its number in the cycle, handoffs by its key."""
+    """A unit of planned work. Agents refer to it by its number in the cycle, handoffs by its key."""
 
     task_key = models.CharField(primary_key=True, max_length=ID_LENGTH)
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="tasks", db_index=False)
@@ -119,7 +119,7 @@ class Task(models.Model):
     title = models.TextField()
     context = models.TextField()
     status = models.CharField(max_length=16, choices=TaskStatus, default=TaskStatus.PENDING)
-    deps = models.JSONField(default=list)  # numbers; one that there is not is never met
+    deps = models.JSONField(default=list)  # numbers; an unknown one is never met
     approach = models.TextField(null=True)
     acceptance = models.TextField(null=True)
     risk = models.TextField(null=True)
@@ -127,12 +127,12 @@ class Task(models.Model):
     owner = models.TextField(null=True)
     owner_agent_id = models.TextField(null=True)
     owner_reuse_policy = models.CharField(max_length=32, choices=ReusePolicy, null=True)
-    stamp = models.TextField(null=True)  # created_at as its file has it
-    held_by = models.CharField(max_length=ID_LENGTH, null=True)  # who claimed the handoff that carries it
+    stamp = models.TextField(null=True)  # created_at as in its file
+    held_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that claimed the handoff that carries it
     created_by = models.CharField(max_length=ID_LENGTH, null=True)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
-    closed_at = models.DateTimeField(null=True)  # with its cycle, or taken from its file
+    closed_at = models.DateTimeField(null=True)  # the time when its cycle closed, or when it was removed from its file
 
     objects = TaskQuerySet.as_manager()
 
@@ -152,10 +152,10 @@ class Task(models.Model):
 
 
 class CycleQuerySet(models.QuerySet["Cycle"]):
-    """Cycles by whether their file has them."""
+    """Cycles, by whether history.json contains them."""
 
     def in_history(self) -> CycleQuerySet:
-        """Those that history.json has now."""
+        """Those that history.json contains now."""
         return self.filter(position__isnull=False)
 
 
@@ -163,15 +163,16 @@ class Cycle(models.Model):
     """A closed cycle: its plan and tasks as they were."""
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="cycles", db_index=False)
-    position = models.PositiveIntegerField(null=True)  # in history.json; null while that lacks it, as on another branch
+    # in history.json; null while that does not contain it, as on another branch
+    position = models.PositiveIntegerField(null=True)
     digest = models.CharField(max_length=64)  # sha256 of the document
     completed_at = models.TextField()
     branch = models.TextField()
     plan_number = models.PositiveBigIntegerField(null=True)
     topic = models.TextField(null=True)
     task_count = models.PositiveIntegerField()
-    document = models.TextField()  # JSON as its file has it
-    words = models.TextField()  # the same without escapes, in lower case: what a search reads
+    document = models.TextField()  # JSON as in its file
+    words = models.TextField()  # the same without escapes, in lower case, for the search
 
     objects = CycleQuerySet.as_manager()
 
@@ -187,13 +188,13 @@ class Cycle(models.Model):
 
 
 class MirroredFile(models.Model):
-    """What a machine's file of a workspace holds because we wrote it; anything else, somebody else wrote."""
+    """What we wrote into a workspace's file on one machine. Any other content is foreign."""
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="+", db_index=False)
     machine = models.CharField(max_length=ID_LENGTH)
     name = models.CharField(max_length=64)
-    ours = models.JSONField(default=list)  # sha256 of our latest texts, the newest last; "" is no file
-    behind = models.BooleanField(default=False)  # the file may still have one before the newest
+    ours = models.JSONField(default=list)  # sha256 of our latest texts, newest last; "" means no file
+    behind = models.BooleanField(default=False)  # the file may still have a text before the newest
 
     class Meta:
         db_table = "plan_files"

@@ -1,4 +1,4 @@
-"""The reads behind the operators' pages of plans: bounded, however much a project plans."""
+"""The reads of the operators' pages of plans. They are bounded however large a plan is."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from handoffs.models import Handoff
 from nexus.planning import rules, selectors
 from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, Task, TaskStatus
 
-LOOKED_AT, CIRCLES = 50, 5  # tasks that never become ready, and circles of them that are told
-READY = "ready"  # pending, and nothing keeps it from beginning
+LOOKED_AT, CIRCLES = 50, 5  # tasks that are searched for dependency cycles, and cycles that are shown
+READY = "ready"  # pending, and all dependencies are met
 
 
 @dataclass(frozen=True)
 class Work:
-    """A task among the others of its cycle, as an operator sees it."""
+    """A task with its relations to the others of its cycle."""
 
     number: int
     title: str
     state: str  # its status, or ready
-    waits_for: list[int] = field(default_factory=list)  # what there is and is not completed
-    unknown: list[int] = field(default_factory=list)  # what it waits for and there is not
-    stuck: bool = False  # it is in a circle of tasks that wait for each other, or waits for one that is
-    critical: bool = False  # on the longest chain of what is to be done
-    task: Task | None = None  # its row; none in a closed cycle
-    entry: Mapping[str, Any] = field(default_factory=dict)  # as a closed cycle has it
-    handoff: Handoff | None = None  # the one that carries it, the latest
+    waits_for: list[int] = field(default_factory=list)  # existing dependencies that are not completed
+    unknown: list[int] = field(default_factory=list)  # dependencies that do not exist
+    stuck: bool = False  # it is in a dependency cycle, or depends on a task in one
+    critical: bool = False  # on the longest chain of unfinished tasks
+    task: Task | None = None  # its row; None in a closed cycle
+    entry: Mapping[str, Any] = field(default_factory=dict)  # from a closed cycle
+    handoff: Handoff | None = None  # the latest that carries it
 
     @property
     def label(self) -> str:
-        """Its state in words."""
+        """The state in words."""
         return self.state.replace("_", " ").capitalize()
 
     @property
     def whose(self) -> str:
-        """Who holds it, else whose it is meant to be; empty for nobody."""
+        """The agent that holds it, else its owner; empty where there is neither."""
         if self.task is not None:
             return self.task.held_by or self.task.owner or ""
         return str(self.entry.get("owner", ""))
 
 
 class Counted(NamedTuple):
-    """How many there are, and how many of them are done."""
+    """The number of rows, and how many of them are done."""
 
     total: int
     done: int
@@ -56,7 +56,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class Listed:
-    """A workspace where something is planned or was."""
+    """A workspace that has or had a plan."""
 
     workspace: Workspace
     topic: str
@@ -66,7 +66,7 @@ class Listed:
 
 
 def list_projects(limit: int) -> list[Listed]:
-    """The workspaces with a plan, tasks or a history, those of the newest activity."""
+    """Return the workspaces with a plan, tasks or a history, newest activity first."""
     tasks = Task.objects.filter(closed_at=None)
     cycles = Cycle.objects.in_history()
     rows = list(
@@ -76,11 +76,11 @@ def list_projects(limit: int) -> list[Listed]:
             | Q(pk__in=cycles.values("workspace"))
         ).order_by("-last_seen_at")[:limit]
     )
-    places = [row.pk for row in rows]
-    topics = dict(Plan.objects.filter(pk__in=places).values_list("pk", "topic"))
-    issues = _counted(Issue.objects.filter(plan__in=places), "plan", status=IssueStatus.DECIDED)
-    work = _counted(tasks.filter(workspace__in=places), "workspace", status=TaskStatus.COMPLETED)
-    past = _counted(cycles.filter(workspace__in=places), "workspace")
+    workspaces = [row.pk for row in rows]
+    topics = dict(Plan.objects.filter(pk__in=workspaces).values_list("pk", "topic"))
+    issues = _counted(Issue.objects.filter(plan__in=workspaces), "plan", status=IssueStatus.DECIDED)
+    work = _counted(tasks.filter(workspace__in=workspaces), "workspace", status=TaskStatus.COMPLETED)
+    past = _counted(cycles.filter(workspace__in=workspaces), "workspace")
     none = Counted(0, 0)
     return [
         Listed(
@@ -95,13 +95,13 @@ def list_projects(limit: int) -> list[Listed]:
 
 
 def _counted(rows: QuerySet[Any], by: str, **done: str) -> dict[str, Counted]:
-    """By workspace, how many rows there are, and how many of them are done."""
+    """Count rows by workspace, and how many of them are done."""
     counted = rows.values_list(by).annotate(total=Count("pk"), done=Count("pk", filter=Q(**done))).order_by()
-    return {place: Counted(total, many) for place, total, many in counted}
+    return {workspace_id: Counted(total, many) for workspace_id, total, many in counted}
 
 
 def work(workspace_id: str) -> list[Work]:
-    """The tasks of the open cycle, in their order, with what each waits for and the handoff that carries it."""
+    """Return the tasks of the open cycle, in their order, with their dependencies and handoffs."""
     shown = ("number", "title", "status", "deps", "owner", "held_by", "task_key")
     rows = list(Task.objects.current(workspace_id).only(*shown))
     carrying = Handoff.objects.filter(task_key__in=Task.objects.current(workspace_id).order_by().values("task_key"))
@@ -117,7 +117,7 @@ def work(workspace_id: str) -> list[Work]:
 
 
 def past_work(entries: Sequence[Mapping[str, Any]]) -> list[Work]:
-    """The same of a closed cycle's tasks."""
+    """Return the same for the tasks of a closed cycle."""
     return _related(
         {entry["id"]: entry["deps"] for entry in entries},
         {entry["id"]: entry["status"] for entry in entries},
@@ -126,7 +126,7 @@ def past_work(entries: Sequence[Mapping[str, Any]]) -> list[Work]:
 
 
 def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Mapping[str, Any]]) -> list[Work]:
-    """The tasks of a cycle; `rows` is what each is apart from the others."""
+    """Return the tasks of a cycle with their relations; `rows` has each task's own data."""
     free = set(rules.ready(deps, status))
     done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
     left = {number: [each for each in needed if each not in done] for number, needed in deps.items()}
@@ -146,7 +146,7 @@ def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Mapping
 
 
 def circles(every: Sequence[Work], deps: rules.Deps) -> list[list[int]]:
-    """Ways on which tasks wait for themselves, the first few."""
+    """Return the first few dependency cycles."""
     found: list[list[int]] = []
     for row in [row for row in every if row.stuck][:LOOKED_AT]:
         way = rules.cycle_of(deps, row.number)
@@ -157,7 +157,7 @@ def circles(every: Sequence[Work], deps: rules.Deps) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Standing:
-    """A task with those that it waits for and those that wait for it."""
+    """A task with its dependencies and its dependents."""
 
     work: Work
     needs: list[Work]
@@ -165,7 +165,7 @@ class Standing:
 
 
 def standing(task: Task) -> Standing:
-    """Where a task of the open cycle stands among the others."""
+    """Return a task of the open cycle with its dependencies and its dependents."""
     current = Task.objects.current(task.workspace_id)
     needs = _linked(current.filter(number__in=task.deps))
     left = current.exclude(status=TaskStatus.COMPLETED).values_list("number", "deps")
@@ -185,25 +185,25 @@ def standing(task: Task) -> Standing:
 
 
 def for_issue(issue: Issue) -> list[Work]:
-    """The tasks of the open cycle that come from an issue."""
+    """Return the tasks of the open cycle that belong to an issue."""
     return _linked(Task.objects.current(issue.plan_id).filter(plan_issue=issue.number))
 
 
 def _linked(rows: QuerySet[Task]) -> list[Work]:
-    """Tasks of an open cycle as a page that names them needs them."""
+    """Return tasks of an open cycle as a page that links to them shows them."""
     found = list(rows.defer("context", "approach", "acceptance", "risk"))
     free = {task.pk for task in selectors.ready_among(found)}
     return [Work(row.number, row.title, READY if row.pk in free else row.status, task=row) for row in found]
 
 
 def document(cycle: Cycle) -> dict[str, Any]:
-    """A closed cycle as its file has it."""
+    """Return a closed cycle as its file contains it."""
     entry: dict[str, Any] = json.loads(cycle.document)
     return entry
 
 
 def moment_of(stamp: str | None) -> datetime | None:
-    """The time that a file's text says, in UTC; None where it says none."""
+    """Return the time in a file's text, in UTC; None where it has none."""
     try:
         found = datetime.fromisoformat(stamp or "")
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

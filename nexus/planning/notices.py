@@ -1,4 +1,5 @@
-"""Whom a change tells, in its transaction: the log, the owner of a task that became ready, a changed task's holder."""
+"""Events and notices of a change, in its transaction: to the log, the owners of ready tasks, the holder of a changed
+task."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LISTED = 20  # tasks in a notice
 def emit_event(
     workspace_id: str, type: str, actor: str | None, moment: datetime, *, task: Task | None = None, **payload: Any
 ) -> None:
-    """Append an event of planning; one of a task names it by number and title."""
+    """Append an event of planning; an event of a task has its number and title."""
     about: Mapping[str, Any] = {} if task is None else {"task_id": task.number, "title": task.title[:200]}
     emit(
         workspace_id=workspace_id,
@@ -31,14 +32,14 @@ def emit_event(
 
 
 def ready(workspace_id: str) -> set[int]:
-    """The tasks of the open cycle that could begin."""
+    """Return the tasks of the open cycle that can begin."""
     return set(rules.ready(*selectors.dependencies(workspace_id)))
 
 
 def tell_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
-    """Tell of tasks that could not begin before and can now: the log, and their owners unless one of them did it.
+    """Report tasks that have become ready: to the log, and to their owners unless the owner caused it.
 
-    An owner of several gets one notice of them: thousands may wait for one task.
+    The owner of several tasks gets one notice for all: thousands may depend on one task.
     """
     log_ready(tasks, actor, moment)
     owned: dict[tuple[str, ...], list[Task]] = {}
@@ -49,18 +50,18 @@ def tell_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> No
 
 
 def log_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
-    """Tell the log of tasks that can begin now."""
+    """Append an event for each task that has become ready."""
     for task in tasks:
         emit_event(task.workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
 
 
 def owners(*names: str | None) -> tuple[str, ...]:
-    """Whom a task is assigned to: the instance first, then the agent."""
+    """Return whom a task is assigned to: the instance first, then the agent."""
     return tuple(dict.fromkeys(name for name in names if name))
 
 
 def tell_owner(names: Sequence[str], tasks: Sequence[Task], total: int, actor: str | None, moment: datetime) -> None:
-    """Tell the first of these agents that there is, but not the one that acts, of tasks that can begin now.
+    """Send a notice of ready tasks to the first of these agents that exists, except the one that acts.
 
     `tasks` are the first LISTED, or all, of `total`.
     """
@@ -69,16 +70,17 @@ def tell_owner(names: Sequence[str], tasks: Sequence[Task], total: int, actor: s
 
 
 def _ready_notice(tasks: Sequence[Task], total: int) -> tuple[str, str]:
-    """What an owner is told of its tasks that can begin: subject and body."""
+    """Return subject and body of the notice about an owner's ready tasks."""
     if total == 1:
         return f"Task {tasks[0].number} is ready", tasks[0].context
-    listed = [f"{task.number}. {task.title[:80]}" for task in tasks[:LISTED]]
+    lines = [f"{task.number}. {task.title[:80]}" for task in tasks[:LISTED]]
     more = [f"and {total - LISTED} more"] if total > LISTED else []
-    return f"{total} tasks are ready, the first", "\n".join([*listed, *more])
+    return f"{total} tasks are ready, the first", "\n".join([*lines, *more])
 
 
 def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
-    """Tell the agent that holds a task by a handoff what became of its status or its fields, unless that did it."""
+    """Send a notice of changed status or fields to the agent that holds the task by a handoff, unless it made the
+    change."""
     if task.held_by is not None and task.held_by != actor:
         what = f"was changed ({', '.join(changed)})" if changed else f"is {task.status} now"
         subject, body = f"Your task {task.number} {what}", f"{actor or 'Somebody'} changed it."
@@ -86,7 +88,7 @@ def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequen
 
 
 def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
-    """Whether it reached the recipient, who must be registered."""
+    """Send a notice; return whether it reached the recipient, which must be registered."""
     return bool(
         mail.notify(
             workspace_id=task.workspace_id,

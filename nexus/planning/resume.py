@@ -1,4 +1,4 @@
-"""Whether an agent is resumed or started afresh: one pure function over plain values."""
+"""The decision whether an agent is resumed or started afresh: one pure function over plain values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Edits = Mapping[str, Sequence[Edit]]  # by file
 
 
 class Decision(NamedTuple):
-    """What to do, with which session where one is resumed, and why."""
+    """What to do, the session to resume if any, and why."""
 
     decision: Literal["fresh", "resume"]
     agent_id: str | None
@@ -34,11 +34,11 @@ def decide(
     tracker: Sequence[Session],
     edits: Edits,
 ) -> Decision:
-    """Whether to resume a session of `agent`, the name of a type or of an instance, for a task.
+    """Decide whether to resume a session of `agent`, the name of a type or of an instance, for a task.
 
     `tier` is the type's: ephemeral, bounded, persistent, or None where it has none. `policy` is the task's
-    owner_reuse_policy and goes before the tier. `assigned` is the task's owner_agent_id, `files` are the files that it
-    is about. Total: it never raises, whatever the tracker and the edits hold.
+    owner_reuse_policy and takes precedence over the tier. `assigned` is the task's owner_agent_id, `files` are the
+    task's files. Total: it never raises, whatever the tracker and the edits contain.
     """
     wanted = policy or OF_TIER.get(tier or "")
     whose = "the task's policy" if policy else f"the tier of its type ({tier})"
@@ -65,7 +65,8 @@ def decide(
 
 
 def _session(agent: str, assigned: str | None, tracker: Sequence[Session]) -> Session | None:
-    """The session that could be resumed: that instance, the one that the task names, or the latest of the type."""
+    """Return the session that could be resumed: that instance, the one that the task names, or the latest of the
+    type."""
     ended = [entry for entry in tracker if entry.get("agent_id") and entry.get("status") == "completed"]
     named = [entry for entry in ended if entry["agent_id"] == agent]
     of_type = [entry for entry in ended if entry.get("agent_type") == agent]
@@ -74,7 +75,7 @@ def _session(agent: str, assigned: str | None, tracker: Sequence[Session]) -> Se
 
 
 def _against(session: Session, assigned: str | None, files: Collection[str], edits: Edits) -> str:
-    """What speaks against the same files with nobody else's edits; empty where nothing does."""
+    """Return the reason against "the same files and no edits of others"; empty where there is none."""
     touched = set(session.get("files_touched") or ())
     if not files and session["agent_id"] != assigned:
         return "the task names no file, and was not that session's"
@@ -89,7 +90,7 @@ def _against(session: Session, assigned: str | None, files: Collection[str], edi
 
 
 def _used(session: Session) -> datetime:
-    """When a session last began."""
+    """Return when a session last began."""
     moments = (_moment(session.get(name)) for name in ("last_resumed_at", "started_at"))
     return next((moment for moment in moments if moment), datetime.min.replace(tzinfo=UTC))
 

@@ -1,4 +1,4 @@
-"""The resume decision for a task of a project: by the catalog, the tracker and the edits. Standard library alone."""
+"""The resume decision for a project's task, from the catalog, the tracker and the edits. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nexus.planning.state import Task
 
 
 def decided(task: Task, agent: str | None, sessions: Sequence[resume.Session], edited: resume.Edits) -> resume.Decision:
-    """Whether an agent, by its type or as an instance, is resumed for a task."""
+    """Decide whether an agent, by its type or as an instance, is resumed for a task."""
     instance = next((entry for entry in sessions if entry["agent_id"] == agent), None)
     agent_type = instance["agent_type"] if instance else agent or ""
     role = bundled.agents().get(agent_type) or bundled.agents().get(task.owner) or {}
@@ -29,5 +29,5 @@ def decided(task: Task, agent: str | None, sessions: Sequence[resume.Session], e
 
 
 def _named(path: str, text: str) -> bool:
-    """Whether a text names a path, and not a longer one that has it."""
+    """Return whether a text names a path, and not a longer one that contains it."""
     return re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w/-])", text) is not None

@@ -1,17 +1,17 @@
-"""What the dependencies of tasks say: pure rules over plain values."""
+"""The rules of tasks' dependencies, over plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-Deps = Mapping[int, Sequence[int]]  # by task, what it waits for
+Deps = Mapping[int, Sequence[int]]  # by task, its dependencies
 
 PENDING, COMPLETED = "pending", "completed"
 
 
 def ready(deps: Deps, status: Mapping[int, str]) -> list[int]:
-    """The pending tasks all of whose dependencies are completed, in order; one that there is not is never met."""
+    """Return the pending tasks whose dependencies are all completed, in order. An unknown dependency is never met."""
     return [
         task
         for task, needed in deps.items()
@@ -20,12 +20,12 @@ def ready(deps: Deps, status: Mapping[int, str]) -> list[int]:
 
 
 def unknown(deps: Deps, task: int) -> list[int]:
-    """What a task waits for and there is not."""
+    """Return the dependencies of a task that do not exist."""
     return [each for each in dict.fromkeys(deps[task]) if each not in deps]
 
 
 def cycle_of(deps: Deps, task: int) -> list[int] | None:
-    """A way from a task over what it waits for back to itself; None where there is none."""
+    """Return a path from a task along its dependencies back to itself; None where there is none."""
     came_from: dict[int, int] = {}
     waiting = [task]
     while waiting:
@@ -43,7 +43,8 @@ def cycle_of(deps: Deps, task: int) -> list[int] | None:
 
 
 def layers(deps: Deps) -> dict[int, int]:
-    """By task, how many steps come before it at most; the tasks of a cycle, and what waits for them, are left out."""
+    """Return the length of the longest chain before each task; tasks of a dependency cycle and their dependents are
+    left out."""
     depth: dict[int, int] = {}
     left = {task: {each for each in needed if each in deps} for task, needed in deps.items()}
     followers: dict[int, list[int]] = {task: [] for task in deps}
@@ -64,7 +65,7 @@ def layers(deps: Deps) -> dict[int, int]:
 
 
 def critical_path(deps: Deps, done: AbstractSet[int] = frozenset()) -> list[int]:
-    """The longest chain of tasks that are not done, each waiting for the one before; the first of several."""
+    """Return the longest chain of unfinished tasks, each depending on the one before; the first of several."""
     open_ones = {
         task: [each for each in needed if each not in done] for task, needed in deps.items() if task not in done
     }

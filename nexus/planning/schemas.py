@@ -1,4 +1,4 @@
-"""The files of `.nexus`, by their schema: no other field, and what is absent is left out."""
+"""The schemas of the files in `.nexus`: no other fields, and absent values are left out."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
 MOST_ISSUES = 1_000  # of a plan
 MOST_TASKS = 10_000  # of a cycle
-MOST_CYCLES = 5_000  # of a history: a transaction of 50 ms gives all of them their positions
-MOST_VALUES = 2_000_000  # of a file: more of them than any plan has, in less than a second
-MOST = 2**53  # what every consumer reads exactly
+MOST_CYCLES = 5_000  # of a history: one transaction of 50 ms gives all of them their positions
+MOST_VALUES = 2_000_000  # of a file: more than any plan has, parsed in less than a second
+MOST = 2**53  # every consumer reads integers up to this exactly
 Number = Annotated[int, Field(ge=1, le=MOST)]
-Reference = Annotated[int, Field(ge=-MOST, le=MOST)]  # to an issue or a task, which need not be there
+Reference = Annotated[int, Field(ge=-MOST, le=MOST)]  # to an issue or a task, which may not exist
 
 
 class IssueEntry(TypedDict):
@@ -116,9 +116,9 @@ class TrackedAgent(TypedDict):
 
 @dataclass(frozen=True)
 class Shape:
-    """A schema, and the long list in it, if it has one, whose entries are validated one by one.
+    """A schema and, if it has one, its long list, whose entries are validated one by one.
 
-    A call into a C library holds up every other thread of the process until it returns.
+    A call into a C library stops every other thread of the process until it returns.
     """
 
     schema: Any
@@ -131,7 +131,7 @@ class Shape:
         return TypeAdapter(self.schema)
 
     def validated(self, value: Any, *where: str | int) -> Any:
-        """The value, its keys in the schema's order. Raises ValueError, which names the place and the fault."""
+        """Return the value with its keys in the schema's order. Raises ValueError with the field and the fault."""
         entries = value.get(self.entries) if self.of is not None and isinstance(value, dict) else None
         if not isinstance(entries, list):
             return self._checked(value, where)
@@ -157,20 +157,20 @@ def _at(*where: str | int) -> str:
 
 
 class StateFile(Generic[T]):
-    """A file below `.nexus` and its schema."""
+    """A file in `.nexus` and its schema."""
 
     def __init__(self, path: str, shape: Shape) -> None:
         self.path, self._shape = path, shape
 
     def parse(self, content: bytes) -> T:
-        """The document of a file's text. Raises STATE_FILE_INVALID, which names the fault.
+        """Return the document of a file's text. Raises STATE_FILE_INVALID with the fault.
 
-        It may take seconds, and no other thread waits for more than a part of that.
+        It may take seconds, but other threads wait only for parts of that.
         """
         if content.count(b",") > MOST_VALUES:
             raise self.fault(f"it holds more than {MOST_VALUES} values")
         try:
-            text = content.decode()  # of bytes, json would guess the encoding
+            text = content.decode()  # json would guess the encoding of bytes
             document = json.loads(text, object_hook=_unchanged)
         except (ValueError, RecursionError) as error:
             raise self.fault(f"it is no JSON: {error}"[:200]) from None
@@ -186,7 +186,7 @@ class StateFile(Generic[T]):
         return parsed
 
     def fault(self, what: str) -> NexusError:
-        """The error for a file that breaks its schema."""
+        """Return the error for a file that breaks its schema."""
         return NexusError(
             PlanningCode.STATE_FILE_INVALID,
             f".nexus/{self.path} breaks its schema: {what}. It was left as it is; correct it, or move it away.",
@@ -214,10 +214,10 @@ TRACKER: StateFile[list[TrackedAgent]] = StateFile(directory.AGENTS, Shape(list[
 
 
 def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
-    """For `json.loads`: with a call of Python for each object, other threads go on meanwhile."""
+    """Return the object unchanged. With this call for each object, `json.loads` lets other threads run."""
     return value
 
 
 def text_of(document: Any) -> bytes:
-    """A document as every consumer writes it: two spaces, no escapes beyond JSON's own, a newline at the end."""
+    """Return a document as every consumer writes it: two spaces, no escapes beyond JSON's own, a newline at the end."""
     return to_json(document, indent=2) + b"\n"

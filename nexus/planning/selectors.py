@@ -21,7 +21,7 @@ from nexus.planning.directory import DECISIONS, Directory
 from nexus.planning.models import Board, Cycle, Task, TaskStatus
 from nexus.planning.schemas import TasksDocument
 
-AT_ONCE = 500  # numbers in a query
+AT_ONCE = 500  # numbers in one query
 
 _waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
 _held = Select(
@@ -31,7 +31,7 @@ _numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(num
 
 
 class Progress(NamedTuple):
-    """The tasks of a cycle, counted."""
+    """The numbers of a cycle's tasks by state."""
 
     total: int
     completed: int
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
 
 
 def progress(tasks: TasksDocument) -> Progress:
-    """How far the tasks are; `pending` whether or not they could begin."""
+    """Count the tasks by state; `pending` includes those that are ready."""
     status = {task["id"]: str(task["status"]) for task in tasks["tasks"]}
     counted = list(status.values())
     deps = {task["id"]: task["deps"] for task in tasks["tasks"]}
@@ -55,31 +55,31 @@ def progress(tasks: TasksDocument) -> Progress:
 
 
 def numbered(workspace_id: str, number: int) -> Task | None:
-    """The task of the open cycle with this number."""
+    """Return the task of the open cycle with this number."""
     return _numbered.first(workspace_id=workspace_id, number=number) if number > 0 else None
 
 
 def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:
-    """By task of the open cycle, what it waits for, and its status."""
+    """Return the dependencies of each task of the open cycle, and its status."""
     rows = _waiting(workspace_id=workspace_id)
     return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
 
 
 def dependents(task: Task) -> QuerySet[Task]:
-    """The tasks of its cycle that have it among their dependencies, in their order."""
-    written = Cast("deps", TextField())  # JSON's brackets and commas tell where a number begins and ends
+    """Return the tasks of the same cycle that depend on a task, in their order."""
+    written = Cast("deps", TextField())  # JSON's brackets and commas delimit each number
     named = [f"{before}{task.number}{after}" for before in "[ ," for after in ",]"]
     here = Task.objects.current(task.workspace_id).annotate(written=written)
     return here.filter(reduce(or_, [Q(written__contains=each) for each in named]))
 
 
 def waiting_for(task: Task) -> list[Task]:
-    """Those of them that are pending."""
+    """Return the pending tasks that depend on a task."""
     return list(dependents(task).filter(status=TaskStatus.PENDING))
 
 
 def ready_among(tasks: Collection[Task]) -> list[Task]:
-    """Of tasks of one cycle, those that could begin."""
+    """Return those of some tasks of one cycle that can begin."""
     needed = {number for task in tasks if task.status == TaskStatus.PENDING for number in task.deps}
     done: set[int] = set()
     if needed:
@@ -90,12 +90,13 @@ def ready_among(tasks: Collection[Task]) -> list[Task]:
 
 
 def holders(workspace_id: str) -> dict[int, str]:
-    """By task of the open cycle, the agent that holds it by a handoff."""
+    """Return the agent that holds each task of the open cycle by a handoff."""
     return {number: holder for number, holder in _held(workspace_id=workspace_id) if holder}
 
 
 def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
-    """The cycles that history.json lists, oldest first; those that have the query anywhere, whatever its case.
+    """Return the cycles in history.json, oldest first; with a query, those that contain it anywhere, without regard to
+    case.
 
     Without a workspace, those of all.
     """
@@ -106,15 +107,15 @@ def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
 
 
 class Snapshot(NamedTuple):
-    """What the tasks of a cycle come to; there is none where their file is missing or malformed."""
+    """A summary of a cycle's tasks; there is none where their file is missing or malformed."""
 
     goal: str
     decisions: list[str]
-    statuses: Mapping[str, int]  # how many tasks have each
+    statuses: Mapping[str, int]  # tasks by status
 
 
 def snapshot(workspace_id: str) -> Snapshot | None:
-    """By the rows, which are what the file says once that was taken in."""
+    """Return the summary from the rows, which match the file once that was taken in."""
     board = Board.objects.filter(pk=workspace_id).first()
     if board is None:
         return None
@@ -123,7 +124,7 @@ def snapshot(workspace_id: str) -> Snapshot | None:
 
 
 def snapshot_of_file(root: str) -> Snapshot | None:
-    """By the file as it is on disk. Raises STATE_UNAVAILABLE."""
+    """Return the summary from the file on disk. Raises STATE_UNAVAILABLE."""
     with Directory(root) as directory:
         content = directory.read(schemas.TASKS.path)
     try:
@@ -136,7 +137,7 @@ def snapshot_of_file(root: str) -> Snapshot | None:
 
 
 def decided(root: str) -> list[Any] | None:
-    """The decisions that a consumer wrote into a file of their own; None where it is missing or malformed.
+    """Return the decisions that a consumer wrote into its own file; None where that is missing or malformed.
 
     Raises STATE_UNAVAILABLE.
     """
@@ -145,7 +146,7 @@ def decided(root: str) -> list[Any] | None:
 
 
 def _decisions_in(content: bytes | None) -> list[Any] | None:
-    """The list of decisions that a file holds, bare or below `decisions`; None where it holds none."""
+    """Return the list of decisions in a file, at the top or below `decisions`; None where there is none."""
     try:
         document = json.loads(content or b"null")
     except (ValueError, RecursionError):

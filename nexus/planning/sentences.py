@@ -1,10 +1,10 @@
-"""How the events of plans, tasks and cycles read to people."""
+"""The sentences for events of plans, tasks and cycles."""
 
 from __future__ import annotations
 
 from nexus.core.contributions import EntityRef, Sentence
 
-THINGS = {  # an event of planning names by number, and the plan of its project shows them all
+THINGS = {  # events of planning refer to tasks by number; the plan of the project shows them all
     "plan": EntityRef("the plan", "plan", "workspace_id", argument="workspace", name="topic"),
     "issue": EntityRef("an issue", "plan", "workspace_id", argument="workspace", name="title"),
     "task": EntityRef("a task", "plan", "workspace_id", argument="workspace", name="title"),

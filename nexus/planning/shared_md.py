@@ -1,4 +1,4 @@
-"""What this app contributes to shared.md: the plan, and the tasks that are not done."""
+"""This app's section of shared.md: the plan, and the unfinished tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""plan.json and tasks.json as a hook reads them: without Django, and passing over what is malformed."""
+"""plan.json and tasks.json as a hook reads them: without Django; malformed parts are skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STATUSES = ("pending", "in_progress", "completed")
 
 
 class Issue(NamedTuple):
-    """What is to be decided, or was."""
+    """A question to decide, or decided."""
 
     id: int
     title: str
@@ -21,7 +21,7 @@ class Issue(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is to be done; a text that is absent is empty."""
+    """A task; an absent text is empty."""
 
     id: int
     title: str
@@ -36,7 +36,7 @@ class Task(NamedTuple):
 
 
 class State(NamedTuple):
-    """The active plan and the tasks of the cycle; None where there is no such file, or none that can be read."""
+    """The active plan and the tasks of the cycle; None where the file is missing or cannot be read."""
 
     topic: str | None
     issues: tuple[Issue, ...]
@@ -44,7 +44,7 @@ class State(NamedTuple):
 
     @property
     def pending(self) -> list[Issue]:
-        """The issues that are left to decide."""
+        """The undecided issues."""
         return [issue for issue in self.issues if issue.status != "decided"]
 
     @property
@@ -54,14 +54,14 @@ class State(NamedTuple):
 
     @property
     def ready(self) -> list[Task]:
-        """The tasks that could begin."""
+        """The tasks that can begin."""
         tasks = self.tasks or ()
         free = set(rules.ready({task.id: task.deps for task in tasks}, {task.id: task.status for task in tasks}))
         return [task for task in tasks if task.id in free]
 
 
 def read(directory: Directory) -> State:
-    """What the files say now. Raises STATE_UNAVAILABLE."""
+    """Return the content of the files. Raises STATE_UNAVAILABLE."""
     plan, board = _object(directory.read(PLAN)), _object(directory.read(TASKS))
     return State(
         topic=None if plan is None else _text(plan, "topic"),
@@ -73,7 +73,7 @@ def read(directory: Directory) -> State:
 
 
 def task_of(entry: Mapping[str, Any]) -> Task:
-    """A task as its file has it, which has at least an id."""
+    """Return a task from its entry in the file, which has at least an id."""
     names = ("context", "approach", "acceptance", "owner", "owner_agent_id", "owner_reuse_policy")
     deps = entry.get("deps")
     return Task(

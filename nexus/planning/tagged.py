@@ -1,4 +1,4 @@
-"""What the tags in a user's message have done: skills are put before the agent, inline actions are carried out."""
+"""Effects of the tags in a user's message: a skill's text goes to the agent, an inline action runs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from nexus.planning.catalog import bundled
 from nexus.planning.catalog.tags import Found, find_tags
 from nexus.planning.directory import Directory
 
-INJECTED = "<task-notification>"  # how a client hands its agent a subagent's report: no user typed the tags in it
-MOST = 20  # tags of one message that are carried out
-PATIENCE = 2.0  # seconds that a harness waits for the lock: less than it waits for its hook
+INJECTED = "<task-notification>"  # how a client passes a subagent's report to its agent: no user typed the tags in it
+MOST = 20  # tags of one message that take effect
+PATIENCE = 2.0  # seconds that a hook waits for the lock: less than a client waits for its hook
 
 
 def carried_out(what: Happening, directory: Directory) -> list[str]:
-    """What to tell of the tags in a prompt: the skills' texts, and what became of the actions."""
+    """Return the texts about a prompt's tags: the skills' texts, and the results of the actions."""
     if "[" not in what.prompt or what.prompt.lstrip().startswith(INJECTED):
         return []
     tags = {tag.id: tag for tag in bundled.tags()}
-    found = list(dict.fromkeys(find_tags(what.prompt, tags.values())))  # twice the same is once
+    found = list(dict.fromkeys(find_tags(what.prompt, tags.values())))  # without repetitions
     said = []
     for each in found[:MOST]:
         tag = tags[each.tag]

@@ -1,4 +1,4 @@
-"""The toolset of planning, under the names that consumers of `.nexus` know."""
+"""The toolset of planning, with the names that consumers of `.nexus` know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PLANNING = Toolset(
     "planning",
     "Plans whose issues are decided with their reasons, tasks with dependencies, and a searchable history of both.",
     instructions=packaged("nexus.planning", "instructions"),
-    modules=(  # in the order in which agents see them; most agents do without
+    modules=(  # in the order in which agents see them; most agents need neither
         "nexus.planning.operations.plans",
         "nexus.planning.operations.tasks",
         "nexus.planning.operations.history",

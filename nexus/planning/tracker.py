@@ -1,6 +1,6 @@
-"""What hooks write down of a session: its agents, the tools that they used, the files that they edited.
+"""A session's records by hooks: its agents, the tools that they used, the files that they edited.
 
-Standard library alone. Whoever calls what changes a file holds the directory's lock.
+Standard library only. The caller of a function that changes a file must hold the directory's lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nexus.planning.directory import AGENTS, EDITS, LOG, NAME, NOTES, Directory
 from nexus.planning.errors import PlanningCode
 
 RUNNING, COMPLETED = "running", "completed"
-LEAD = "lead"  # who acts where no subagent does
+LEAD = "lead"  # the agent when no subagent acts
 LONGEST_LOG = 8 << 20  # bytes
 LONGEST_MESSAGE = 2_000  # characters
 MOST_AGENTS, MOST_NOTES = 500, 20
@@ -28,12 +28,12 @@ Agent = dict[str, Any]  # an entry of agent-tracker.json
 
 
 def now() -> str:
-    """The time as the files have it."""
+    """Return the time as the files contain it."""
     return iso_milliseconds(clock.now())
 
 
 def write(directory: Directory, path: str, document: Any) -> None:
-    """Write a document of a session, which a power cut may take back."""
+    """Write a document of a session, without a sync to disk."""
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     directory.write(path, text.encode("utf-8", "replace"), durable=False)
 
@@ -42,7 +42,7 @@ def write(directory: Directory, path: str, document: Any) -> None:
 
 
 def agents(directory: Directory) -> list[Agent]:
-    """The subagents of the session. Raises STATE_FILE_INVALID."""
+    """Return the subagents of the session. Raises STATE_FILE_INVALID."""
     content = directory.read(AGENTS)
     try:
         entries = json.loads(content or b"[]")
@@ -66,12 +66,13 @@ def _is_sound(entry: Any) -> bool:
 
 
 def name_for(entries: Sequence[Agent], agent_type: str) -> str:
-    """What a subagent is called whose client does not name it; not empty, as the instance of most tasks is."""
+    """Return a name for a subagent that its client does not name. It is not empty, unlike the instance of most
+    tasks."""
     return f"{agent_type}-{len(entries) + 1}"
 
 
 def started(directory: Directory, agent_type: str, agent_id: str) -> None:
-    """A subagent runs: a new one, or one that is resumed."""
+    """Record that a subagent started or was resumed."""
     entries = agents(directory)
     known = next((entry for entry in entries if entry["agent_id"] == agent_id), None)
     if known is None:
@@ -83,7 +84,7 @@ def started(directory: Directory, agent_type: str, agent_id: str) -> None:
 
 
 def ended(directory: Directory, agent_type: str, agent_id: str, message: str, client: str) -> Agent:
-    """A subagent is done; its entry. A client that does not say which one means the latest of its type."""
+    """Record that a subagent ended; return its entry. Without an id, it is the latest of its type."""
     entries = agents(directory)
     named = [entry for entry in entries if entry["agent_id"] == agent_id]
     of_type = [entry for entry in entries if entry["agent_type"] == agent_type and entry["status"] == RUNNING]
@@ -106,13 +107,13 @@ def ended(directory: Directory, agent_type: str, agent_id: str, message: str, cl
 
 
 def inside(root: str, files: Iterable[str]) -> list[str]:
-    """Paths from the project's root, of the files that are in it and not Nexus's own."""
+    """Return the files in the project as relative paths, without Nexus's own."""
     found = (os.path.relpath(os.path.join(root, file), root) for file in files)  # plain text
     return [path for path in found if path.split("/")[0] not in ("..", ".", NAME)]
 
 
 def used(directory: Directory, client: str, agent_id: str, tool: str, files: Sequence[str], failed: bool) -> None:
-    """Log a tool's use, and note what it edited."""
+    """Log the use of a tool, and record what it edited."""
     paths = inside(directory.root, files) if files else []
     line = {"ts": now(), "agent_id": agent_id, "tool": tool, "status": "error" if failed else "ok"}
     lines = [{**line, "file": path} for path in paths] or [line]
@@ -126,7 +127,7 @@ def used(directory: Directory, client: str, agent_id: str, tool: str, files: Seq
 
 
 def _touched(directory: Directory, agent_id: str, client: str) -> list[str]:
-    """The files that an agent edited, by the log."""
+    """Return the files that an agent edited, from the log."""
     found: dict[str, None] = {}
     for line in (directory.read(LOG) or b"").splitlines():
         try:
@@ -140,16 +141,16 @@ def _touched(directory: Directory, agent_id: str, client: str) -> list[str]:
     return list(found)
 
 
-# What the main agent is told when it next listens
+# Notes for the main agent
 
 
 def leave_note(directory: Directory, text: str) -> None:
-    """Keep a text for the main agent."""
+    """Store a note for the main agent."""
     directory.append(NOTES, (json.dumps(text) + "\n").encode())
 
 
 def take_notes(directory: Directory) -> list[str]:
-    """What was kept, once."""
+    """Return and delete the stored notes."""
     lines = (directory.read(NOTES) or b"").splitlines()
     directory.remove(NOTES)
     notes = []

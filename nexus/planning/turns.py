@@ -1,4 +1,4 @@
-"""What hooks do for a plan at each point of a session. Standard library alone, but for what `perform` starts."""
+"""The hooks' actions for a plan at each point of a session. Standard library only, except for what `perform` starts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nexus.planning.directory import AGENTS, EDITS, LOG, NOTES, RUNTIME, TASKS, 
 from nexus.planning.reuse import decided
 from nexus.planning.state import State, Task
 
-ALONE = ("gemini", "text")  # clients that say nothing of subagents
+ALONE = ("gemini", "text")  # clients that report no subagents
 CHECKS = "check"  # the category of agents that verify
 NUMBERED = re.compile(r"\btask (?:id )?#?([0-9]{1,9})\b", re.IGNORECASE)
 PATIENCE = tagged.PATIENCE
 
 
 def handle(what: Happening) -> Said:
-    """Do what is to be done, and say what is to be said. Raises NexusError."""
+    """Handle an event and return what to tell the client. Raises NexusError."""
     with Directory(what.root) as directory:
         said = TURNS[what.event](what, directory)
         if not what.heard or what.agent_id or said.refusal or not directory.stamp(NOTES):
@@ -30,7 +30,7 @@ def handle(what: Happening) -> Said:
         with directory.locked(PATIENCE):
             notes = tracker.take_notes(directory)
         if what.event is HarnessEvent.CONTEXT_COMPACT:
-            notes = [note for note in notes if not note.startswith(brief.SNAPSHOT)]  # it is said anew
+            notes = [note for note in notes if not note.startswith(brief.SNAPSHOT)]  # a new snapshot follows
         return said._replace(context=_joined(*notes, said.context))
 
 
@@ -39,7 +39,7 @@ def _joined(*parts: str) -> str:
 
 
 def _start(what: Happening, directory: Directory) -> Said:
-    from nexus.core.version import package_version  # which takes long to import
+    from nexus.core.version import package_version  # slow to import
 
     state = files.read(directory)
     with directory.locked(PATIENCE):
@@ -53,8 +53,8 @@ def _start(what: Happening, directory: Directory) -> Said:
             tracker.write(directory, AGENTS, [])
             directory.remove(LOG)
             directory.remove(NOTES)
-    told = brief.summary(state, knowledge.index(directory)) if what.goes_on else brief.stale(state)
-    return Said(_joined(told, brief.index(knowledge.index(directory))))
+    summary = brief.summary(state, knowledge.index(directory)) if what.goes_on else brief.stale(state)
+    return Said(_joined(summary, brief.index(knowledge.index(directory))))
 
 
 def _message(what: Happening, directory: Directory) -> Said:
@@ -78,8 +78,8 @@ def _spawn(what: Happening, directory: Directory) -> Said:
         return Said(_joined(brief.choice(tasks), known))
     decision = decided(tasks[0], agent_type, before, edited)
     which = f" {line(decision.agent_id)}" if decision.agent_id else ""
-    told = f"{MARK} This is task {tasks[0].id}. Resume decision: {decision.decision}{which}. {decision.why}"
-    return Said(_joined(brief.task(tasks[0]), known, told))
+    resume = f"{MARK} This is task {tasks[0].id}. Resume decision: {decision.decision}{which}. {decision.why}"
+    return Said(_joined(brief.task(tasks[0]), known, resume))
 
 
 def _complete(what: Happening, directory: Directory) -> Said:
@@ -90,7 +90,7 @@ def _complete(what: Happening, directory: Directory) -> Said:
     own = [task for task in active if task.owner_agent_id == entry["agent_id"]]
     of_type = [task for task in active if task.owner == entry["agent_type"] and not task.owner_agent_id]
     alone = all((each["agent_type"], each["status"]) != (entry["agent_type"], tracker.RUNNING) for each in sessions)
-    # Of several tasks, or where another agent of the type is at work, nobody says whose it is.
+    # With several tasks, or another agent of the type at work, it is not known whose task it is.
     task = own[0] if own else of_type[0] if len(of_type) == 1 and alone else None
     if task is None or what.failed:
         return NOTHING
@@ -142,9 +142,10 @@ def _compact(what: Happening, directory: Directory) -> Said:
 
 
 def _tasks_of(state: State, agent_type: str, agent_id: str, assignment: str, busy: Collection[str]) -> list[Task]:
-    """What a subagent may begin: assigned to it, or named to it, or of its type and begun, or of its type and ready.
+    """Return the tasks that a subagent may begin: assigned to it, or named to it, or begun by its type, or ready for
+    its type.
 
-    Nothing says which of several; those are left out that another agent at work has.
+    Of several it is not known which; those of other agents at work are left out.
     """
     numbers = {int(number) for number in NUMBERED.findall(assignment)}
     ready = {task.id for task in state.ready}

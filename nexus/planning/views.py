@@ -1,4 +1,4 @@
-"""The pages of plans: a project's plan and its picture, cycles that are closed, tasks."""
+"""The pages of plans: a project's plan and its graph, closed cycles, tasks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from nexus.web.templatetags.nexus import plain
 
 
 def trouble(request: HttpRequest, workspace: Workspace) -> str:
-    """Bring what others wrote into the project's files to the rows; why that cannot be, empty where it can.
+    """Take in foreign changes of the project's files; return why that failed, or an empty text.
 
-    The rows are there to be shown in either case.
+    The rows can be shown in either case.
     """
     outcome = runner.perform(PLANNING, operator(request), "plan_status", {"project_root": workspace.root_realpath})
     envelope = in_words_of_pages(ENVELOPE.body(outcome))
@@ -47,7 +47,7 @@ def operate_on(
     /,
     **arguments: Any,
 ) -> Body:
-    """`nexus.web.page.operate` for an operation of planning; its warnings are told, too."""
+    """Call `nexus.web.page.operate` for an operation of planning, and show its warnings."""
     about = {"project_root": workspace.root_realpath, **arguments}
     envelope = operate(PLANNING, request, name, done, form, **about)
     for warning in envelope["data"].get("warnings", []) if envelope["ok"] else []:
@@ -55,9 +55,9 @@ def operate_on(
     return envelope
 
 
-def to_plan(workspace_id: str, place: str = "") -> HttpResponse:
-    """Back to the plan of a workspace."""
-    return redirect(f"{reverse('admin:plan')}?workspace={workspace_id}{place}")
+def to_plan(workspace_id: str, fragment: str = "") -> HttpResponse:
+    """Redirect to the plan of a workspace."""
+    return redirect(f"{reverse('admin:plan')}?workspace={workspace_id}{fragment}")
 
 
 LISTED, ISSUES, CARDS, DRAWN, LINES = 100, 100, 40, 150, 500
@@ -71,7 +71,7 @@ SAID = {"edit": "The issue is renamed.", "reopen": "The issue is open again.", "
 
 
 def plan(request: HttpRequest) -> HttpResponse:
-    """The plan of `?workspace=`; without one, the workspaces where something is planned."""
+    """Show the plan of `?workspace=`; without one, list the workspaces with plans."""
     filters = PlaceFilters(request.GET)
     if filters.place is None:
         return render(
@@ -88,7 +88,7 @@ def plan(request: HttpRequest) -> HttpResponse:
 def _plan(
     request: HttpRequest, workspace: Workspace, filters: PlaceFilters | None = None, form: IssueForm | None = None
 ) -> HttpResponse:
-    problem = trouble(request, workspace)  # first: it brings the rows up to date
+    problem = trouble(request, workspace)  # first, because it brings the rows up to date
     row = Plan.objects.filter(pk=workspace.pk).first()
     issues = list(row.issues.order_by("position", "number")) if row else []
     board = Board.objects.filter(pk=workspace.pk).first()
@@ -103,7 +103,7 @@ def _plan(
         plan=row,
         started=monitoring.moment_of(row.created_at) if row else None,
         issues=[(issue, _answers(issue)) for issue in issues],
-        told=ISSUES,
+        shown=ISSUES,
         decided=sum(issue.status == "decided" for issue in issues),
         board=board,
         work=work,
@@ -117,14 +117,14 @@ def _plan(
 
 
 def _answers(issue: Issue) -> list[tuple[str, str]]:
-    """Who was asked about an issue, and what each said."""
+    """Return who was asked about an issue, with each answer."""
     said = issue.how_summary or {}
     named = [*(issue.how_agents or []), *said, *(issue.how_agent_ids or {})]
     return [(name, said.get(name, "")) for name in dict.fromkeys(named)]
 
 
 def _columns(work: Sequence[Work]) -> list[dict[str, Any]]:
-    """The board: by state, how many tasks, and the first of them; of those that are completed the last."""
+    """Return the board: for each state the number of tasks and the first of them; for completed tasks, the last."""
     columns = []
     for state, label in COLUMNS.items():
         cards = [each for each in work if each.state == state]
@@ -134,7 +134,7 @@ def _columns(work: Sequence[Work]) -> list[dict[str, Any]]:
 
 
 def _workers(work: Sequence[Work]) -> list[tuple[str, list[Work]]]:
-    """Who has which tasks that are not completed; first who has some in progress."""
+    """Return the unfinished tasks of each agent, agents with tasks in progress first."""
     mine = [each for each in work if each.whose and each.state != TaskStatus.COMPLETED]
     mine.sort(key=lambda each: each.whose)
     found = [(whose, list(tasks)) for whose, tasks in groupby(mine, lambda each: each.whose)]
@@ -142,7 +142,7 @@ def _workers(work: Sequence[Work]) -> list[tuple[str, list[Work]]]:
 
 
 def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
-    """The drawing of tasks, and what is beside it; of too many, those that are not completed go first."""
+    """Return the drawing of tasks and its context; of too many tasks, unfinished ones are drawn first."""
     chosen = sorted(work, key=lambda each: each.state == TaskStatus.COMPLETED)[:DRAWN]
     named = {each.number: each for each in chosen}
     drawn = drawing.draw({number: deps[number] for number in sorted(named)}, lines=LINES)
@@ -162,7 +162,7 @@ def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
         "drawn": drawn,
         "size": (drawing.WIDTH, drawing.HEIGHT),
         "nodes": nodes,
-        "lines": sorted(lines, key=lambda each: bool(each["critical"])),  # what is drawn last lies above
+        "lines": sorted(lines, key=lambda each: bool(each["critical"])),  # the last one drawn is on top
         "left_out": len(work) - len(chosen),
         "path": path,
         "circles": monitoring.circles(work, deps),
@@ -172,18 +172,18 @@ def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
 
 
 def _line(work: Work) -> str:
-    """What a node says beside its title."""
+    """Return the second line of a node."""
     return " · ".join(part for part in (work.state.replace("_", " "), plain(work.whose)) if part)
 
 
 def seen(workspace_id: str) -> str:
-    """Which plan and how many cycles a workspace has: what tells a form of an earlier one."""
+    """Return a text that identifies the plan and the number of cycles of a workspace, to recognise an outdated form."""
     number = Plan.objects.filter(pk=workspace_id).values_list("number", flat=True).first()
     return f"{number or 0}.{Cycle.objects.in_history().filter(workspace=workspace_id).count()}"
 
 
 def outdated(request: HttpRequest, workspace_id: str, shown: str) -> bool:
-    """Whether a form was made for another plan, or was sent before; then the person is told."""
+    """Return whether a form was made for another plan, or was sent before; then show a message."""
     if shown in ("", seen(workspace_id)):
         return False
     messages.warning(
@@ -193,7 +193,7 @@ def outdated(request: HttpRequest, workspace_id: str, shown: str) -> bool:
 
 
 def start(request: HttpRequest, workspace_id: str) -> HttpResponse:
-    """Begin a plan; one that is active goes to the history, which the page says."""
+    """Begin a plan; an active one is archived, which the page says."""
     workspace = get_object_or_404(Workspace, pk=workspace_id)
     form = StartForm(posted(request), initial={"seen": seen(workspace_id)})
     if form.is_valid():
@@ -207,7 +207,7 @@ def start(request: HttpRequest, workspace_id: str) -> HttpResponse:
 
 
 def close(request: HttpRequest, workspace_id: str) -> HttpResponse:
-    """Says what goes to the history; POST closes the cycle."""
+    """Show what is archived; POST closes the cycle."""
     workspace = get_object_or_404(Workspace, pk=workspace_id)
     if request.method == "POST":
         if not outdated(request, workspace_id, request.POST.get("seen", "")):
@@ -243,7 +243,7 @@ def add_issue(request: HttpRequest, workspace_id: str) -> HttpResponse:
 
 
 def issue(request: HttpRequest, issue_id: int) -> HttpResponse:
-    """An issue with its decision and who was asked; POST decides it, or decides it anew."""
+    """Show an issue with its decision and who was asked; POST decides it, also again."""
     row = _issue(issue_id)
     form = DecideForm(posted(request), initial={"summary": row.decision})
     if form.is_valid():
@@ -256,7 +256,7 @@ def issue(request: HttpRequest, issue_id: int) -> HttpResponse:
 
 @form_only(partial(redirect, "admin:plan_issue"))
 def change_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
-    """Give an issue another title, reopen it, or remove it."""
+    """Rename, reopen or remove an issue."""
     row = _issue(issue_id)
     form = IssueChangeForm(request.POST, auto_id="change-%s")
     if form.is_valid():
@@ -293,11 +293,11 @@ def _issue_page(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
 
 
 PAGE = 50
-ISSUES, TASKS = 200, 200  # of a cycle that are shown
+ISSUES, TASKS = 200, 200  # of a cycle, that are shown
 
 
 def history(request: HttpRequest) -> TemplateResponse:
-    """The closed cycles, the latest first; `?workspace=` and `?q=` narrow them, `?page=`."""
+    """List the closed cycles, latest first; `?workspace=` and `?q=` filter them, `?page=`."""
     filters = CycleFilters(request.GET)
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
     found = selectors.cycles(filters.place.pk if filters.place else None, words).reverse()
@@ -316,7 +316,7 @@ def history(request: HttpRequest) -> TemplateResponse:
 
 
 def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:
-    """A closed cycle: its plan with the decisions, and its tasks."""
+    """Show a closed cycle: its plan with the decisions, and its tasks."""
     row = get_object_or_404(Cycle.objects.select_related("workspace").defer("words"), pk=cycle_id)
     entry = monitoring.document(row)
     plan = entry["plan"] or {}
@@ -339,7 +339,7 @@ def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:
 
 
 def _searched(issue: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
-    """Who was asked, and what each said."""
+    """Return who was asked, with each answer."""
     said = issue.get("how_summary", {})
     return [(name, said.get(name, "")) for name in dict.fromkeys([*issue.get("how_agents", []), *said])]
 
@@ -370,12 +370,12 @@ def new_task(request: HttpRequest, workspace_id: str) -> HttpResponse:
 
 
 def task(request: HttpRequest, task_key: str) -> HttpResponse:
-    """A task among the others; POST changes what was changed in the form."""
+    """Show a task with its relations; POST stores the fields that were changed."""
     row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
     problem = ""
     if request.method != "POST" and row.closed_at is None:
         problem = trouble(request, row.workspace)
-        row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)  # as the files have it
+        row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)  # numbers as in the files
     form = TaskForm(posted(request), initial={name: getattr(row, name) for name in FIELDS}, agents=_agents())
     if form.is_valid():
         changes = form.changes()
@@ -405,7 +405,7 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
 
 @form_only(partial(redirect, "admin:task"))
 def change_status(request: HttpRequest, task_key: str) -> HttpResponse:
-    """Give a task another status."""
+    """Change the status of a task."""
     row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
     form = StatusForm(request.POST)
     if row.closed_at is not None:

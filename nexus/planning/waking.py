@@ -1,4 +1,4 @@
-"""Tasks that wake the agents that Nexus runs: those of their own that can begin."""
+"""Tasks that wake an agent of the pool: its own tasks that can begin."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nexus.core.contributions import WakeKind, WakeReason
 from nexus.planning import work
 from nexus.planning.models import STREAM, Task, TaskStatus
 
-AROUND = timedelta(minutes=1)  # the log's ids rise with its times but for what is written at once
+AROUND = timedelta(minutes=1)  # ids of the log rise with time, except for events written at the same moment
 
 
 def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
-    """The agent's pending tasks whose dependencies are met, wherever their project lies."""
+    """Yield the agent's pending tasks whose dependencies are met, in any project."""
     mine = Task.objects.on_their_own(TaskStatus.PENDING).owned_by([agent_id])
     ready: dict[str, set[str]] = {}
     for task in mine.select_related("workspace").order_by("task_key"):
@@ -34,7 +34,7 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
 
 
 def _moved_by(task: Task) -> str | None:
-    """Who changed a task last, by the log; who added it where that knows nothing of it any more."""
+    """Return who changed a task last, from the log; where that has no event of it, who added it."""
     if task.updated_at == task.created_at:
         return task.created_by
     first, beyond = ids_within(task.updated_at - AROUND, task.updated_at + AROUND)

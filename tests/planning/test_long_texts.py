@@ -26,7 +26,7 @@ def hand_over(nexus: Project, status: str) -> None:
     """Change a task as a handoff does, which holds no lock of the files."""
     place, task = workspaces.locate(str(nexus.root)), Task.objects.get()
     with write():
-        tasks.follow_handoff(task_key=task.pk, place=place, status=status, holder="bob", actor="bob", moment=now())
+        tasks.follow_handoff(task_key=task.pk, project=place, status=status, holder="bob", actor="bob", moment=now())
 
 
 @pytest.fixture

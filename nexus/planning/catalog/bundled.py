@@ -1,5 +1,5 @@
-"""Our own catalog, as hooks read it: from its manifest, unchecked, because it came with the program. Standard library
-alone."""
+"""The bundled catalog for hooks. Its manifest is not checked, because it is part of the package. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DIRECTORY = Path(__file__).parent / "own"
 
 
 class BundledTag(NamedTuple):
-    """A tag of the vocabulary: of type `skill` with the id of one, or `inline_action` with the name of a handler."""
+    """A tag of the vocabulary: of type `skill` with the id of a skill, or `inline_action` with the name of a
+    handler."""
 
     id: str
     trigger: str
@@ -26,37 +27,37 @@ class BundledTag(NamedTuple):
 
 @cache
 def manifest() -> Mapping[str, Any]:
-    """The manifest, as `nexus.planning.catalog.model.Manifest` describes it."""
+    """Return the manifest, as `nexus.planning.catalog.model.Manifest` describes it."""
     read: dict[str, Any] = json.loads((DIRECTORY / "manifest.json").read_bytes())
     return read
 
 
 @cache
 def agents() -> Mapping[str, Mapping[str, Any]]:
-    """Each agent's entry in the manifest, by id."""
+    """Return each agent's entry in the manifest, by id."""
     return {agent["id"]: agent for agent in manifest()["agents"]}
 
 
 @cache
 def skills() -> Mapping[str, Mapping[str, Any]]:
-    """Each skill's entry in the manifest, by id."""
+    """Return each skill's entry in the manifest, by id."""
     return {skill["id"]: skill for skill in manifest()["skills"]}
 
 
 @cache
 def tags() -> tuple[BundledTag, ...]:
-    """The vocabulary's tags, for `nexus.planning.catalog.tags.find_tags`."""
+    """Return the vocabulary's tags, for `nexus.planning.catalog.tags.find_tags`."""
     words = manifest()["vocabulary"]["tags"]
     return tuple(BundledTag(**{**tag, "variants": tuple(tag.get("variants", ()))}) for tag in words)
 
 
 @cache
 def blocked_classes() -> Mapping[str, tuple[str, ...]]:
-    """By capability, the semantic classes that it blocks."""
+    """Return the semantic classes that each capability blocks, by capability."""
     words = manifest()["vocabulary"]["capabilities"]
     return {word["id"]: tuple(word["blocks_semantic_classes"]) for word in words}
 
 
 def skill_body(skill: str) -> str:
-    """What a skill tells its agent to do, as Markdown. Raises KeyError for an unknown skill."""
+    """Return a skill's instructions to its agent, as Markdown. Raises KeyError for an unknown skill."""
     return (DIRECTORY / "skills" / str(skills()[skill]["id"]) / "body.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""From what a capability blocks to the tools of each client. Standard library alone: a hook's gate asks it."""
+"""Mapping from the classes that a capability blocks to each client's tools. Standard library only: the hooks use it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning.catalog import bundled
 
-# What each client calls a tool of ours, in its hooks and in its agents' files; `nexus` is the entry of `nexus connect`.
+# Each client's names of our tools, in its hooks and in its agents' files; `nexus` is the entry of `nexus connect`.
 OUR_TOOLS: Mapping[str, str] = {
     "claude-code": "mcp__nexus__{}",
     "codex": "mcp__nexus__{}",
@@ -20,7 +20,7 @@ CLIENTS = tuple(OUR_TOOLS)
 
 FILES = ("file_creation", "file_modification", "file_deletion", "partial_file_edit", "structured_document_edit")
 SHELL = ("shell_command_exec", "subprocess_spawn", "interactive_shell_session")
-# A client without a tool of its own for a class has the nearest one here: whatever else does it is a shell.
+# A client without a tool of its own for a class has the nearest one here: anything else goes through a shell.
 BUILT_IN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "claude-code": {
         "file_creation": ("Write", "Edit"),
@@ -34,7 +34,7 @@ BUILT_IN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "codex": {
         **dict.fromkeys(FILES, ("apply_patch",)),
-        **dict.fromkeys(SHELL, ("Bash",)),  # so its hooks name every shell tool
+        **dict.fromkeys(SHELL, ("Bash",)),  # its hooks report every shell tool under this name
     },
     "gemini": {
         **dict.fromkeys(FILES, ("write_file", "replace")),
@@ -58,7 +58,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 
 
 class AgentLike(Protocol):
-    """What is asked of an agent of a catalog."""
+    """The attributes of a catalog's agent that are needed here."""
 
     @property
     def id(self) -> str: ...
@@ -67,12 +67,12 @@ class AgentLike(Protocol):
 
 
 def effective(agent: AgentLike, additions: Iterable[str] = ()) -> frozenset[str]:
-    """An agent's capabilities with those that were added here. Nothing takes one away."""
+    """Return an agent's capabilities with those added here. Nothing removes one."""
     return frozenset(agent.capabilities) | frozenset(additions)
 
 
 def blocked(capabilities: Iterable[str], classes: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """The semantic classes that capabilities block; `classes` is the vocabulary's, by capability.
+    """Return the semantic classes that capabilities block; `classes` are the vocabulary's, by capability.
 
     Raises CONFIG_ERROR for a capability that the vocabulary does not have.
     """
@@ -89,7 +89,8 @@ def blocked(capabilities: Iterable[str], classes: Mapping[str, Iterable[str]]) -
 
 
 def tools(client: str, classes: Iterable[str]) -> list[str]:
-    """The tools of a client that do what the classes mean, sorted. Raises CONFIG_ERROR for a class without any."""
+    """Return the tools of a client that belong to the classes, sorted. Raises CONFIG_ERROR for a class without
+    tools."""
     found: set[str] = set()
     for each in classes:
         ours = [OUR_TOOLS[client].format(operation) for operation in OPERATIONS.get(each, ())]
@@ -107,14 +108,14 @@ def tools(client: str, classes: Iterable[str]) -> list[str]:
 def disallowed(
     agent: AgentLike, client: str, classes: Mapping[str, Iterable[str]], additions: Iterable[str] = ()
 ) -> list[str]:
-    """The tools that an agent may not use in a client. Raises CONFIG_ERROR as `blocked` and `tools` do."""
+    """Return the tools that an agent may not use in a client. Raises CONFIG_ERROR as `blocked` and `tools` do."""
     return tools(client, blocked(effective(agent, additions), classes))
 
 
 def blocks(agent_type: str, client: str, tool: str) -> bool:
-    """Whether our own catalog keeps an agent of that type from a tool, as the client names it.
+    """Return whether the bundled catalog forbids a tool, as the client names it, to agents of a type.
 
-    False for an agent, a client or a tool that is not known: the gate holds back nothing by mistake.
+    False for an unknown agent, client or tool: the hook must not block anything by mistake.
     """
     agent = bundled.agents().get(agent_type)
     if agent is None or client not in OUR_TOOLS:

@@ -1,4 +1,4 @@
-"""A catalog from a directory of the published layout: whole and unchanged, or refused."""
+"""Loading of a catalog from a directory of the published layout: complete and unchanged, or refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nexus.planning.catalog.model import Agent, Manifest, Skill
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 2**20  # bytes
 LARGEST_FILE = 2**18  # bytes of any other
-VOCABULARY = {  # the parts of the vocabulary, and the files that they stand in
+VOCABULARY = {  # the parts of the vocabulary, and their files
     "capabilities": "vocabulary/capabilities.yml",
     "categories": "vocabulary/categories.yml",
     "resume_tiers": "vocabulary/resume-tiers.yml",
@@ -34,7 +34,7 @@ MORE_PROBLEMS = {
 
 @dataclass(frozen=True)
 class Catalog:
-    """A manifest, and the prompts that it vouches for, by id."""
+    """A manifest, and the prompts whose hashes it contains, by id."""
 
     manifest: Manifest
     agent_bodies: Mapping[str, str]
@@ -42,11 +42,11 @@ class Catalog:
 
 
 def load(directory: Path) -> Catalog:
-    """The catalog in a directory.
+    """Return the catalog in a directory.
 
-    Raises CONFIG_ERROR, naming the file and its fault: one that is missing, too large, not of its form or leads out of
-    the directory; a prompt that is not what the manifest's hash says; a meta.yml or a vocabulary that says something
-    else than the manifest.
+    Raises CONFIG_ERROR with the file and its fault: a file that is missing, too large, malformed or outside of the
+    directory; a prompt that does not match the manifest's hash; a meta.yml or a vocabulary that differs from the
+    manifest.
     """
     try:
         root = directory.resolve(strict=True)
@@ -68,45 +68,47 @@ def load(directory: Path) -> Catalog:
     )
 
 
-def _body(root: Path, place: str, entry: Agent | Skill) -> str:
-    if read_yaml(root, f"{place}/meta.yml") != entry.model_dump(mode="json", exclude_unset=True, exclude={"body_hash"}):
-        refuse(root / place / "meta.yml", f"says something else than {MANIFEST}")
-    body = read_text(root, f"{place}/body.md")
+def _body(root: Path, folder: str, entry: Agent | Skill) -> str:
+    if read_yaml(root, f"{folder}/meta.yml") != entry.model_dump(
+        mode="json", exclude_unset=True, exclude={"body_hash"}
+    ):
+        refuse(root / folder / "meta.yml", f"says something else than {MANIFEST}")
+    body = read_text(root, f"{folder}/body.md")
     if hash_of(body.encode()) != entry.body_hash:
-        refuse(root / place / "body.md", f"was changed: it is not what the hash in {MANIFEST} says")
+        refuse(root / folder / "body.md", f"was changed: it is not what the hash in {MANIFEST} says")
     return body
 
 
 def hash_of(content: bytes) -> str:
-    """A hash as a manifest writes it."""
+    """Return a hash as a manifest writes it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def explained(error: ValidationError) -> str:
-    """The first problem of a manifest, in our words."""
+    """Return the first problem of a manifest, in our words."""
     detail = error.errors(include_url=False)[0]
     problem = {**PROBLEMS, **MORE_PROBLEMS}.get(detail["type"], "is not what the layout has there")
-    place = ".".join(map(str, detail["loc"]))
-    return f"{f'{place[:200]!r}: ' if place else ''}{problem.format(**detail.get('ctx', {}))}"
+    field = ".".join(map(str, detail["loc"]))
+    return f"{f'{field[:200]!r}: ' if field else ''}{problem.format(**detail.get('ctx', {}))}"
 
 
 def refuse(file: Path, why: str) -> NoReturn:
-    """Raises CONFIG_ERROR, naming the file and its fault."""
+    """Raise CONFIG_ERROR with the file and its fault."""
     raise NexusError(Code.CONFIG_ERROR, f"{file} {why}.", {"file": str(file)})
 
 
 def read(root: Path, name: str, limit: int = LARGEST_FILE) -> bytes:
-    """The content of a regular file below `root`, which is resolved. Raises CONFIG_ERROR."""
+    """Return the content of a regular file below `root`, which is resolved. Raises CONFIG_ERROR."""
     file = root / name
     try:
-        place = file.resolve(strict=True)
-        if not place.is_relative_to(root):
+        resolved = file.resolve(strict=True)
+        if not resolved.is_relative_to(root):
             refuse(file, "leads out of the catalog")
-        if not stat.S_ISREG(place.stat().st_mode):  # a pipe would keep us waiting
+        if not stat.S_ISREG(resolved.stat().st_mode):  # a pipe would block
             refuse(file, "is no file")
-        with place.open("rb") as opened:
+        with resolved.open("rb") as opened:
             content = opened.read(limit + 1)
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         refuse(file, f"cannot be read ({type(error).__name__})")
     if len(content) > limit:
         refuse(file, f"has more than {limit} bytes")
@@ -114,7 +116,7 @@ def read(root: Path, name: str, limit: int = LARGEST_FILE) -> bytes:
 
 
 def read_text(root: Path, name: str) -> str:
-    """The same as text. Raises CONFIG_ERROR."""
+    """Return the content of such a file as text. Raises CONFIG_ERROR."""
     try:
         return read(root, name).decode("utf-8")
     except UnicodeDecodeError:
@@ -122,7 +124,7 @@ def read_text(root: Path, name: str) -> str:
 
 
 def read_yaml(root: Path, name: str) -> Any:
-    """The same as YAML: plain values, no aliases, every key once. Raises CONFIG_ERROR."""
+    """Return the content of such a YAML file: plain values, no aliases, every key once. Raises CONFIG_ERROR."""
     text = read_text(root, name)
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
@@ -133,11 +135,11 @@ def read_yaml(root: Path, name: str) -> Any:
 
 
 class _Refused(Exception):
-    """What YAML has and the layout does not."""
+    """A construct of YAML that the layout does not allow."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, a few of which say a billion things, and keys of which only the last would count."""
+    """A YAML loader that refuses aliases, a few of which can expand to a billion values, and duplicate keys."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

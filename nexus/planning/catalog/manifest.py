@@ -1,4 +1,4 @@
-"""Writes our own catalog's manifest.json from its files: `python -m nexus.planning.catalog.manifest [--check]`."""
+"""Write the bundled catalog's manifest.json from its files: `python -m nexus.planning.catalog.manifest [--check]`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from nexus.planning.catalog.bundled import DIRECTORY
 from nexus.planning.catalog.loader import MANIFEST, explained, hash_of
 from nexus.planning.catalog.model import Manifest
 
-LAYOUT_VERSION, SCHEMA_VERSION = "0.2.0", "2.0"  # of the published layout that ours follows
+LAYOUT_VERSION, SCHEMA_VERSION = "0.2.0", "2.0"  # of the published layout
 
 
 def made(root: Path) -> str:
-    """The manifest of the catalog in a directory, as text. Raises CONFIG_ERROR for a file that the layout refuses."""
+    """Return the manifest of the catalog in a directory, as text. Raises CONFIG_ERROR for a file that the layout
+    refuses."""
     content = {
         "agents": _entries(root, "agents"),
         "skills": _entries(root, "skills"),
@@ -28,7 +29,7 @@ def made(root: Path) -> str:
     }
     version = {
         "nexus_core_version": LAYOUT_VERSION,
-        # A published catalog has its commit here. Ours lies in no repository of its own: its content names it.
+        # A published catalog contains its commit. Ours has no repository of its own: its content identifies it.
         "nexus_core_commit": hash_of(json.dumps(content, sort_keys=True).encode())[-40:],
         "schema_contract_version": SCHEMA_VERSION,
     }
@@ -41,18 +42,18 @@ def made(root: Path) -> str:
 
 
 def _entries(root: Path, kind: str) -> list[dict[str, Any]]:
-    places = sorted(place.name for place in (root / kind).iterdir())
+    folders = sorted(folder.name for folder in (root / kind).iterdir())
     return [
         {
-            **loader.read_yaml(root, f"{kind}/{place}/meta.yml"),
-            "body_hash": hash_of(loader.read(root, f"{kind}/{place}/body.md")),
+            **loader.read_yaml(root, f"{kind}/{folder}/meta.yml"),
+            "body_hash": hash_of(loader.read(root, f"{kind}/{folder}/body.md")),
         }
-        for place in places
+        for folder in folders
     ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the manifest is written, or is current; 1 with --check when it is stale."""
+    """Return the exit code: 0 when the manifest is written, or is current; 1 with --check when it is stale."""
     parser = argparse.ArgumentParser(prog="python -m nexus.planning.catalog.manifest", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; tell whether the manifest is stale")
     check = parser.parse_args(argv).check

@@ -1,4 +1,4 @@
-"""A catalog's manifest, as published: its agents, its skills and the words that they are told in."""
+"""A catalog's manifest, as published: its agents, its skills and its vocabulary."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Hash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class Part(BaseModel):
-    """A part of a manifest: no field beyond those of the layout."""
+    """Base of the parts of a manifest. Fields outside of the layout are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Agent(Part):
-    """A role. `body_hash` is of its prompt, the file body.md."""
+    """A role. `body_hash` is the hash of its prompt, the file body.md."""
 
     id: Id
     name: Text
@@ -35,7 +35,7 @@ class Agent(Part):
 
 
 class Skill(Part):
-    """A way to work that a tag switches on. One that is `manual_only` is never chosen by the agent itself."""
+    """A way of working that a tag switches on. An agent never chooses a `manual_only` one by itself."""
 
     id: Id
     name: Text
@@ -49,7 +49,7 @@ class Skill(Part):
 
 
 class Capability(Part):
-    """What an agent is kept from: tools that do any of the semantic classes."""
+    """A restriction of an agent: it may not use tools of these semantic classes."""
 
     id: Id
     description: Text
@@ -66,7 +66,7 @@ class Described(Part):
 
 
 class Tag(Part):
-    """What a user writes in brackets: it loads a skill, or has an action done with the text that follows."""
+    """A word in brackets that a user writes: it loads a skill, or runs an action with the text that follows."""
 
     id: Id
     trigger: Annotated[str, Field(pattern=r"^\[[a-z][a-z0-9_-]*(:[^\[\]\s:]+)?\]$", max_length=80)]
@@ -78,7 +78,7 @@ class Tag(Part):
 
 
 class Vocabulary(Part):
-    """The words of a catalog."""
+    """The vocabulary of a catalog."""
 
     capabilities: tuple[Capability, ...]
     categories: tuple[Described, ...]
@@ -87,7 +87,7 @@ class Vocabulary(Part):
 
 
 class Manifest(Part):
-    """A whole catalog but for its prompts. What it refers to is in it, and an id stands once."""
+    """A whole catalog without its prompts. All references are within it, and every id is unique."""
 
     nexus_core_version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.-]+)?$")]
     nexus_core_commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
@@ -98,7 +98,7 @@ class Manifest(Part):
 
     @property
     def blocked_classes(self) -> Mapping[str, tuple[str, ...]]:
-        """By capability, the semantic classes that it blocks."""
+        """The semantic classes that each capability blocks, by capability."""
         return {word.id: word.blocks_semantic_classes for word in self.vocabulary.capabilities}
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""Tags in what a user writes: `[plan] …`, `[rule:tests] …`. Standard library alone: a hook looks at every prompt.
+"""Tags in a user's message: `[plan] …`, `[rule:tests] …`. Standard library only: a hook reads every prompt.
 
-A tag counts where it starts the text or follows white space, and outside of code: `matrix[d]`, `[d](a link)`, code
-fences and `inline code` hold none. It is written exactly as in the vocabulary.
+A tag counts at the start of the text or after white space, and outside of code: `matrix[d]`, `[d](a link)`, code fences
+and `inline code` contain none. It must be spelled exactly as in the vocabulary.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-ANY = "*"  # the variant that stands for every one
+ANY = "*"  # stands for every variant
 MAX_VARIANT = 64  # characters
 FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 INLINE_CODE = re.compile(r"`[^`]*`")
@@ -18,7 +18,7 @@ MARK = re.compile(rf"(?:^|(?<=\s))\[([a-z][a-z0-9_-]*)(?::([^\[\]\s:]{{1,{MAX_VA
 
 
 class TagLike(Protocol):
-    """What is asked of a tag of a vocabulary."""
+    """The attributes of a vocabulary's tag that are needed here."""
 
     @property
     def id(self) -> str: ...
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 def find_tags(text: str, tags: Iterable[TagLike]) -> list[Found]:
-    """The tags of a vocabulary that a text holds, in its order. Never raises; takes time in proportion to the text."""
+    """Return the tags of a vocabulary in a text, in the text's order. Never raises; linear in the text's length."""
     whole = {tag.trigger: tag for tag in tags}
     hits: list[tuple[re.Match[str], str, str | None]] = []
     for match in MARK.finditer(_without_code(text)):
@@ -54,12 +54,12 @@ def find_tags(text: str, tags: Iterable[TagLike]) -> list[Found]:
 
 
 def _without_code(text: str) -> str:
-    """The text with its code crossed out, as long as it was."""
+    """Replace code with other characters, so that offsets stay valid."""
     return "\n".join(_lines_without_code(text))
 
 
 def _lines_without_code(text: str) -> Iterator[str]:
-    fence = ""  # what opened the block that a line stands in
+    fence = ""  # the fence of the block that the line belongs to
     for line in text.split("\n"):
         mark = FENCE.match(line)
         if fence:

@@ -1,7 +1,7 @@
-"""Files that are ours among those of a person: written, brought up to date and taken away, all of them or none.
+"""Our files among a person's: written, updated and removed, all of them or none.
 
-A file of ours carries a line with the hash of the rest. Where that line is missing the file is somebody's own; where
-the hash is another, somebody changed it. Both are left as they are.
+Each file of ours has a line with the hash of the rest. A file without that line belongs to somebody else; one with
+another hash was changed by somebody. Both are left as they are.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from nexus.core import files
 from nexus.core.operations.errors import Code, NexusError
 
 MARK = re.compile(r"\A(---\n)?# Written by `nexus planning install` \(sha256:([0-9a-f]{64})\)\n")
-READABLE = 0o644  # agents are no secret, and belong into the repository
-LARGEST = 2**20  # bytes of a file that is looked at
+READABLE = 0o644  # agents are not secret, and belong into the repository
+LARGEST = 2**20  # bytes of a file that are read
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a file holds, and what it would hold; None where there is none."""
+    """The old and the new content of a file; None where there is none."""
 
     file: Path
     before: str | None
@@ -33,28 +33,28 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """The change for people to read."""
+        """The change as a diff for people."""
         return files.diff(self.file, self.before, self.after)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done in a directory of agents."""
+    """The changes to make in a directory of agents."""
 
     changes: tuple[Change, ...]
     unchanged: tuple[Path, ...]
-    left: Mapping[Path, str]  # with why
+    left: Mapping[Path, str]  # each with the reason
 
 
 def marked(text: str) -> str:
-    """A text with the line that says that it is ours."""
+    """Return a text with the line that marks it as ours."""
     text = _with_plain_ends(text)
     head = "---\n" if text.startswith("---\n") else ""
     return f"{head}# Written by `nexus planning install` (sha256:{_hash(text)})\n{text.removeprefix(head)}"
 
 
 def _whose(text: str) -> str | None:
-    """Why a text is not ours to change; None for one that is."""
+    """Return why a text must not be changed; None for one of ours."""
     mark = MARK.match(text)
     if mark is None:
         return "it is not from here: move it away, or use another name"
@@ -63,7 +63,7 @@ def _whose(text: str) -> str | None:
 
 
 def _with_plain_ends(text: str) -> str:
-    """A text with one kind of line ends: version controls check out the other."""
+    """Return a text with Unix line ends: version control may check out others."""
     return text.replace("\r\n", "\n")
 
 
@@ -72,10 +72,11 @@ def _hash(text: str) -> str:
 
 
 def plan(directory: Path, suffix: str, wanted: Mapping[str, str], within: Path | None) -> Plan:
-    """What brings the files of ours in a directory to `wanted`, texts by file name: others of ours go.
+    """Return the changes that bring our files in a directory to `wanted`, texts by file name; our other files are
+    removed.
 
-    `within`: the project that the directory must lie in, links followed. Raises CONFIG_ERROR for a directory that leads
-    out of it, that is none, or that cannot be read.
+    `within` is the project that must contain the directory, with links resolved. Raises CONFIG_ERROR for a directory
+    outside of it, for one that is not a directory, and for one that cannot be read.
     """
     _check(directory, within)
     try:
@@ -103,17 +104,17 @@ def _check(directory: Path, within: Path | None) -> None:
     try:
         if within and not directory.resolve().is_relative_to(within.resolve()):
             _refuse(directory, f"leads out of {within}")
-        for place in (directory, *directory.parents):
-            if place.is_symlink() and not place.exists():
-                _refuse(place, "is a link to nothing")
-            if place.exists() and not place.is_dir():
-                _refuse(place, "is no directory")
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        for path in (directory, *directory.parents):
+            if path.is_symlink() and not path.exists():
+                _refuse(path, "is a link to nothing")
+            if path.exists() and not path.is_dir():
+                _refuse(path, "is no directory")
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         _refuse(directory, f"cannot be read ({type(error).__name__})")
 
 
 def _read(file: Path) -> str | None:
-    """The text of a file; one of a kind that we never write for what is no regular one, None where there is none."""
+    """Return the text of a file; for one that is not regular, a text that is never ours; None where there is none."""
     try:
         kind = file.lstat().st_mode
     except FileNotFoundError:
@@ -125,11 +126,11 @@ def _read(file: Path) -> str | None:
 
 @contextlib.contextmanager
 def applied(changes: Iterable[Change], directory: Path) -> Iterator[None]:
-    """Make the changes; when that fails, or what is done inside, everything is put back as it was.
+    """Make the changes. If that or the block fails, restore the files.
 
-    A `directory` of agents that is left empty goes, and the client's around it.
-    Two at once need a lock: each would take what the other wrote for its own to put back. Raises CONFIG_ERROR, naming
-    the file, for one that cannot be written or is no longer what it was.
+    Remove the `directory` of agents if it is left empty, and then the client's directory around it. Hold a lock:
+    two at once could restore each other's files. Raises CONFIG_ERROR with the file that cannot be written or has
+    changed meanwhile.
     """
     made: list[Change] = []
     try:
@@ -137,7 +138,7 @@ def applied(changes: Iterable[Change], directory: Path) -> Iterator[None]:
             try:
                 now = _read(change.file)
                 if now == change.after:
-                    continue  # another of these was here first
+                    continue  # another of these processes did it first
                 if now != change.before:
                     _refuse(change.file, "was changed by somebody else meanwhile; run this again")
                 _put(change.file, change.after)
@@ -166,5 +167,5 @@ def _put(file: Path, text: str | None) -> None:
     files.replace(file, text.encode(), mode=mode)
 
 
-def _refuse(place: Path, why: str) -> NoReturn:
-    raise NexusError(Code.CONFIG_ERROR, f"{place} {why}. Nothing was changed.", {"file": str(place)})
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise NexusError(Code.CONFIG_ERROR, f"{path} {why}. Nothing was changed.", {"file": str(path)})

@@ -1,6 +1,6 @@
-"""An agent of a catalog as the file that a client reads it from: its prompt, its model, the tools that it may not use.
+"""Rendering of a catalog's agent as a client's file: its prompt, its model, the tools that it may not use.
 
-A client's own form decides what can be said there: docs/how-to/plan-with-a-team.md has the table.
+What can be expressed depends on the client: docs/how-to/plan-with-a-team.md has the table.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import yaml
 from nexus.planning.catalog.capability_map import OUR_TOOLS, tools
 from nexus.planning.catalog.model import Agent
 
-PLAIN = re.compile(r"[A-Za-z][\w, -]*")  # what YAML needs no quotes for, unless it is a word of its own
+PLAIN = re.compile(r"[A-Za-z][\w, -]*")  # needs no quotes in YAML, except for YAML's own words
 
 
 @dataclass(frozen=True)
 class Client:
-    """Where a client looks for agents, and what it calls the models of the two tiers."""
+    """Where a client looks for agents, and its names of the models of the two tiers."""
 
-    project: str  # below the project
-    user: str  # below the user's home
+    project: str  # relative to the project
+    user: str  # relative to the user's home
     suffix: str = ".md"
-    models: Mapping[str, str] | None = None  # None: an agent has the model of the session that starts it
+    models: Mapping[str, str] | None = None  # None: an agent uses the model of the session that starts it
 
 
 CLIENTS: Mapping[str, Client] = {
@@ -36,8 +36,8 @@ CLIENTS: Mapping[str, Client] = {
     "cursor": Client(".cursor/agents", ".cursor/agents"),
     "opencode": Client(".opencode/agents", ".config/opencode/agents"),
 }
-CODEX_EFFORT = {"high": "high", "standard": "medium"}  # its models change their names, its efforts do not
-GEMINI_TOOLS = (  # Gemini CLI takes a list of what is allowed, and none of what is not
+CODEX_EFFORT = {"high": "high", "standard": "medium"}  # its models' names change, its effort levels do not
+GEMINI_TOOLS = (  # Gemini CLI takes a list of allowed tools, and none of forbidden ones
     *("glob", "grep_search", "list_directory", "read_file", "read_many_files", "google_web_search", "web_fetch"),
     *("write_file", "replace", "run_shell_command"),
 )
@@ -45,19 +45,19 @@ GEMINI_TOOLS = (  # Gemini CLI takes a list of what is allowed, and none of what
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What an agent's file says of our server: its tools, and how Codex reaches it (None: its entry is not known)."""
+    """What an agent's file says of our server: its tools, and how Codex reaches it (None: its entry is unknown)."""
 
     operations: Sequence[str]
     server: Mapping[str, Any] | None = None
 
 
 def render(client: str, agent: Agent, body: str, disallowed: Sequence[str], around: Surroundings) -> str:
-    """The text of the agent's file."""
+    """Return the text of the agent's file."""
     prompt = f"{body.rstrip()}\n\n{_names(client, disallowed)}"
     if client == "codex":
         return _toml(agent, prompt, disallowed, around.server)
     fields: dict[str, Any] = {"description": agent.description}
-    if client != "opencode":  # there the file's name is the agent's
+    if client != "opencode":  # OpenCode takes the agent's name from the file
         fields = {"name": agent.id, **fields}
     if models := CLIENTS[client].models:
         fields["model"] = models[agent.model_tier]
@@ -66,7 +66,7 @@ def render(client: str, agent: Agent, body: str, disallowed: Sequence[str], arou
 
 
 def _names(client: str, disallowed: Sequence[str]) -> str:
-    """What a neutral prompt leaves open: what its operations are called here, and what is withheld."""
+    """Return the part that a neutral prompt leaves open: the client's names of the operations, and what is withheld."""
     name = OUR_TOOLS[client].format("task_list")
     called = "" if client == "cursor" else f"; `task_list` is the tool `{name}` here, and so on"
     withheld = f"You may not use: {', '.join(f'`{tool}`' for tool in disallowed)}.\n" if disallowed else ""
@@ -78,7 +78,7 @@ def _names(client: str, disallowed: Sequence[str]) -> str:
 
 
 def _withheld(client: str, disallowed: Sequence[str], operations: Iterable[str]) -> dict[str, Any]:
-    """The field that keeps an agent from tools."""
+    """Return the field that forbids tools to an agent."""
     if client == "claude-code":
         return {"disallowedTools": ", ".join(disallowed)} if disallowed else {}
     if client == "gemini":
@@ -108,7 +108,7 @@ def _toml(agent: Agent, prompt: str, disallowed: Sequence[str], server: Mapping[
 
 
 def _yaml(fields: Mapping[str, Any], indent: str = "") -> str:
-    """Fields as YAML that any of the clients' parsers reads: a value, or a list or mapping of them below its key."""
+    """Return fields as YAML that each client's parser reads: a value, or a list or mapping of values below its key."""
     lines = ""
     for key, value in fields.items():
         if isinstance(value, dict):
@@ -130,7 +130,7 @@ def _scalar(value: Any) -> str:
 
 
 def _escaped(character: str) -> str:
-    """A character as it stands between double quotes."""
+    """Return a character as it is written between double quotes."""
     if character in '"\\':
         return f"\\{character}"
     return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -1,4 +1,4 @@
-"""What operators do with tasks beyond what agents do; no agent has these as tools."""
+"""Operators' operations on tasks; they are not tools for agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nexus.planning.schemas import Reference
 from nexus.planning.services import tasks
 from nexus.planning.toolset import operation
 
-REQUIRED = ("title", "context", "deps")  # of a task
+REQUIRED = ("title", "context", "deps")  # fields that a task must have
 
 
 class TaskEdit(OfProject):
@@ -34,7 +34,7 @@ class TaskEdit(OfProject):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the call named; a task is never without what it needs, so null leaves that as it is."""
+        """The parameters that the call named. Null for a field that a task must have leaves it as it is."""
         named = {name: getattr(self, name) for name in self.model_fields_set - {"project_root", "id"}}
         return {name: value for name, value in named.items() if value is not None or name not in REQUIRED}
 

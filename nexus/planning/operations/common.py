@@ -1,4 +1,4 @@
-"""What the operations of planning share."""
+"""Helpers that the operations of planning share."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class OfProject(Params):
 
 
 def actor(caller: Caller, operation: str, **ids: str) -> Actor:
-    """Who acts; what an operator does is noted in the transaction that does it."""
+    """Return who acts. An operator's act is recorded in the transaction that does it."""
     recorded = partial(domain().acting, caller.operator, operation, **ids)
     return Actor(caller.agent_id, recorded, operator=caller.operator is not None)

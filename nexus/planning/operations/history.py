@@ -1,4 +1,4 @@
-"""What came of earlier cycles, the state of this one, and what it leaves behind."""
+"""Operations on earlier cycles, the state of the open one, and its artifacts."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ class FoundCycles(TypedDict):
 @operation(HistorySearch, *READING, slow=True, read_only=True)
 def history_search(p: HistorySearch, caller: Caller) -> FoundCycles:
     """The last cycles that have the query, with their decisions."""
-    place = workspaces.locate(p.project_root)
-    mirror.take_in(place)
-    found = selectors.cycles(place.workspace_id, p.query)
+    project = workspaces.locate(p.project_root)
+    mirror.take_in(project)
+    found = selectors.cycles(project.workspace_id, p.query)
     total = found.count()
     shown = list(found.reverse()[: p.last_n])[::-1]
     return {"total": total, "showing": len(shown), "cycles": [_found(json.loads(cycle.document)) for cycle in shown]}
 
 
 def _found(cycle: dict[str, Any]) -> FoundCycle:
-    told: FoundCycle = {"completed_at": cycle["completed_at"], "branch": cycle["branch"]}
+    answer: FoundCycle = {"completed_at": cycle["completed_at"], "branch": cycle["branch"]}
     plan = cycle["plan"]
     if plan:
-        told["topic"] = plan["topic"]
-        told["decisions"] = [
+        answer["topic"] = plan["topic"]
+        answer["decisions"] = [
             {"title": issue["title"], "decision": issue["decision"]}
             for issue in plan["issues"]
             if issue["status"] == "decided" and "decision" in issue
         ]
-    told["task_count"] = len(cycle["tasks"])
-    return told
+    answer["task_count"] = len(cycle["tasks"])
+    return answer
 
 
 class TasksSummary(TypedDict):
@@ -90,27 +90,27 @@ class SessionContext(TypedDict):
 @operation(OfProject, *IN_WORKSPACE, PlanningCode.STATE_UNAVAILABLE, slow=True, read_only=True)
 def context(p: OfProject, caller: Caller) -> SessionContext:
     """The branch, the goal, how far the tasks are, and what was decided."""
-    place = workspaces.locate(p.project_root)
-    decided = selectors.decided(place.root)
+    project = workspaces.locate(p.project_root)
+    decided = selectors.decided(project.root)
     try:
-        mirror.take_in(place)
-        found = selectors.snapshot(place.workspace_id)
-    except NexusError:  # a malformed file is passed over, and one that another process changes is read as it is
-        found = selectors.snapshot_of_file(place.root)
-    told: SessionContext = {
-        "branch": branch_of(place.root),
+        mirror.take_in(project)
+        found = selectors.snapshot(project.workspace_id)
+    except NexusError:  # a malformed file is skipped, and one that another process changes is read as it is
+        found = selectors.snapshot_of_file(project.root)
+    answer: SessionContext = {
+        "branch": branch_of(project.root),
         "activeMode": "team" if found else None,
         "decisions": [],
     }
     if found:
-        told["goal"] = found.goal
-        told["tasksSummary"] = {
+        answer["goal"] = found.goal
+        answer["tasksSummary"] = {
             "total": sum(found.statuses.values()),
             "completed": found.statuses.get(TaskStatus.COMPLETED, 0),
             "pending": found.statuses.get(TaskStatus.PENDING, 0),
         }
-    told["decisions"] = decided if decided is not None else found.decisions if found else []
-    return told
+    answer["decisions"] = decided if decided is not None else found.decisions if found else []
+    return answer
 
 
 class ArtifactWrite(OfProject):

@@ -1,4 +1,4 @@
-"""Plans: what is to be decided, and what was."""
+"""Operations on plans and their issues."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class PlanState(TypedDict):
 @operation(OfProject, *READING, slow=True, read_only=True)
 def plan_status(p: OfProject, caller: Caller) -> PlanState:
     """The active plan, its issues and what was decided."""
-    place = workspaces.locate(p.project_root)
-    mirror.take_in(place)
-    plan = documents.plan_document(place.workspace_id)
+    project = workspaces.locate(p.project_root)
+    mirror.take_in(project)
+    plan = documents.plan_document(project.workspace_id)
     if plan is None:
         return {"active": False}
     decided = sum(issue["status"] == "decided" for issue in plan["issues"])

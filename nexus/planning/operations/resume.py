@@ -1,4 +1,4 @@
-"""Whether the agent of a task is resumed or started afresh."""
+"""The operation that decides whether a task's agent is resumed or started afresh."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class ResumeDecision(TypedDict):
 @operation(ResumeDecide, *READING, Code.NOT_FOUND, slow=True, read_only=True)
 def resume_decide(p: ResumeDecide, caller: Caller) -> ResumeDecision:
     """Whether to resume a session (`agent_id`) for a task or to start afresh."""
-    place = workspaces.locate(p.project_root)
-    mirror.take_in(place)
-    board = documents.tasks_document(place.workspace_id)
+    project = workspaces.locate(p.project_root)
+    mirror.take_in(project)
+    board = documents.tasks_document(project.workspace_id)
     entry = next((each for each in board["tasks"] if each["id"] == p.id), None) if board else None
     if entry is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {p.id} not found", {"id": p.id})
     task = task_of(entry)
-    with Directory(place.root) as directory:
+    with Directory(project.root) as directory:
         tracked, edited = directory.read(schemas.TRACKER.path), directory.read(EDITS)
     found = reuse.decided(
         task,
@@ -48,5 +48,5 @@ def resume_decide(p: ResumeDecide, caller: Caller) -> ResumeDecision:
         [] if tracked is None else schemas.TRACKER.parse(tracked),
         edits.history(edited),
     )
-    told: ResumeDecision = {"decision": found.decision, "why": found.why}
-    return told if found.agent_id is None else {**told, "agent_id": found.agent_id}
+    answer: ResumeDecision = {"decision": found.decision, "why": found.why}
+    return answer if found.agent_id is None else {**answer, "agent_id": found.agent_id}

@@ -1,4 +1,4 @@
-"""Tasks: what is to be done, in the order that their dependencies allow."""
+"""Operations on tasks and their dependencies."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class TaskPage(TypedDict):
 @operation(OfProject, *READING, slow=True, read_only=True)
 def task_list(p: OfProject, caller: Caller) -> TaskPage:
     """The tasks of the cycle; `summary.ready` can be begun now."""
-    place = workspaces.locate(p.project_root)
-    mirror.take_in(place)
-    tasks = documents.tasks_document(place.workspace_id)
+    project = workspaces.locate(p.project_root)
+    mirror.take_in(project)
+    tasks = documents.tasks_document(project.workspace_id)
     if tasks is None:
         return {"exists": False}
-    held = selectors.holders(place.workspace_id)
+    held = selectors.holders(project.workspace_id)
     found = [cast(HeldTask, {**task}) for task in tasks["tasks"]]
     for task in found:
         if task["id"] in held:

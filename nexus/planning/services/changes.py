@@ -1,4 +1,4 @@
-"""What every verb of planning begins with: who acts, and one transaction that leaves rows and files in step."""
+"""The beginning of every write of planning: who acts, and one transaction that keeps rows and files in step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nexus.planning.mirror import Change
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts: an agent's id where the connection has one; what is done inside `recorded`, in a transaction, is noted
-    where an operator does it."""
+    """Who acts: an agent's id where the connection has one. An operator's act inside `recorded`, in a transaction, is
+    recorded in the event log."""
 
     name: str | None = None
     recorded: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -23,15 +23,15 @@ class Actor:
 
     @property
     def signature(self) -> str | None:
-        """What a decision is signed with: an agent's id, that of operators, or nothing for a nameless process."""
+        """The author of a decision: an agent's id, the operators', or None for a process without a name."""
         return OPERATOR_AGENT if self.operator and self.name is None else self.name
 
 
 @contextmanager
 def changing(project_root: str, actor: Actor) -> Iterator[Change]:
-    """A change of a project's plan, by somebody."""
-    place = workspaces.locate(project_root)
-    with mirror.changing(place) as change:
+    """Open a change of a project's plan by an actor."""
+    project = workspaces.locate(project_root)
+    with mirror.changing(project) as change:
         with actor.recorded():
             yield change
         if actor.name is not None:

@@ -1,4 +1,4 @@
-"""The end of a cycle, and what it leaves behind."""
+"""The end of a cycle, and a cycle's artifacts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nexus.planning.schemas import HISTORY, MOST_CYCLES, CycleEntry, PlanDocumen
 from nexus.planning.services.changes import Actor, changing
 
 LOOP = 3  # edits of one file in a cycle
-TRIES = 3  # to archive what others change meanwhile
+TRIES = 3  # to archive while others make changes
 
 
 class Closed(NamedTuple):
@@ -42,22 +42,22 @@ class Closed(NamedTuple):
 
 
 class _Changed(Exception):
-    """Plan or tasks are not what they were when the cycle was made of them."""
+    """Plan or tasks changed after the cycle was made from them."""
 
 
 def close(*, project_root: str, by: Actor) -> Closed:
-    """Put plan and tasks into the history, and remove their files. Raises what every change does.
+    """Move plan and tasks to the history and remove their files. Raises as `changing` does.
 
-    The cycle is made before the transaction, where no other writer waits for megabytes of text.
+    The cycle is made before the transaction, so that no other writer waits for megabytes of text.
     """
-    place = workspaces.locate(project_root)
+    project = workspaces.locate(project_root)
     for _ in range(TRIES):
-        mirror.take_in(place)
-        revision = mirror.revision(place)
-        plan, tasks = documents.plan_document(place.workspace_id), documents.tasks_document(place.workspace_id)
-        made = _made(place, now(), {"plan": plan, "tasks": tasks["tasks"] if tasks else []})
+        mirror.take_in(project)
+        revision = mirror.revision(project)
+        plan, tasks = documents.plan_document(project.workspace_id), documents.tasks_document(project.workspace_id)
+        made = _made(project, now(), {"plan": plan, "tasks": tasks["tasks"] if tasks else []})
         with suppress(_Changed), changing(project_root, by) as change:
-            if change.took_in or mirror.revision(place) != revision:
+            if change.took_in or mirror.revision(project) != revision:
                 raise _Changed
             return _close(change, made, tasks["goal"] if tasks else "", by)
     raise NexusError(
@@ -68,9 +68,9 @@ def close(*, project_root: str, by: Actor) -> Closed:
 
 
 def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor) -> Closed:
-    workspace_id, (entry, cycle) = change.place.workspace_id, made
+    workspace_id, (entry, cycle) = change.project.workspace_id, made
     edits = None
-    with suppress(NexusError):  # it may be too large, or a link: it goes with the cycle, and holds up no end of it
+    with suppress(NexusError):  # it may be too large, or a link: it ends with the cycle, and must not prevent the end
         edits = change.directory.read(EDITS)
     there = {"plan.json": entry["plan"] is not None, "tasks.json": documents.open_board(workspace_id) is not None}
     deleted = [name for name, is_there in there.items() if is_there]
@@ -93,22 +93,22 @@ def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor)
 
 
 def archive_plan(change: Change, plan: PlanDocument) -> None:
-    """Inside a change: put a plan without tasks at the end of the history."""
-    _, cycle = _made(change.place, change.moment, {"plan": plan, "tasks": []})
+    """Append a plan without tasks to the history. Call it inside a change."""
+    _, cycle = _made(change.project, change.moment, {"plan": plan, "tasks": []})
     _archive(change, cycle)
 
 
-def _made(place: ProjectDirectory, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
-    """A cycle of `what` (`plan` and `tasks`), as its file has it and as its row."""
-    ended = {"completed_at": iso_milliseconds(moment), "branch": branch_of(place.root)}
+def _made(project: ProjectDirectory, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
+    """Return a cycle of `what` (`plan` and `tasks`), as its file contains it and as its row."""
+    ended = {"completed_at": iso_milliseconds(moment), "branch": branch_of(project.root)}
     entry = cast(CycleEntry, {**ended, **what})
-    return entry, documents.cycle_row(place.workspace_id, entry, None)
+    return entry, documents.cycle_row(project.workspace_id, entry, None)
 
 
 def _archive(change: Change, cycle: Cycle) -> int:
-    """Inside a change: put a cycle at the end of the history; how many that has then. Raises CONTENT_TOO_LARGE."""
-    listed = Cycle.objects.in_history().filter(workspace_id=change.place.workspace_id)
-    last, total = listed.aggregate(last=Max("position"), total=Count("pk")).values()
+    """Append a cycle to the history; return the number of cycles. Call it inside a change. Raises CONTENT_TOO_LARGE."""
+    cycles = Cycle.objects.in_history().filter(workspace_id=change.project.workspace_id)
+    last, total = cycles.aggregate(last=Max("position"), total=Count("pk")).values()
     if total >= MOST_CYCLES:
         raise NexusError(
             Code.CONTENT_TOO_LARGE,
@@ -124,32 +124,35 @@ def _archive(change: Change, cycle: Cycle) -> int:
 
 
 def _looped(edits: bytes | None) -> bool:
-    """Whether the edit tracker has a file that was edited LOOP times or more."""
+    """Return whether the edit tracker has a file that was edited LOOP times or more."""
     return any(count >= LOOP for count in edits_of(edits).values())
 
 
 def write_artifact(*, project_root: str, filename: str, content: str, by: Actor) -> str:
-    """Write a file into the cycle's artifacts, over one of that name; its absolute path.
+    """Write a file into the cycle's artifacts, replacing one of that name; return its absolute path.
 
-    Raises PATH_OUTSIDE_WORKSPACE for a name that leads out of them, CONTENT_TOO_LARGE, and what every change does.
+    Raises PATH_OUTSIDE_WORKSPACE for a name outside of the artifacts, CONTENT_TOO_LARGE, and as `changing` does.
     """
     within_limit(content, "content")
     name = artifact_name(filename)
-    place = workspaces.locate(project_root)
-    with Directory(place.root) as directory, directory.locked():  # outside the transaction, and the same twice
+    project = workspaces.locate(project_root)
+    with (
+        Directory(project.root) as directory,
+        directory.locked(),
+    ):  # outside of the transaction; to repeat it is harmless
         directory.write(f"{ARTIFACTS}/{name}", content.encode("utf-8", "surrogatepass"))
     with write():
         moment = now()
-        workspaces.ensure(place, moment)
+        workspaces.ensure(project, moment)
         with by.recorded():
-            emit_event(place.workspace_id, "artifact.written", by.name, moment, filename=name)
+            emit_event(project.workspace_id, "artifact.written", by.name, moment, filename=name)
         if by.name is not None:
             agents.touch(by.name, moment)
-    return f"{place.root}/.nexus/{ARTIFACTS}/{name}"
+    return f"{project.root}/.nexus/{ARTIFACTS}/{name}"
 
 
 def artifact_name(filename: str) -> str:
-    """The name below the artifacts' directory. Raises PATH_OUTSIDE_WORKSPACE."""
+    """Return the name relative to the artifacts' directory. Raises PATH_OUTSIDE_WORKSPACE."""
     parts = filename.replace("\\", "/").split("/")
     bad = not filename.strip() or any(
         part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 200 for part in parts

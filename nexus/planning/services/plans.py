@@ -1,4 +1,4 @@
-"""The verbs of plans. Each is one transaction that takes in what others wrote and leaves the files in step."""
+"""Writes of plans. Each is one transaction that takes in foreign changes and leaves the files in step."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _decide = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name
 def start(
     *, project_root: str, topic: str, issues: Sequence[str], research_summary: str, by: Actor
 ) -> tuple[Plan, bool]:
-    """Begin a plan; the new one, and whether one that was active went to the history.
+    """Begin a plan; return it, and whether an active one was archived.
 
-    Raises CONTENT_TOO_LARGE, and what every change does: WORKSPACE_UNRESOLVED, STATE_FILE_INVALID, STATE_UNAVAILABLE,
+    Raises CONTENT_TOO_LARGE, and as `changing` does: WORKSPACE_UNRESOLVED, STATE_FILE_INVALID, STATE_UNAVAILABLE,
     STATE_BUSY.
     """
     json_within_limit([topic, research_summary, *issues], "issues")
@@ -41,13 +41,13 @@ def start(
         change.adds[PLAN.path] += documents.length(
             topic, research_summary, [{"id": 0, "title": title, "status": "pending"} for title in issues]
         )
-        former = documents.plan_document(change.place.workspace_id)
+        former = documents.plan_document(change.project.workspace_id)
         if former is not None:
             archive_plan(change, former)
-            Plan.objects.filter(pk=change.place.workspace_id).delete()
-        highest = Cycle.objects.in_history().filter(workspace_id=change.place.workspace_id)
+            Plan.objects.filter(pk=change.project.workspace_id).delete()
+        highest = Cycle.objects.in_history().filter(workspace_id=change.project.workspace_id)
         plan = Plan.objects.create(
-            workspace_id=change.place.workspace_id,
+            workspace_id=change.project.workspace_id,
             number=(highest.aggregate(highest=Max("plan_number"))["highest"] or 0) + 1,
             topic=topic,
             research_summary=research_summary,
@@ -63,14 +63,14 @@ def start(
 
 
 def update(*, project_root: str, action: str, issue_id: int | None, title: str | None, by: Actor) -> Issue:
-    """Add, remove, edit or reopen an issue of the active plan; the issue, as it is or was.
+    """Add, remove, edit or reopen an issue of the active plan; return the issue, as it is or was.
 
-    Raises VALIDATION_ERROR and NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and what every change does.
+    Raises VALIDATION_ERROR and NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and as `changing` does.
     """
     within_limit(title, "title")
     with changing(project_root, by) as change:
         change.adds[PLAN.path] += documents.length(title) if action in ("add", "edit") else 0
-        plan = _active(change.place)
+        plan = _active(change.project)
         if action == "add":
             issue = _add_issue(plan, title)
         elif action in ("remove", "reopen", "edit"):
@@ -100,14 +100,14 @@ def decide(
     how_agent_ids: Mapping[str, str] | None,
     by: Actor,
 ) -> tuple[Issue, list[Issue]]:
-    """Decide an issue of the active plan, or decide it anew; the issue, and those that are left to decide.
+    """Decide an issue of the active plan, also again; return the issue, and the undecided ones.
 
-    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and what every change does.
+    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit([summary, how_agents, how_summary, how_agent_ids], "summary")
     with changing(project_root, by) as change:
         change.adds[PLAN.path] += documents.length(summary, how_agents, how_summary, how_agent_ids)
-        plan = _active(change.place)
+        plan = _active(change.project)
         issue = _issue(plan, issue_id)
         issue.status, issue.decision = IssueStatus.DECIDED, summary
         for name, given in (("how_agents", how_agents), ("how_summary", how_summary), ("how_agent_ids", how_agent_ids)):
@@ -129,8 +129,8 @@ def decide(
     return issue, left
 
 
-def _active(place: ProjectDirectory) -> Plan:
-    plan = documents.active_plan(place.workspace_id)
+def _active(project: ProjectDirectory) -> Plan:
+    plan = documents.active_plan(project.workspace_id)
     if plan is None:
         raise NexusError(Code.NOT_FOUND, "No active plan session")
     return plan

@@ -1,4 +1,4 @@
-"""The verbs of tasks. Each is one transaction that takes in what others wrote and leaves the files in step."""
+"""Writes of tasks. Each is one transaction that takes in foreign changes and leaves the files in step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _keep_status = Update(
 
 
 class NewTask(NamedTuple):
-    """A task to add; the fields of its file."""
+    """A task to add, with the fields of its file."""
 
     title: str
     context: str
@@ -43,13 +43,13 @@ class NewTask(NamedTuple):
 def add(
     *, project_root: str, new: NewTask, goal: str | None, decisions: list[str] | None, by: Actor
 ) -> tuple[Task, list[str]]:
-    """Add a task to the cycle; the task, and what may be wrong with its dependencies.
+    """Add a task to the cycle; return it, and warnings about its dependencies.
 
-    Raises VALIDATION_ERROR for more tasks than a cycle takes, CONTENT_TOO_LARGE, and what every change does.
+    Raises VALIDATION_ERROR for more tasks than a cycle may have, CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit([*new, goal, decisions], "context")
     with changing(project_root, by) as change:
-        workspace_id = change.place.workspace_id
+        workspace_id = change.project.workspace_id
         board = documents.open_board(workspace_id) or Board.objects.create(workspace_id=workspace_id)
         if goal is not None or decisions:
             board.goal = board.goal if goal is None else goal
@@ -78,7 +78,7 @@ def add(
 
 
 def warnings(task: Task) -> list[str]:
-    """What keeps a task of the open cycle from ever being ready: dependencies that there are not, and a circle."""
+    """Return why a task of the open cycle can never be ready: unknown dependencies, and a dependency cycle."""
     if not task.deps:
         return []
     found, number = [], task.number
@@ -92,12 +92,12 @@ def warnings(task: Task) -> list[str]:
 
 
 def change_status(*, project_root: str, number: int, status: str, by: Actor) -> Task:
-    """Give a task of the cycle another status; any may follow any other.
+    """Change the status of a task of the cycle; every change is allowed.
 
-    Raises NOT_FOUND with the contract's words, and what every change does.
+    Raises NOT_FOUND with the contract's words, and as `changing` does.
     """
     with changing(project_root, by) as change:
-        task = _task(change.place, number)
+        task = _task(change.project, number)
         if task.status != status:
             _set_status(task, status, by.name, change.moment)
             notices.tell_holder(task, by.name, change.moment)
@@ -105,16 +105,16 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
 
 
 def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor) -> tuple[Task, list[str]]:
-    """Change fields of a task of the cycle, by name as NewTask has them; the task, and what is wrong with its `deps`.
+    """Change fields of a task of the cycle, named as in NewTask; return the task, and warnings about its `deps`.
 
-    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and what every change does.
+    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit(list(given.values()), next(iter(given), "title"))
     with changing(project_root, by) as change:
-        task = _task(change.place, number)
+        task = _task(change.project, number)
         changed = [name for name, value in given.items() if getattr(task, name) != value]
         if changed:
-            news = bool({"owner", "owner_agent_id"} & set(changed))  # to whom it goes now
+            news = bool({"owner", "owner_agent_id"} & set(changed))  # the task has a new owner
             news = news or not selectors.ready_among([task])
             former = {name: getattr(task, name) for name in changed}
             change.adds[TASKS.path] += documents.length(given) - documents.length(former)
@@ -129,17 +129,17 @@ def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor)
     return task, warnings(task)
 
 
-def _task(place: ProjectDirectory, number: int) -> Task:
-    if documents.open_board(place.workspace_id) is None:
+def _task(project: ProjectDirectory, number: int) -> Task:
+    if documents.open_board(project.workspace_id) is None:
         raise NexusError(Code.NOT_FOUND, "tasks.json not found")
-    task = selectors.numbered(place.workspace_id, number)
+    task = selectors.numbered(project.workspace_id, number)
     if task is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
     return task
 
 
 def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
-    """Inside a change: another status, its event, and word of what became ready by it."""
+    """Set a status, append its event and report the tasks that became ready. Call it inside a change."""
     task.status, task.updated_at = status, moment
     _keep_status(task_key=task.task_key, status=status, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
@@ -148,11 +148,11 @@ def _set_status(task: Task, status: str, actor: str | None, moment: datetime) ->
     notices.tell_ready(selectors.ready_among(freed), actor, moment)
 
 
-# What `handoffs.work` is given of this app: the tasks that handoffs carry.
+# For `handoffs.work`: the tasks that handoffs carry.
 
 
 def find(*, workspace_id: str, number: int) -> Task:
-    """The task of the open cycle. Raises NOT_FOUND."""
+    """Return the task of the open cycle. Raises NOT_FOUND."""
     task = selectors.numbered(workspace_id, number)
     if task is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"task_id": number})
@@ -160,11 +160,11 @@ def find(*, workspace_id: str, number: int) -> Task:
 
 
 def follow_handoff(
-    *, task_key: str, place: ProjectDirectory, status: str, holder: str | None, actor: str | None, moment: datetime
+    *, task_key: str, project: ProjectDirectory, status: str, holder: str | None, actor: str | None, moment: datetime
 ) -> None:
-    """Inside the transaction of a handoff that carries a task: the task has this status and this holder now.
+    """Set status and holder of a task in the transaction of the handoff that carries it.
 
-    One whose cycle is closed stays as it is.
+    A task of a closed cycle stays as it is.
     """
     task = Task.objects.filter(pk=task_key, closed_at=None).first()
     if task is None:
@@ -173,4 +173,4 @@ def follow_handoff(
     task.save(update_fields=["held_by"])
     if task.status != status:
         _set_status(task, status, actor, moment)
-        mirror.follow(place)
+        mirror.follow(project)

@@ -1,4 +1,4 @@
-"""`nexus plan`: what is to be decided and what was, earlier cycles, and how the tasks depend on each other."""
+"""`nexus plan`: the plan with its issues, earlier cycles, and the graph of the tasks."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Command(VerbsCommand):
         )
 
     def show_plan(self, options: Mapping[str, Any]) -> int:
-        """The plan and its issues, one a row."""
+        """Print the plan and its issues, one a row."""
         data = self.answer(options)
         if options["json"]:
             self.print_json(data)
         elif data["active"]:
-            told = {name: data[name] for name in ("plan_id", "topic", "research_summary") if name in data}
+            facts = {name: data[name] for name in ("plan_id", "topic", "research_summary") if name in data}
             counted = data["summary"]
-            self.print_facts({**told, "decided": f"{counted['decided']} of {counted['total']}"})
+            self.print_facts({**facts, "decided": f"{counted['decided']} of {counted['total']}"})
             self.stdout.write("")
             columns = {"issue": "id", "state": "status", "title": "title", "decision": "decision"}
             self.print_rows(columns, data["issues"])
@@ -75,7 +75,7 @@ class Command(VerbsCommand):
         return 0 if data["active"] else NOTHING
 
     def history(self, options: Mapping[str, Any]) -> int:
-        """Cycles, one a row, each with its decisions."""
+        """Print cycles, one a row, each with its decisions."""
         data = self.answer(options)
         code = self.present(options, data)
         if data["showing"] < data["total"] and not options["json"]:
@@ -83,7 +83,7 @@ class Command(VerbsCommand):
         return code
 
     def graph(self, options: Mapping[str, Any]) -> int:
-        """Tasks, each below what it waits for."""
+        """Print the tasks, each below its dependencies."""
         drawn = graph.drawn(self.answer(options).get("tasks", []))
         if options["json"]:
             self.print_json({"tasks": [node._asdict() for node in drawn.nodes], "critical_path": drawn.critical_path})

@@ -1,4 +1,4 @@
-"""`nexus planning`: a catalog's agents in a coding client, with the hooks."""
+"""`nexus planning`: installs a catalog's agents and the hooks in a coding client."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ KEPT = "The hooks were installed for an agent of their own (--agent); `nexus hoo
 
 @dataclass(frozen=True)
 class Setup:
-    """All that is to be done, and what there is to say of it."""
+    """All changes to make, and the messages about them."""
 
     directory: Path  # of the agents
     agents: Plan
-    emptied: tuple[Change, ...]  # the file of the hooks, where nothing but them was in it
+    emptied: tuple[Change, ...]  # the hooks' file, if it contains nothing else
     hooks: configuration.Change | None
     notes: tuple[str, ...]
 
@@ -58,7 +58,7 @@ class Setup:
         return [*self.agents.changes, *self.emptied, *([self.hooks] if self.hooks else [])]
 
     def apply(self) -> None:
-        """Make all changes, or none, one process at a time. Raises CONFIG_ERROR."""
+        """Make all changes or none; one process at a time. Raises CONFIG_ERROR."""
         lock = CoreSettings.current().home / LOCK
         try:
             private_directory(lock.parent)
@@ -71,7 +71,7 @@ class Setup:
             ) from None
         with one_at_a_time, files.applied([*self.agents.changes, *self.emptied], self.directory):
             if self.hooks:
-                write(self.hooks)  # with a backup, as `nexus hook install` does
+                write(self.hooks)  # with a backup, like `nexus hook install`
 
 
 class Command(VerbsCommand):
@@ -117,7 +117,7 @@ class Command(VerbsCommand):
         )
 
     def run(self, **options: Any) -> None:
-        """Nothing here concerns the store."""
+        """Run without the store: nothing here uses it."""
         self.act(options)
 
     def list(self, options: Mapping[str, Any]) -> int:
@@ -177,7 +177,7 @@ class Command(VerbsCommand):
         if options["json"]:
             if options["yes"]:
                 setup.apply()
-            self.print_json(_told(setup, options))
+            self.print_json(_as_data(setup, options))
             return 0
         for change in setup.changes:
             self.stdout.write(_harmless(redact(change.diff)))
@@ -197,7 +197,7 @@ class Command(VerbsCommand):
 
 
 def _harmless(text: str) -> str:
-    """A text of somebody's catalog as a terminal shows it: all of it, and nothing that it takes for a command."""
+    """Return a text of a catalog for the terminal: all of it, without control characters."""
     return "".join(letter if letter.isprintable() or letter in "\n\t" else f"\\x{ord(letter):02x}" for letter in text)
 
 
@@ -228,7 +228,7 @@ def _catalog(options: Mapping[str, Any]) -> Catalog:
 
 
 def _additions(given: Iterable[str]) -> Mapping[str, list[str]]:
-    """Capabilities to add, by agent. Raises VALIDATION_ERROR."""
+    """Return the capabilities to add, by agent. Raises VALIDATION_ERROR."""
     added: dict[str, list[str]] = defaultdict(list)
     for each in given:
         agent, equals, capability = each.partition("=")
@@ -239,12 +239,12 @@ def _additions(given: Iterable[str]) -> Mapping[str, list[str]]:
 
 
 def _is_named(line: str) -> bool:
-    """Whether hooks were installed for one agent, which only `nexus hook install` does."""
+    """Return whether hooks were installed for one agent, which only `nexus hook install` does."""
     return "--agent-id" in shlex.split(line)
 
 
 def _without_planning(line: str) -> str:
-    """Hooks' command line as it is for mail alone."""
+    """Return the hooks' command line for mail only."""
     words = iter(shlex.split(line))
     kept = []
     for word in words:
@@ -274,7 +274,7 @@ def _setup(
         file = clients.locate(path, root)
         hooks = configuration.plan(file, "json", edit)
         holds_nothing = hooks.diff and json.loads(hooks.after or "{}") == ({"version": 1} if name == "cursor" else {})
-        if holds_nothing and not file.is_symlink():  # what a link leads to is kept elsewhere, on purpose
+        if holds_nothing and not file.is_symlink():  # the target of a link is managed elsewhere
             emptied = Change(hooks.file, hooks.before, None)
     elif wanted:
         notes.append(NO_HOOKS)
@@ -287,8 +287,8 @@ def _setup(
     )
 
 
-def _told(setup: Setup, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What was done, or would be, for scripts."""
+def _as_data(setup: Setup, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was done, or would be, as data for scripts."""
     changes = setup.changes
     return {
         "client": options["client"],
@@ -302,7 +302,7 @@ def _told(setup: Setup, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
-    """How Codex reaches Nexus, by its own configuration; None where that does not say. Raises CONFIG_ERROR."""
+    """Return how Codex reaches Nexus, from its own configuration; None where that does not say. Raises CONFIG_ERROR."""
     known = clients.CLIENTS["codex"]
     for path in [known.user_file] if scope == "user" else [known.project_file, known.user_file]:
         assert path is not None, "Codex has both"
@@ -315,7 +315,7 @@ def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
             why = "is not well-formed TOML" if isinstance(error, ValueError) else "cannot be read"
             raise NexusError(Code.CONFIG_ERROR, f"{file} {why}. Nothing was changed.", {"file": str(file)}) from None
         if isinstance(entry, dict):
-            # No key and no header: the agent's file says which server, and Codex adds the rest of its entry.
+            # Without key and headers: the agent's file names the server, and Codex adds the rest from its entry.
             address = {name: entry[name] for name in ("command", "args", "url") if name in entry}
             return address if address and redact(str(address)) == str(address) else None
     return None

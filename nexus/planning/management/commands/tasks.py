@@ -1,4 +1,4 @@
-"""`nexus tasks`: the tasks of a project's cycle, and which of them can be begun."""
+"""`nexus tasks`: the tasks of a project's cycle, and which of them are ready."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Command(VerbsCommand):
         )
 
     def list(self, options: Mapping[str, Any]) -> int:
-        """Tasks, one a row."""
+        """Print tasks, one a row."""
         data = self.answer(options)
         if options["json"]:
             return self.present(options, data)
@@ -90,7 +90,7 @@ class Command(VerbsCommand):
         return self.present(options, {"tasks": _marked(data)})
 
     def ready(self, options: Mapping[str, Any]) -> int:
-        """Tasks that can be begun, one a row."""
+        """Print the tasks that are ready, one a row."""
         data = self.answer(options)
         ready = _ready(data)
         tasks = data.get("tasks", []) if options["json"] else _marked(data)
@@ -102,6 +102,6 @@ def _ready(data: Mapping[str, Any]) -> set[int]:
 
 
 def _marked(data: Mapping[str, Any]) -> list[Row]:
-    """The tasks as people see them: those that can be begun are `ready`."""
+    """Return the tasks for people: those that can begin have the status `ready`."""
     ready = _ready(data)
     return [{**task, "status": "ready"} if task["id"] in ready else task for task in data.get("tasks", [])]
