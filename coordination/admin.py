@@ -17,8 +17,8 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from coordination.log.emit import streams
 from coordination.log.lines import lines
-from coordination.log.streams import streams
 from coordination.models import Artifact, Channel, Event, Session, Workspace
 from coordination.routing import Target, describe
 from nexus.core.operations.caller import LOCAL_OPERATOR

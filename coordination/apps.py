@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 class CoordinationConfig(NexusAppConfig):
     name = "coordination"
-    declared_in = (
-        *("operations.info", "operations.joining", "operations.workspaces", "operations.agents"),
-        *("operations.sessions", "operations.events", "operations.channels", "operations.artifacts"),
-        *("operations.shared_md", "resources"),
-    )
+    declared_in = ("operations.agents", "operations.events", "operations.artifacts", "resources")
 
     def ready(self) -> None:
         from coordination import overlong
@@ -33,9 +29,7 @@ class CoordinationConfig(NexusAppConfig):
             "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
         )
         overlong.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)
-        COORDINATION.administered_in(
-            *(f"coordination.operations.{module}" for module in ("administration", "limits", "figures"))
-        )
+        COORDINATION.administered_in("coordination.operations.administration")
         super().ready()
 
     def streams(self) -> Mapping[str, str]:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from coordination import overlong
 from coordination.log.selectors import events_after, keys_of, newest_event_id
-from coordination.lookups import agent_of_key_hash, toolsets_of
 from coordination.models import Event
+from coordination.selectors import agent_of_key_hash, toolsets_of
 from coordination.services import agents, audit, limits
 from coordination.services import settings as stored_settings
 from nexus.core.operations.registry import Operation

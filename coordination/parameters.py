@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from coordination.config import CoordinationSettings
 from coordination.errors import CoordinationCode
 from coordination.paths import resolve_root
+from coordination.services import sessions
+from nexus.core.operations.caller import Caller
 from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import FieldErrors, Id, Outside, not_blank
+from nexus.core.operations.registry import Guard, Operation
 
 MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED, resolves=True)
 ProjectRoot = Annotated[
@@ -37,3 +41,21 @@ ClientId = Annotated[
 ]
 SessionId = Id | None  # the instructions explain where session and secret come from, and which calls take them
 SessionSecret = Id | None
+
+
+def in_session(parameter: str) -> Guard:
+    """Return a guard that checks the session named by `parameter` and its secret: always in strict trust, otherwise
+    when they are given."""
+
+    def check(operation: Operation[Any], params: Any, caller: Caller) -> None:
+        assert operation.acts_as is not None, "a sensitive operation names its acting agent"
+        sessions.check_credentials(
+            agent_id=getattr(params, operation.acts_as),
+            session_id=getattr(params, parameter),
+            secret=getattr(params, "session_secret", None),
+            required=CoordinationSettings.current().trust_mode == "strict"
+            and caller.operator is None
+            and not caller.vouched,
+        )
+
+    return Guard(f"in strict trust with `{parameter}` and `session_secret`", check)

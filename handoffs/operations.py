@@ -11,9 +11,8 @@ from typing_extensions import TypedDict
 from coordination import debts
 from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
-from coordination.guards import in_session
 from coordination.log.selectors import interest_keys
-from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret, in_session
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation

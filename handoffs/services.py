@@ -12,9 +12,9 @@ from django.db.models import Q
 
 from coordination import selectors as agents_known
 from coordination.ids import new_id
-from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Strategy, parse_target
+from coordination.selectors import require_agent
 from coordination.services import agents, retries, workspaces
 from coordination.services.limits import exceeded, limit
 from handoffs import leases, lifecycle, notices, remarks, selectors

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from coordination.ids import new_id
-from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Strategy, Target, describe
+from coordination.selectors import require_agent
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, selectors
 from handoffs.leases import expire

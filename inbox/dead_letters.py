@@ -13,9 +13,9 @@ from django.db.models.functions import Cast
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.log.selectors import first_event_at
-from coordination.lookups import require_agent
 from coordination.models import Agent, Event, Stream
 from coordination.routing import Strategy, Visibility
+from coordination.selectors import require_agent
 from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
 from nexus.core.clock import now

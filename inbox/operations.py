@@ -8,10 +8,9 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
-from coordination.guards import in_session
-from coordination.lookups import agent_hint
-from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret, in_session
 from coordination.rows import Duplicate
+from coordination.selectors import agent_hint
 from coordination.toolset import COORDINATION, operation
 from inbox import selectors, services
 from inbox.errors import InboxCode

@@ -10,8 +10,8 @@ from django.db.models import Count, Subquery
 from typing_extensions import TypedDict
 
 from coordination.debts import Debt
-from coordination.lookups import agent_hint
 from coordination.models import Agent
+from coordination.selectors import agent_hint
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.limits import fitting

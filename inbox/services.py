@@ -12,9 +12,9 @@ from django.db.models import F, Q
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log.emit import emit
-from coordination.lookups import agent_exists, require_agent
 from coordination.models import Agent, Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, parse_target
+from coordination.selectors import agent_exists, require_agent
 from coordination.services import agents, retries, workspaces
 from coordination.services.workspaces import ProjectDirectory
 from inbox import lanes, quotas, selectors

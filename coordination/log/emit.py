@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django.db import transaction
 from django.dispatch import Signal
 
-from coordination.log.streams import streams
 from coordination.models import Event, VisibilityChoices
 from coordination.routing import Target
+from nexus.core.apps import nexus_apps
 from nexus.core.database.prepared import insert, unsaved
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import announce_commit
@@ -64,3 +64,9 @@ def emit(
 def _announce(event: Event) -> None:
     committed.send_robust(Event, event=event)
     announce_commit(event)  # last: a woken reader must see all changes
+
+
+@cache
+def streams() -> dict[str, str]:
+    """Return every stream with its description, by name."""
+    return {name: holds for app in nexus_apps() for name, holds in app.streams().items()}

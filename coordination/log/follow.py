@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from coordination.log.emit import streams
 from coordination.log.selectors import ANY, event_visible, interest_keys, newest_event_id
-from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.selectors import profile_of
 from coordination.toolset import COORDINATION

@@ -1,22 +1,24 @@
-"""Operations for operators only: manage agents and their keys, change settings. They are not tools for agents."""
+"""Operations for operators only: agents, keys, settings, accounts, limits, metrics. They are not tools for agents."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.models import Agent
+from coordination.metrics import Measured, Summary, measured
+from coordination.models import Agent, AgentLimits, LimitScope
 from coordination.rows import AgentProfile, agent_row
-from coordination.services import keys, operators, roster, settings
+from coordination.services import keys, limits, operators, roster, settings
 from coordination.toolset import operation
-from nexus.core.clock import iso
+from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller, operator_behind
-from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.parameters import Id, Label, Nothing, Params
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Label, Nothing, Params
 from nexus.core.operations.registry import OPERATORS_ONLY, Guard, Operation
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.schemas import Time, one_of
 
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 
@@ -200,3 +202,151 @@ def operator_password_reset(p: OperatorRef, caller: Caller) -> OperatorPassword:
 
 def _managed(agent: Agent) -> ManagedAgent:
     return {**agent_row(agent), "toolsets": agent.toolsets, "updated_at": iso(agent.updated_at)}
+
+
+Names = Annotated[list[Label] | None, Field(min_length=1, max_length=1_000)]
+
+
+class LimitsRow(TypedDict):
+    scope: Annotated[str, one_of(LimitScope)]
+    name: Annotated[str, Field(description="The agent, or the role.")]
+    limits: dict[str, int]
+    allowed: list[str] | None
+    refused: list[str] | None
+
+
+class LimitsList(TypedDict):
+    for_all: Annotated[dict[str, int], Field(description="The settings limit_…; 0 is no limit.")]
+    stored: list[LimitsRow]
+
+
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def limits_list(p: Nothing, caller: Caller) -> LimitsList:
+    """Every limit: for all, and what is stored for roles and agents."""
+    stored = AgentLimits.objects.order_by("scope", "name")
+    return {
+        "for_all": {name: limits.for_all(name) for name in limits.names()},
+        "stored": [_limits_row(row) for row in stored],
+    }
+
+
+class LimitsUpdate(Params):
+    agent_id: Id | None = None
+    role: Label | None = None
+    limits: Annotated[
+        dict[str, Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None],
+        Field(max_length=100, description="By name; 0: none, null: what holds for the role, or for all."),
+    ] = {}
+    allowed: Annotated[Names, Field(description="Toolsets and verbs that may be used, and no others.")] = None
+    refused: Annotated[Names, Field(description="Toolsets and verbs that may not.")] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The parameters that the call named."""
+        named = {name: getattr(self, name) for name in self.model_fields_set & {"allowed", "refused"}}
+        return {"values": self.limits, **named}
+
+
+@operation(LimitsUpdate, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def limits_update(p: LimitsUpdate, caller: Caller) -> LimitsRow:
+    """Set what an agent, or whoever has a role, may do at most and which verbs it may use. What is left out keeps its
+    value. It counts in every process within about a second."""
+    if (p.agent_id is None) == (p.role is None):
+        raise invalid("Name an agent_id or a role.", field="agent_id")
+    scope = LimitScope.AGENT if p.agent_id is not None else LimitScope.ROLE
+    row = limits.update(scope=scope, name=p.agent_id or p.role or "", given=p.given, operator=operator_behind(caller))
+    return _limits_row(row)
+
+
+def _limits_row(row: AgentLimits) -> LimitsRow:
+    return {
+        "scope": row.scope,
+        "name": row.name,
+        "limits": row.values,
+        "allowed": row.allowed,
+        "refused": row.refused,
+    }
+
+
+DAY, LONGEST = 86_400, 366 * 86_400
+
+
+class Figures(Params):
+    window_seconds: Annotated[int, Field(ge=60, le=LONGEST, description="How much time, up to `until`.")] = DAY
+    until: Annotated[str | None, Field(max_length=64, description="ISO-8601; now by default.")] = None
+    agent_id: Annotated[Id | None, Field(description="Only what this agent did.")] = None
+
+
+class FigureSummary(TypedDict):
+    count: int
+    median: float
+    p90: float
+    p99: float
+    max: float
+
+
+class FigureBucket(TypedDict):
+    at_most: float | None
+    count: int
+
+
+class FigureRow(TypedDict):
+    name: str
+    title: str
+    what: str
+    unit: str
+    all: FigureSummary | None
+    by_agent: dict[str, FigureSummary]
+    by_kind: dict[str, FigureSummary]
+    buckets: list[FigureBucket]
+    newest_only: bool
+
+
+class FigureList(TypedDict):
+    since: Time
+    until: Time
+    figures: list[FigureRow]
+
+
+@operation(Figures, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), read_only=True, tool=False, slow=True)
+def figures(p: Figures, caller: Caller) -> FigureList:
+    """How well it goes, over a window: how long handoffs wait and take, how long mail takes to be acknowledged and how
+    often it is redelivered. Count, median, percentiles and maximum, in all, by agent and by kind; `buckets` tells how
+    they are spread (`at_most` null: above all bounds), `newest_only` that there were more than the newest 3,000."""
+    until = now() if p.until is None else _moment(p.until)
+    try:
+        since = until - timedelta(seconds=p.window_seconds)
+    except OverflowError:
+        raise invalid("until must be a time after the year 1.", field="until") from None
+    found = measured(since, until, agent_id=p.agent_id)
+    return {"since": iso(since), "until": iso(until), "figures": [_figure_row(each) for each in found]}
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None or not 2000 <= moment.year <= 2100:
+            raise ValueError
+    except ValueError:
+        raise invalid("until must be a time such as 2026-01-31T12:00:00Z.", field="until") from None
+    return moment
+
+
+def _figure_row(found: Measured) -> FigureRow:
+    figure = found.figure
+    bounds: list[float | None] = [*figure.bounds, None]
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "what": figure.what,
+        "unit": figure.unit,
+        "all": _summary(found.all) if found.all else None,
+        "by_agent": {name: _summary(each) for name, each in found.by_agent.items()},
+        "by_kind": {name: _summary(each) for name, each in found.by_kind.items()},
+        "buckets": [{"at_most": bound, "count": count} for bound, count in zip(bounds, found.bars, strict=True)],
+        "newest_only": found.cut,
+    }
+
+
+def _summary(found: Summary) -> FigureSummary:
+    return {"count": found.count, "median": found.median, "p90": found.p90, "p99": found.p99, "max": found.max}

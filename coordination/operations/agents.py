@@ -1,21 +1,168 @@
-"""Operations on agents: identities, roles and capabilities."""
+"""Operations on workspaces, agents and their sessions; and how an agent joins."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination import selectors
-from coordination.models import Agent
-from coordination.rows import AgentProfile, AgentRow, agent_profile, agent_row
-from coordination.services import agents
+from coordination import arrivals, debts, selectors
+from coordination.arrivals import Present
+from coordination.debts import DebtRow, debt_row
+from coordination.errors import CoordinationCode
+from coordination.models import Agent, Workspace
+from coordination.parameters import MOUNTED, WorkspaceId
+from coordination.rows import (
+    AgentProfile,
+    AgentRow,
+    SessionRow,
+    SessionState,
+    WorkspaceRow,
+    agent_profile,
+    agent_row,
+    session_row,
+    workspace_row,
+)
+from coordination.services import agents, sessions, workspaces
 from coordination.toolset import operation
+from nexus.core.clock import iso, now
+from nexus.core.database.migrations import schema_version
+from nexus.core.database.store import write
+from nexus.core.operations import connections
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.errors import Code, invalid
+from nexus.core.operations.connections import OfConnection
+from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.pages import Paged, PageEnd, page
 from nexus.core.operations.parameters import Id, Label, Nothing, Params, Shown
+from nexus.core.operations.schemas import Time
+from nexus.core.version import package_version
+
+SURFACE_REVISION = 3  # rises with every change of a tool's name, parameters, defaults or meaning
+
+
+class HubInfo(TypedDict):
+    package_version: str
+    schema_version: int
+    surface_revision: int
+
+
+@operation(Nothing, read_only=True)
+def nexus_info(p: Nothing, caller: Caller) -> HubInfo:
+    """Versions of package, schema and tools: call it when tools do not behave as described."""
+    return {
+        "package_version": package_version(),
+        "schema_version": schema_version(),
+        "surface_revision": SURFACE_REVISION,
+    }
+
+
+OWED = 10  # the most debts in the answer
+
+
+class Join(Params):
+    agent_id: Annotated[Id, Field(description="Stable, and yours alone: builder-1.")]
+    project_root: Annotated[
+        str | None,
+        OfConnection(),
+        MOUNTED,
+        Field(max_length=4096, description="Absolute path; left out: where your client was started."),
+    ] = None
+    role: Label | None = None
+    capabilities: Annotated[Any, Shown({"type": "array", "items": {"type": "string"}})] = None
+
+
+class JoinedTeam(TypedDict):
+    agent_id: str
+    workspace_id: str
+    project_root: str
+    session_id: str
+    session_secret: str
+    here: list[Present]
+    owes: list[DebtRow]
+    waiting: Annotated[dict[str, Any], Field(description="By app: mail, open handoffs, reserved files.")]
+    next: Annotated[list[str], Field(description="The calls that are useful now.")]
+
+
+@operation(
+    Join,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_OWNER,
+    acts_as="agent_id",
+)
+def join(p: Join, caller: Caller) -> JoinedTeam:
+    """Your first call: registers you, makes you present, and answers who is here, what waits, what you owe and what to
+    call next."""
+    given: dict[str, Any] = {name: getattr(p, name) for name in p.model_fields_set & {"role", "capabilities"}}
+    with write():
+        workspace = workspaces.resolve(project_root=p.project_root or _started_in(caller), display_name=None)
+        agents.register(agent_id=p.agent_id, given=given, by_operator=caller.operator is not None)
+        session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=workspace.workspace_id, metadata=None)
+    connections.remember(caller, connections.Joined(p.agent_id, workspace.root_realpath))
+    moment = now()
+    owed = debts.owed_by(p.agent_id)
+    waiting = arrivals.waiting(p.agent_id, workspace.workspace_id, moment)
+    return {
+        "agent_id": p.agent_id,
+        "workspace_id": workspace.workspace_id,
+        "project_root": workspace.root_realpath,
+        "session_id": session.session_id,
+        "session_secret": secret,
+        "here": arrivals.present(p.agent_id, workspace.workspace_id, moment),
+        "owes": [debt_row(debt) for debt in owed[:OWED]],
+        "waiting": waiting,
+        "next": _next(waiting, owes=bool(owed)),
+    }
+
+
+def _started_in(caller: Caller) -> str:
+    """Return the directory where the client started the calling process. Raises WORKSPACE_REQUIRED where it is no
+    project."""
+    directory = caller.cwd or (str(Path.cwd()) if caller.transport == "stdio" else None)
+    if directory is None or Path(directory) in (Path.home(), Path(directory).parent):
+        raise NexusError(
+            CoordinationCode.WORKSPACE_REQUIRED,
+            "Pass project_root, the absolute path of the project: your client was not started in one.",
+            {"field": "project_root"},
+        )
+    return directory
+
+
+def _next(waiting: dict[str, Any], *, owes: bool) -> list[str]:
+    calls = [
+        *(["inbox_pull"] if waiting.get("mail", {}).get("unread") else []),
+        *(["handoff_mine"] if owes else []),
+        *(["handoff_list_available"] if waiting.get("handoffs") else []),
+        *(["files_who"] if waiting.get("reserved") else []),
+        *("message_create", "inbox_count", "session_heartbeat"),
+    ]
+    return calls[:5]
+
+
+class WorkspaceResolve(Params):
+    project_root: Annotated[str, MOUNTED, Field(max_length=4096, description="Absolute path of the project.")]
+    display_name: Label | None = None
+
+
+@operation(WorkspaceResolve, Code.VALIDATION_ERROR, CoordinationCode.WORKSPACE_UNRESOLVED, idempotent=True)
+def workspace_resolve(p: WorkspaceResolve, caller: Caller) -> WorkspaceRow:
+    """Get the workspace_id of a project directory, creating the workspace on first sight. Same real path, same id."""
+    return workspace_row(workspaces.resolve(project_root=p.project_root, display_name=p.display_name))
+
+
+class WorkspaceList(PageEnd):
+    workspaces: list[WorkspaceRow]
+
+
+@operation(Paged, Code.VALIDATION_ERROR, read_only=True)
+def workspace_list(p: Paged, caller: Caller) -> WorkspaceList:
+    """List all workspaces of this store."""
+    rows, end = page(Workspace.objects.all(), p, by="created_at")
+    return {"workspaces": [workspace_row(row) for row in rows], **end}
 
 
 class AgentRegister(Params):
@@ -92,3 +239,68 @@ def capability_list(p: Nothing, caller: Caller) -> CapabilityList:
             for name, holders in selectors.capabilities().items()
         ]
     }
+
+
+class SessionOpen(Params):
+    agent_id: Id
+    workspace_id: WorkspaceId
+    metadata: Any = None
+
+
+class OpenedSession(SessionRow):
+    session_secret: str
+
+
+@operation(
+    SessionOpen,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_FOUND,
+    acts_as="agent_id",
+)
+def session_open(p: SessionOpen, caller: Caller) -> OpenedSession:
+    """Open a session in a workspace: it makes you present, so that broadcasts reach you. Keep session_secret, which is
+    shown once."""
+    session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=p.workspace_id, metadata=p.metadata)
+    return {**session_row(session), "session_secret": secret}
+
+
+class SessionRef(Params):
+    session_id: Annotated[Id, Field(description="From session_open.")]
+    workspace_id: Id | None = None
+
+
+SESSION_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
+
+
+class Heartbeat(TypedDict):
+    session_id: str
+    status: SessionState
+    last_heartbeat_at: Time
+
+
+@operation(SessionRef, *SESSION_ERRORS, sign_of_life=True)
+def session_heartbeat(p: SessionRef, caller: Caller) -> Heartbeat:
+    """Stay present. Send one between turns; broadcasts skip agents silent for 30 minutes (default)."""
+    session = sessions.heartbeat(session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id)
+    return {
+        "session_id": session.session_id,
+        "status": sessions.derived_status(session, now()),
+        "last_heartbeat_at": iso(session.last_heartbeat_at),
+    }
+
+
+class ClosedSession(SessionRow):
+    closed_at: Time | None
+    owes: Annotated[list[DebtRow], Field(description="What the agent took and has not brought, or was asked.")]
+
+
+@operation(SessionRef, *SESSION_ERRORS, idempotent=True)
+def session_close(p: SessionRef, caller: Caller) -> ClosedSession:
+    """End a session; closing twice is fine. `owes`: what you took and have not brought."""
+    session = sessions.close(
+        session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id, operator=caller.operator
+    )
+    owes = [debt_row(debt) for debt in debts.owed_by(session.agent_id)]
+    return {**session_row(session), "closed_at": iso(session.closed_at), "owes": owes}

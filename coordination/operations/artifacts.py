@@ -1,4 +1,4 @@
-"""Operations on artifacts."""
+"""Operations on what agents share: channels (labels on messages), artifacts and shared.md."""
 
 from __future__ import annotations
 
@@ -7,16 +7,52 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from coordination import shared_md
 from coordination.errors import CoordinationCode
 from coordination.models import Artifact
-from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot
-from coordination.rows import ArtifactRow, Duplicate, artifact_row
-from coordination.services import artifacts
+from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, WorkspaceId
+from coordination.rows import ArtifactRow, ChannelRow, Duplicate, artifact_row, channel_row
+from coordination.services import artifacts, workspaces
 from coordination.toolset import operation
+from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Label, Params
 from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.core.operations.schemas import Time
+
+
+class ChannelCreate(Params):
+    project_root: ProjectRoot
+    name: str
+
+
+class CreatedChannel(TypedDict):
+    channel: ChannelRow
+    created: bool
+
+
+@operation(ChannelCreate, *IN_WORKSPACE, idempotent=True)
+def channel_create(p: ChannelCreate, caller: Caller) -> CreatedChannel:
+    """Create a channel, or get the one of that name. Channels are labels; they decide neither access nor delivery."""
+    channel, created = workspaces.create_channel(project_root=p.project_root, name=p.name)
+    return {"channel": channel_row(channel), "created": created}
+
+
+class ChannelList(Params):
+    project_root: ProjectRoot
+
+
+class Channels(TypedDict):
+    channels: list[ChannelRow]
+
+
+@operation(ChannelList, *IN_WORKSPACE, idempotent=True)
+def channel_list(p: ChannelList, caller: Caller) -> Channels:
+    """List the workspace's channels; `general` always exists."""
+    return {
+        "channels": [channel_row(channel) for channel in workspaces.list_and_seed_channels(project_root=p.project_root)]
+    }
 
 
 class ArtifactPut(Params):
@@ -145,4 +181,40 @@ def _described(artifact: Artifact) -> DescribedArtifact:
         "path": artifact.path if artifact.stored == "path" else None,
         "metadata": artifact.metadata,
         "project_root": artifact.workspace.root_realpath,
+    }
+
+
+class SharedMdRender(Params):
+    workspace_id: WorkspaceId
+    limit_events: Annotated[int, Field(description="How many of the newest events.")] = 50
+
+
+class RenderedSharedMd(TypedDict):
+    path: str
+    workspace_id: str
+    bytes_written: int
+    sections_rendered: int
+    limit_events: int
+    generated_at: Time
+
+
+@operation(
+    SharedMdRender,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    CoordinationCode.RENDER_ERROR,
+    idempotent=True,
+    slow=True,
+)
+def shared_md_render(p: SharedMdRender, caller: Caller) -> RenderedSharedMd:
+    """Write the workspace's shared.md, a readable snapshot of agents, tasks, handoffs and recent events."""
+    rendered = shared_md.render(workspace_id=p.workspace_id, limit_events=p.limit_events)
+    return {
+        "path": str(rendered.path),
+        "workspace_id": p.workspace_id,
+        "bytes_written": rendered.size,
+        "sections_rendered": rendered.sections,
+        "limit_events": p.limit_events,
+        "generated_at": iso(now()),
     }

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from coordination.config import CoordinationSettings
 from coordination.errors import CoordinationCode
 from coordination.log import selectors
-from coordination.log.streams import streams
+from coordination.log.emit import streams
 from coordination.parameters import ProjectRoot
 from coordination.rows import EventRow, event_row
 from coordination.services import agents, workspaces

@@ -6,8 +6,8 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-from coordination.lookups import require_agent
 from coordination.models import AgentKey, LentKey
+from coordination.selectors import require_agent
 from coordination.services import agents, audit
 from nexus.core.clock import now
 from nexus.core.database.store import write

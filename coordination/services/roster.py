@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from coordination import selectors
-from coordination.lookups import agent_exists
 from coordination.models import Agent, AgentKey, Session, SessionStatus
 from coordination.near_misses import no_agent
+from coordination.selectors import agent_exists
 from coordination.services import agents, audit, keys, sessions
 from nexus.core.clock import now
 from nexus.core.database.store import write

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from coordination.config import CoordinationSettings
 from coordination.ids import new_id
 from coordination.log.emit import emit
-from coordination.lookups import require_agent
 from coordination.models import Session, SessionStatus, Stream
+from coordination.selectors import require_agent
 from coordination.services import agents, workspaces
 from nexus.core.clock import now
 from nexus.core.database.store import write

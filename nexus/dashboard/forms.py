@@ -12,7 +12,7 @@ from django import forms
 from django.http import QueryDict
 
 from coordination.forms import WINDOWS, PlaceFilters
-from coordination.log.streams import streams
+from coordination.log.emit import streams
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
 from handoffs.titles import MAX_TITLE

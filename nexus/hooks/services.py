@@ -11,10 +11,10 @@ from django.db.models import F, Q
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log import selectors as log
-from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Profile
 from coordination.rows import event_row
+from coordination.selectors import require_agent
 from coordination.services import audit, workspaces
 from handoffs.models import STREAM
 from inbox.models import ARRIVALS

@@ -15,7 +15,7 @@ from django.core.management.base import OutputWrapper
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from coordination.log.streams import streams
+from coordination.log.emit import streams
 from nexus.core import files
 from nexus.core.apps import own_labels
 from nexus.core.clock import now

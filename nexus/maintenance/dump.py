@@ -13,7 +13,7 @@ from typing import IO, Any
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from coordination.log.streams import streams
+from coordination.log.emit import streams
 from coordination.models import Event
 from nexus.core.apps import own_labels
 from nexus.core.clock import now

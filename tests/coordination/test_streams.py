@@ -14,9 +14,8 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from coordination.log.emit import emit
+from coordination.log.emit import emit, streams
 from coordination.log.follow import Filters, Follower, read
-from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.operations.events import EventCursor
 from coordination.toolset import run

@@ -15,12 +15,12 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.errors import CoordinationCode
+from coordination.log.emit import streams
 from coordination.log.follow import Filters
 from coordination.log.selectors import newest_event_id
-from coordination.log.streams import streams
 from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
-from coordination.lookups import agent_exists
 from coordination.models import Event
+from coordination.selectors import agent_exists
 from coordination.services import workspaces
 from nexus.core.cli import NexusCommand, add_project_root, one_line
 from nexus.core.database.store import store

@@ -9,9 +9,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
-from coordination.guards import in_session
-from coordination.lookups import require_agent
-from coordination.parameters import ClientId, SessionId, SessionSecret
+from coordination.parameters import ClientId, SessionId, SessionSecret, in_session
+from coordination.selectors import require_agent
 from nexus.control import rules, selectors
 from nexus.control.asking import end_of
 from nexus.control.operations.agents import MOST_SECONDS

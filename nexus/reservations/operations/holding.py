@@ -9,8 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
-from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE
+from coordination.parameters import IN_WORKSPACE, in_session
 from coordination.services import workspaces
 from nexus.core.clock import now
 from nexus.core.domain import domain

@@ -9,9 +9,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
-from coordination.guards import in_session
 from coordination.log.selectors import interest_keys
-from coordination.parameters import IN_WORKSPACE, ClientId
+from coordination.parameters import IN_WORKSPACE, ClientId, in_session
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from handoffs.models import STREAM as HANDOFFS
