@@ -56,6 +56,9 @@ class PoolAgent(models.Model):
     should_shutdown = models.BooleanField(default=False)
     last_iterations = models.PositiveIntegerField(default=0)  # of its latest turn
     halted = models.BooleanField(default=False)  # whether that turn was ended by the limit on iterations
+    # Git repositories that appeared where its programs write: the newest that were `set_aside`, and why others may
+    # be left, `unsafe`; null: nothing.
+    new_repositories = models.JSONField(null=True)
     entries_made = models.PositiveIntegerField(default=0)  # of its transcript: the next one's position
     entries_known = models.PositiveIntegerField(default=0)  # of those, the entries in the context
     created_by = models.CharField(max_length=ID_LENGTH)  # an agent, or an operator

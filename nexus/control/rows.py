@@ -58,12 +58,20 @@ class TokensRow(TypedDict):
     remaining: int
 
 
+class NewRepositories(TypedDict):
+    set_aside: Annotated[list[str], Field(description="The newest 20, by their new names.")]
+    unsafe: Annotated[str, Field(description="Why the last look for others failed; empty when it did not.")]
+
+
 class ContextRow(TypedDict):
     message_count: int
     system_prompt: bool
     halted_at_iteration_limit: bool
     last_iteration_count: int
     max_tool_iterations: int
+    new_repositories: NotRequired[
+        Annotated[NewRepositories, Field(description="Git repositories that appeared where its programs write.")]
+    ]
 
 
 class PoolMessageRow(TypedDict):
@@ -111,13 +119,16 @@ def agent_row(agent: Living, *, children: int) -> PoolAgentRow:
 
 def context_row(agent: PoolAgent, *, messages: int, system_prompt: bool, max_iterations: int) -> ContextRow:
     """Return the row of an agent's context."""
-    return {
+    row: ContextRow = {
         "message_count": messages,
         "system_prompt": system_prompt,
         "halted_at_iteration_limit": agent.halted,
         "last_iteration_count": agent.last_iterations,
         "max_tool_iterations": max_iterations,
     }
+    if agent.new_repositories is not None:
+        row["new_repositories"] = agent.new_repositories
+    return row
 
 
 def message_row(entry: Entry, index: int) -> PoolMessageRow:

@@ -165,17 +165,18 @@ def test_the_operators_git_runs_nothing_of_an_agents_in_a_shared_tree(pool: Pool
     evil = project(place, tmp_path / "ran")
     said(pool, f"shell {ATTACK.format(into=place / 'out', evil=evil)}; chmod 311 new")
     assert (place / "out" / "file").read_text() == "text\n"
-    assert newest(pool, "pool.repositories_set_aside")["agent_id"] == "ann"
+    told = newest(pool, "pool.repositories_set_aside")
+    assert told["agent_id"] == "ann"
+    assert operation(pool, "pool_get_context", agent_id="ann")["new_repositories"]["set_aside"] == told["paths"]
     operates(place, tmp_path / "ran")
 
 
-def operation(pool: Pool, name: str, **parameters: str) -> dict[str, Any]:
+def operation(pool: Pool, name: str, **parameters: str) -> Any:
     """What an operation of the pool answers an operator over HTTP."""
     url, headers = f"{pool.hub.url}/api/v1/control/operations/{name}", {"authorization": f"Bearer {pool.token}"}
     answer = httpx.post(url, headers=headers, json=parameters, timeout=START_SECONDS).json()
     assert answer["ok"], answer
-    data: dict[str, Any] = answer["data"]
-    return data
+    return answer["data"]
 
 
 def test_nothing_of_an_agents_runs_when_its_worktree_is_shown_and_merged(pool: Pool, tmp_path: Path) -> None:

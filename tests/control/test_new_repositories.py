@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
+from nexus.control import selectors
 from nexus.control.models import PoolAgent
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import new_repositories, repositories, sandbox
@@ -149,6 +150,11 @@ def test_an_empty_git_directory_stays_until_something_is_in_it(place: Path) -> N
     assert len(watch.look()) == 1
 
 
+def shown(agent: PoolAgent) -> Any:
+    """What who looks at an agent sees of new repositories."""
+    return selectors.context(PoolAgent.objects.get(pk=agent.pk))["new_repositories"]
+
+
 def test_what_appeared_while_another_program_ran_is_known_to_nobody(place: Path) -> None:
     first = begin(place)
     new = repository(place / "new")
@@ -182,9 +188,35 @@ def test_what_cannot_be_searched_is_told_and_looked_at_again(db: None, place: Pa
         new_repositories.look_after_crash()
     (event,) = Event.objects.filter(type="pool.repositories_unsafe")
     assert event.payload["agent_id"] == "ann" and "cannot be searched" in event.payload["why"]
+    assert shown(agent) == {"set_aside": [], "unsafe": event.payload["why"]}
     new_repositories.look_after_crash()
     (event,) = Event.objects.filter(type="pool.repositories_set_aside")
     assert event.payload["count"] == 1 and event.payload["paths"][0].startswith(str(place / "new"))
+    assert shown(agent) == {"set_aside": event.payload["paths"], "unsafe": ""}
+
+
+def test_what_was_set_aside_is_told_though_not_all_could_be(db: None, place: Path, monkeypatch: Any) -> None:
+    agent = create("ann", cwd=str(place))
+    assert "new_repositories" not in selectors.context(agent)
+    watch = new_repositories.begin(agent.pk, agent.permissions, None)
+    assert watch is not None
+    for name in ("a", "b"):
+        repository(place / name)
+    rename = new_repositories._set_aside
+
+    def only_a(path: str) -> str | None:
+        if "/b/" in path:
+            raise PermissionError(1, "not permitted")
+        return rename(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(new_repositories, "_set_aside", only_a)
+        new_repositories.look_after_crash()
+    (first,) = shown(agent)["set_aside"]
+    assert first.startswith(str(place / "a")) and "not permitted" in shown(agent)["unsafe"]
+    new_repositories.look_after_crash()
+    second, third = shown(agent)["set_aside"]
+    assert second.startswith(str(place / "b")) and (third, shown(agent)["unsafe"]) == (first, "")
 
 
 def test_more_than_a_look_can_list_is_set_aside_part_by_part(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

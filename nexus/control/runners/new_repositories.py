@@ -20,7 +20,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -63,6 +63,7 @@ class Watch:
     known: dict[str, Identity]
     path: str  # of the saved watch in the home
     aside: list[str] = field(default_factory=list)  # new names of renamed repositories
+    unsafe: bool = False  # whether the last look failed
 
     def look(self) -> list[str]:
         """Rename new repositories and return their new names. Raises Unsafe."""
@@ -157,17 +158,23 @@ async def _end(watch: Watch, looking: asyncio.Task[None]) -> None:
 
 
 async def _look(watch: Watch) -> bool:
-    """Look once and append events about what was found; return False if something could not be renamed."""
+    """Look once and report what was found; return False if something could not be renamed."""
+    aside, why = await in_thread(OUTSIDE, partial(_looked, watch))
+    if aside or why or watch.unsafe:
+        await in_thread(WRITERS, partial(_report, watch, aside, why))
+    return not why
+
+
+def _looked(watch: Watch) -> tuple[list[str], str]:
+    """Look once; return the new names, and why repositories may be left, or an empty string."""
+    before, why = len(watch.aside), ""
     try:
-        aside = await in_thread(OUTSIDE, watch.look)
+        watch.look()
     except Exception as error:
         if not isinstance(error, Unsafe):
             log.exception("looking for new repositories failed")
-        await in_thread(WRITERS, partial(_tell_unsafe, watch, str(error)))
-        return False
-    if aside:
-        await in_thread(WRITERS, partial(_tell_aside, watch, aside))
-    return True
+        why = str(error) or type(error).__name__
+    return watch.aside[before:], why
 
 
 def look_after_crash() -> None:
@@ -178,14 +185,10 @@ def look_after_crash() -> None:
         if watch is None:
             path.unlink(missing_ok=True)  # its worker was killed before it started anything
             continue
-        try:
-            aside = watch.look()
-        except Unsafe as error:
-            _tell_unsafe(watch, str(error))
-            continue
-        path.unlink(missing_ok=True)
-        if aside:
-            _tell_aside(watch, aside)
+        aside, why = _looked(watch)
+        if not why:
+            path.unlink(missing_ok=True)
+        _report(watch, aside, why)
 
 
 def _read(path: Path) -> Watch | None:
@@ -279,23 +282,27 @@ def _permit(directory: int) -> bool:
     return True
 
 
-def _tell_aside(watch: Watch, aside: list[str]) -> None:
+def _report(watch: Watch, aside: Sequence[str], why: str) -> None:
+    """Log what a look found, append events about it, and keep it with the agent."""
     named = [os.fsencode(path).decode(errors="replace") for path in aside[:MOST_NAMED]]
-    log.warning("%d repositories appeared where an agent of the pool writes; set aside: %s", len(aside), named)
-    _tell(watch, "pool.repositories_set_aside", count=len(aside), paths=named)
-
-
-def _tell_unsafe(watch: Watch, why: str) -> None:
     why = why.encode(errors="replace").decode()[:1000]
-    log.error("Run no git below %s before you looked for new repositories there: %s", ", ".join(watch.roots), why)
-    _tell(watch, "pool.repositories_unsafe", why=why)
-
-
-def _tell(watch: Watch, type: str, **payload: object) -> None:
+    watch.unsafe = bool(why)
+    if aside:
+        log.warning("%d repositories appeared where an agent of the pool writes; set aside: %s", len(aside), named)
+    if why:
+        log.error("Run no git below %s before you looked for new repositories there: %s", ", ".join(watch.roots), why)
     try:
         with write():
             agent = PoolAgent.objects.filter(pk=watch.pool_agent_id).first()
-            if agent is not None:
-                emit_event(type, None, agent, now(), **payload)
+            if agent is None:
+                return
+            known = agent.new_repositories or {"set_aside": []}
+            newest = {"set_aside": [*named, *known["set_aside"]][:MOST_NAMED], "unsafe": why}
+            agent.new_repositories = newest if any(newest.values()) else None
+            agent.save(update_fields=["new_repositories"])
+            if aside:
+                emit_event("pool.repositories_set_aside", None, agent, now(), count=len(aside), paths=named)
+            if why:
+                emit_event("pool.repositories_unsafe", None, agent, now(), why=why)
     except (DatabaseError, NexusError) as error:
-        log.warning("an event could not be stored: %s", error)
+        log.warning("what became of new repositories could not be stored: %s", error)
