@@ -10,7 +10,7 @@ from nexus.core.apps import NexusAppConfig
 
 
 class NexusAdminConfig(admin.AdminConfig):
-    """Django's admin, with our site in it."""
+    """Django's admin with our site."""
 
     default = False
     default_site = "nexus.dashboard.site.NexusAdminSite"

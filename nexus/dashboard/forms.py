@@ -1,4 +1,4 @@
-"""What is typed and filtered on the pages that span apps."""
+"""Forms and filters of the pages that span apps."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TimelineFilters(PlaceFilters):
     preset = {"window": "1h"}
 
     def moment(self, name: str) -> datetime | None:
-        """What a time is set to; None where it is not, or is malformed."""
+        """Return the time in a field; None if it is missing or malformed."""
         self.is_valid()
         return self.cleaned_data.get(name)
 
@@ -74,15 +74,15 @@ class EventFilters(PlaceFilters):
     format = hidden_field()
 
     def __init__(self, data: QueryDict, counts: Mapping[str, int] | None = None) -> None:
-        """`counts`: how many events there are lately, by type."""
+        """`counts`: the number of recent events, by type."""
         super().__init__(data)
         offer(self.fields["stream"], [("", "All streams"), *((name, name) for name in streams())])
         offer(self.fields["type"], _types(counts or {}, data.get("type", "")))
 
 
 def _types(counts: Mapping[str, int], chosen: str) -> list[Any]:
-    """Every type of event by its prefix, and each prefix for all of its types, with how many there are lately; a type
-    that nobody declares is one, too, where an address names it."""
+    """Return the choices: every type of event by its prefix, and each prefix for all of its types, with the number of
+    recent events. A type that no app declares is a choice, too, if the URL names it."""
     known = sorted({*event_types(), *counts} | ({chosen} if chosen and not chosen.endswith(".*") else set()))
     groups: list[Any] = [("", "All types")]
     for prefix, named in groupby(known, key=lambda type: type.partition(".")[0]):
@@ -132,10 +132,10 @@ class ActForm(OperationForm):
             self.fields[name] = field
 
     def field_of(self, name: str) -> str:
-        return name if name in self.fields else f"{name}_id"  # of what is unknown, an error names the kind
+        return name if name in self.fields else f"{name}_id"  # the error for an unknown agent names it without `_id`
 
     def given(self) -> dict[str, Any]:
-        """What was typed, by parameter."""
+        """Return the parameters that were typed."""
         return {name: value for name, value in self.cleaned_data.items() if value}
 
 
@@ -151,7 +151,7 @@ CHOSEN = {"direct": ("agent_id", "to"), "role": ("role", "role"), "capability": 
 class SpeakForm(OperationForm):
     """A message, or a handoff; an answer belongs to the workspace of what it answers.
 
-    `form` makes one that is sent twice one message; with another text it is another.
+    `form` identifies the form: submitting it twice sends one message; with another text it sends another.
     """
 
     what = forms.ChoiceField(choices=[MESSAGE, HANDOFF], widget=forms.RadioSelect, initial="message")
@@ -225,18 +225,19 @@ class SpeakForm(OperationForm):
             self.add_error(field, "Say who it is for.")
 
     def field_of(self, name: str) -> str:
-        """What is wrong with a target is shown where its agent, role or capability is typed."""
+        """Return the field for an error about a target: the one where its agent, role or capability is typed."""
         if name in ("target", "path", "agent"):
             return CHOSEN.get(self.data.get("strategy", ""), ("", "strategy"))[1]
         return {"parent_message_id": "reply"}.get(name, name)
 
     @property
     def client_id(self) -> str | None:
-        """By which the operations know what was sent before; None for what came from no form of ours."""
+        """The id by which the operations recognize a repeated submission; None for requests that came from no form of
+        ours."""
         return name_of(self.cleaned_data) if self.cleaned_data["form"] else None
 
     def target(self) -> dict[str, str]:
-        """The target as the operations take it."""
+        """Return the target as the operations take it."""
         strategy = self.cleaned_data["strategy"]
         if strategy not in CHOSEN:
             return {"strategy": strategy}

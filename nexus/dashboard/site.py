@@ -1,4 +1,4 @@
-"""The admin site: the theme's, with the dashboard's pages in it and one search for Ctrl-K and the search page."""
+"""The admin site: the theme's, with the dashboard's pages and one search for Ctrl-K and the search page."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from nexus.web.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
-NAME_SHOWN = 80  # characters of a name that a stranger chose
+NAME_SHOWN = 80  # characters of a name from an untrusted request
 THROTTLE = Throttle()  # the hub checks passwords on one thread (see nexus_site.asgi)
 
 
 class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships no types
-    """Every page is behind `admin_view`: a login, or a direct local request (see middleware)."""
+    """Every page is behind `admin_view`, which requires a login or a direct local request (see middleware)."""
 
     enable_nav_sidebar = True
 
     def extra_urls(self) -> list[URLPattern]:
-        """The dashboard's pages, before the models' own."""
+        """Return the URLs of the dashboard's pages, which come before the models' own."""
         from nexus.dashboard.urls import pages
 
         return pages(self)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
-        """Home: a picture of now."""
+        """Show the home page."""
         from nexus.dashboard.views.home import home
 
         return home(request)
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
-        """The login; it says what opens it where to be on this machine is not enough."""
+        """Show the login. If a local request is not enough, it says what is."""
         peer, name = request.META.get("REMOTE_ADDR") or "unknown", request.POST.get("username", "")
         is_try = request.method == "POST" and bool(request.POST.get("password"))
         if is_try and (seconds := THROTTLE.wait(peer, name)):
@@ -59,7 +59,7 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
         return answer
 
     def logout(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
-        """End a login, where there is one."""
+        """End a login, if there is one."""
         if getattr(request, "is_local_operator", False):
             messages.info(request, "You came in without a login, so there is none to end.")
             return redirect("admin:index")
@@ -67,7 +67,7 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
         return answer
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
-        """What Ctrl-K shows. The theme's own search caches for minutes; a live board may not."""
+        """Show the results for Ctrl-K. The theme's own search caches for minutes, which a live board may not."""
         from nexus.dashboard.views.search import palette
 
         return palette(request)

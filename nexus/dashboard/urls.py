@@ -17,7 +17,7 @@ from nexus.web.page import beside
 
 
 class AnyId:
-    """An id in a path: any text, in the admin's own quoting where it needs any, and no way up (`..`)."""
+    """An id in a path: any text, in the admin's own quoting if needed, except `..`."""
 
     regex = "[^/]+"
 
@@ -140,7 +140,7 @@ PAGES = (
 
 
 def pages(site: AdminSite) -> list[URLPattern]:
-    """Every app's pages, behind the admin's own check of who may enter."""
+    """Return the URLs of every app's pages, behind the admin's check of permissions."""
     every = (page for app in nexus_apps() for page in app.pages())
     return [path(page.route, _view(site, page), name=page.name) for page in every]
 

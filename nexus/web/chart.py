@@ -1,7 +1,8 @@
-"""Where the graph's agents and lines stand: pure geometry, the same for the same agents, so nothing jumps.
+"""Layout of the graph: positions of agents and lines. Pure geometry, the same for the same agents, so that nothing
+jumps.
 
-Two columns bent to an oval: each agent has a row of its own, so that labels stand level and never overlap, however many
-there are; the lines run in the space between.
+Two columns bent to an oval: each agent has its own row, so that labels are level and never overlap, however many there
+are. The lines run in the space between.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import math
 from dataclasses import dataclass
 
 WIDTH, MARGIN = 720.0, 24.0
-REACH = 170.0  # of the oval to each side of the middle; beside it is room for labels
-ROW, TALL_ROW, LOWEST = 26.0, 96.0, 560.0  # heights: of a row, at least and at most; of all rows together, at least
+REACH = 170.0  # of the oval to each side of the middle; labels stand outside of it
+ROW, TALL_ROW, LOWEST = 26.0, 96.0, 560.0  # heights: the lowest and the highest row, and at least of all rows together
 GAP = 8.0  # between a dot and its label
 HEAD = 3.0  # between an arrow's head and the dot
 
 
 @dataclass(frozen=True)
 class Spot:
-    """An agent's place, and how its label is set."""
+    """The position of an agent's dot and label."""
 
     x: float
     y: float
@@ -29,7 +30,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The drawing's size, and how high each of its rows is."""
+    """The size of the drawing, and the height of its rows."""
 
     width: float
     height: float
@@ -37,19 +38,20 @@ class Sheet:
 
     @property
     def largest(self) -> float:
-        """A dot's radius at most, so that none touches the next."""
+        """The largest radius of a dot, so that none touches the next."""
         return min(20.0, self.row * 0.42)
 
 
 def sheet_for(count: int) -> Sheet:
-    """The sheet for so many agents."""
+    """Return the sheet for so many agents."""
     rows = max(math.ceil(count / 2), 1)
     row = max(ROW, min(TALL_ROW, LOWEST / rows))
     return Sheet(WIDTH, round(rows * row + 2 * MARGIN, 1), row)
 
 
 def oval(sheet: Sheet, radii: list[float]) -> list[Spot]:
-    """Places from the top down the right side and up the left, one for each of `radii`, the sizes of the dots."""
+    """Return positions from the top down the right side and up the left, one for each of `radii`, the sizes of the
+    dots."""
     rows = max(math.ceil(len(radii) / 2), 1)
     return [
         _spot(sheet, i if i < rows else 2 * rows - 1 - i, rows, 1 if i < rows else -1, radius)
@@ -70,7 +72,7 @@ def _spot(sheet: Sheet, row: int, rows: int, side: int, radius: float) -> Spot:
 
 
 def arc(sheet: Sheet, start: Spot, end: Spot) -> str:
-    """A line from dot to dot, bent towards the middle and aside by its direction: an SVG path."""
+    """Return a line from dot to dot as an SVG path, bent towards the middle, and to one side by its direction."""
     pull, aside = 0.45, 0.06
     middle_x, middle_y = (start.x + end.x) / 2, (start.y + end.y) / 2
     bend_x = middle_x + (sheet.width / 2 - middle_x) * pull + (end.y - start.y) * aside
@@ -81,13 +83,13 @@ def arc(sheet: Sheet, start: Spot, end: Spot) -> str:
 
 
 def _edge(spot: Spot, towards_x: float, towards_y: float, away: float) -> tuple[float, float]:
-    """The point so far from a dot's centre in a direction."""
+    """Return the point at a distance from a dot's centre in a direction."""
     across, down = towards_x - spot.x, towards_y - spot.y
     length = math.hypot(across, down) or 1.0
     return spot.x + across / length * away, spot.y + down / length * away
 
 
 def scaled(value: int, top: int, smallest: float, largest: float) -> float:
-    """A size for a count: by its logarithm, because a few agents do most of the talking."""
+    """Return a size for a count, by its logarithm, because a few agents send most of the messages."""
     share = math.log1p(value) / math.log1p(top) if top else 0
     return round(smallest + (largest - smallest) * share, 1)

@@ -1,15 +1,15 @@
-"""git's unified diff, cut into files and lines for a page: total functions, whatever stands in it."""
+"""git's unified diff, cut into files and lines for a page. Never fails, whatever the diff contains."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-MOST_FILES, MOST_LINES, MOST_OF_ONE = 200, 2_000, 1_000  # that are shown: files, lines of all, lines of a file
+MOST_FILES, MOST_LINES, MOST_OF_ONE = 200, 2_000, 1_000  # shown at most: files, lines in all, lines of a file
 LONGEST = 500  # characters of a line
 OPENED = 400  # lines after which files are folded
 HEAD = "diff --git "
-KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # by the first character of a line of content
+KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # kind of a line, by its first character
 
 
 @dataclass
@@ -21,21 +21,22 @@ class Changed:
     binary: bool = False
     added: int = 0
     removed: int = 0
-    lines: list[tuple[str, str]] = field(default_factory=list)  # what it is, with its sign, and its text
-    hidden: int = 0  # lines more
+    lines: list[tuple[str, str]] = field(default_factory=list)  # the kind, and the text with its sign
+    hidden: int = 0  # lines that are not shown
     opened: bool = True
 
 
 @dataclass(frozen=True)
 class Changes:
-    """All of a diff."""
+    """All files of a diff."""
 
     files: list[Changed]
-    unshown: Sequence[str]  # names of those that a bound cut off
+    unshown: Sequence[str]  # names of files that are not shown
 
 
 def read(diff: str, names: Sequence[str]) -> Changes:
-    """The files of a diff with `names`, as git lists them; what a header says of names is quoted, and not asked."""
+    """Return the files of a diff with `names`, as git lists them; the names in headers are quoted, and therefore not
+    used."""
     files: list[Changed] = []
     shown = 0
     for number, lines in enumerate(_files(diff)):
@@ -49,7 +50,7 @@ def read(diff: str, names: Sequence[str]) -> Changes:
 
 
 def _files(diff: str) -> Iterator[list[str]]:
-    """The lines of each file, its header first: no line of content begins as one does."""
+    """Yield the lines of each file, header first: no line of content begins like a header."""
     lines: list[str] = []
     for line in diff.removesuffix("\n").split("\n"):
         if line.startswith(HEAD):
@@ -82,7 +83,7 @@ def _changed(name: str, lines: Sequence[str], shown: int) -> Changed:
 
 
 def _note(changed: Changed, line: str) -> None:
-    """What a line of the header tells."""
+    """Apply a line of the header."""
     if line.startswith("new file"):
         changed.what = "new"
     elif line.startswith("deleted file"):

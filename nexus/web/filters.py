@@ -1,4 +1,4 @@
-"""What narrows a page down, from its address. What is malformed narrows nothing, and the page says so beside it."""
+"""Filters of pages, from the URL. A malformed value filters nothing, and the page says so beside the field."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from django.http import QueryDict
 
 from nexus.web.forms import NumberField
 
-OFFERED = 200  # workspaces to choose from, those of the newest activity
+OFFERED = 200  # workspaces to choose from, the latest active ones
 LONGEST, MOST = 200, 12  # letters, and words, of a search
 
 
-YEARS = range(2000, 2101)  # that an address may name
+YEARS = range(2000, 2101)  # that a URL may name
 
 
 def choice_field(**options: object) -> forms.ChoiceField:
-    """A choice that sends its form."""
+    """Return a choice that submits its form on change."""
     return forms.ChoiceField(required=False, widget=forms.Select(attrs={"data-submit": True}), **options)  # type: ignore[arg-type]
 
 
@@ -44,7 +44,7 @@ class WordsField(forms.CharField):
 
 
 def searched(text: str) -> str:
-    """As much of a text as is searched for: a store refuses patterns and conditions without end."""
+    """Return the part of a text that is searched for: databases refuse patterns and conditions that are too long."""
     return " ".join(text.replace("\x00", "")[:LONGEST].split()[:MOST])
 
 
@@ -54,9 +54,9 @@ def words_field(label: str = "Words", placeholder: str = "", **attrs: object) ->
 
 
 class Filters(forms.Form):
-    """Base of a page's filters, none of them required."""
+    """Base of a page's filters; all are optional."""
 
-    preset: ClassVar[Mapping[str, str]] = {}  # what those are set to that an address does not name
+    preset: ClassVar[Mapping[str, str]] = {}  # values of filters that the URL does not name
 
     def __init__(self, data: QueryDict) -> None:
         given = data.copy()
@@ -65,17 +65,17 @@ class Filters(forms.Form):
         super().__init__(given)
 
     def text(self, name: str) -> str:
-        """What a filter is set to; empty where it is not, or is malformed."""
+        """Return a filter's value; empty if it is missing or malformed."""
         self.is_valid()
         return self.cleaned_data.get(name) or ""
 
     def number(self, name: str) -> int | None:
-        """What a filter is set to; None where it is not, or is malformed."""
+        """Return a filter's value; None if it is missing or malformed."""
         self.is_valid()
         return self.cleaned_data.get(name)
 
     def query(self, *without: str) -> str:
-        """The address's query, without the parameters named."""
+        """Return the URL's query without the named parameters."""
         assert isinstance(self.data, QueryDict)
         query = self.data.copy()
         for name in without:
@@ -89,7 +89,7 @@ def offer(field: forms.Field, choices: list[Any]) -> None:
 
 
 class MomentField(forms.CharField):
-    """A moment as `iso` writes it; without a zone it is UTC."""
+    """A time in the format of `iso`; without a zone it is UTC."""
 
     widget = forms.HiddenInput
 

@@ -1,6 +1,6 @@
-"""What the dashboard's forms are made of. A form checks the shape of what was typed and hands it to an operation.
+"""The parts of the dashboard's forms. A form checks the shape of the input and passes it to an operation.
 
-The rules stay with the operations: what one refuses comes back to the field that its error names.
+The operation has the rules: its errors come back to the field that they name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.validation import refuse_constant
 
 
-def name_of(said: Mapping[str, Any]) -> str:
-    """What an operation is to know a form's words by: the same form with the same words is the same call again, with
-    other words, as after a step back in the browser, it is another."""
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def name_of(message: Mapping[str, Any]) -> str:
+    """Return the id by which an operation recognizes a submission: the same form with the same content is the same call
+    again. With other content, as after a step back in the browser, it is another call."""
+    return hashlib.sha256(json.dumps(message, sort_keys=True).encode()).hexdigest()
 
 
 class LinesField(forms.CharField):
-    """Text of several lines, as it was typed: browsers send CR LF, everybody else reads LF."""
+    """Text of several lines with LF line ends; browsers send CR LF."""
 
     widget = forms.Textarea
 
@@ -37,7 +37,7 @@ class LinesField(forms.CharField):
 
 
 class JSONTextField(forms.CharField):
-    """JSON of any kind; nothing is null."""
+    """Any JSON value; empty is null."""
 
     def __init__(self, **options: Any) -> None:
         widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
@@ -59,7 +59,7 @@ class NamesField(forms.CharField):
 
 
 class NumberField(forms.CharField):
-    """A whole number from 0 on, in ASCII digits; nothing is None."""
+    """A whole number from 0 on, in ASCII digits; empty is None."""
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)
@@ -70,31 +70,31 @@ class NumberField(forms.CharField):
 
 
 class KnownField(forms.CharField):
-    """A name as it is; the browser offers those that are known, and takes others."""
+    """A name; the browser suggests the known ones, and accepts others."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(strip=False, required=False, **options)
         self.known: list[str] = []
 
     def offer(self, name: str, known: Iterable[str]) -> None:
-        """Offer what is known in the datalist `<name>-known`, which the template writes."""
+        """Suggest the known names from the datalist `<name>-known`, which the template writes."""
         self.known = list(known)
         self.widget.attrs["list"] = f"{name}-known"
 
 
 class OperationForm(forms.Form):
-    """A form whose values an operation takes."""
+    """A form whose values are an operation's parameters."""
 
     def field_of(self, name: str) -> str:
-        """The field behind what an error's details name; a parameter's field has its name."""
+        """Return the field for a name in an error's details; a parameter's field has its name."""
         return name
 
     def refused(self, error: Mapping[str, Any]) -> bool:
-        """Show an operation's error at the field it is about; False when it is about none of them."""
+        """Show an operation's error at the field it is about; False if it is about none of them."""
         details = error.get("details", {})
         fields = (self.field_of(name) for name in [str(details.get("field", "")), *details])
         field = next((field for field in fields if field in self.fields), None)
         if field is not None:
-            said = re.sub("^[a-z_.]+ ", "It ", error["message"])  # a parameter; the field has a name for people
-            self.add_error(field, f"{said} ({error['code']})")
+            message = re.sub("^[a-z_.]+ ", "It ", error["message"])  # drop the parameter's name: the field has a label
+            self.add_error(field, f"{message} ({error['code']})")
         return field is not None

@@ -1,4 +1,4 @@
-"""A login for who can read the hub's home: the token of this run, in place of a password."""
+"""Login with this run's token in place of a password, for anyone who can read the hub's home."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from nexus.core.operations.caller import LOCAL_OPERATOR
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-LOCAL_RIGHTS = {"is_staff": True, "is_superuser": True, "password": "!"}  # which no password is
+LOCAL_RIGHTS = {"is_staff": True, "is_superuser": True, "password": "!"}  # no password hashes to "!"
 
 
 class ByToken(ModelBackend):
-    """Logs in as `local`, the account of who sits at this machine."""
+    """Log in as `local`, the account of local operators."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: Any
     ) -> User | None:
-        """The account, for the token; None for everything else."""
+        """Return the account if the password is the token, otherwise None."""
         if username != LOCAL_OPERATOR or not is_operators_token((password or "").strip()):
             return None
         return local_account()
 
 
 def local_account() -> User:
-    """The account behind local requests; it has no usable password. Raises what the store does."""
+    """Return the account of local requests; it has no usable password. Raises the store's errors."""
     from django.contrib.auth.models import User
 
     return (

@@ -1,4 +1,4 @@
-"""Message bodies as people read them: Markdown, and nothing that runs, loads or pretends."""
+"""Markdown of message bodies as safe HTML: nothing in it runs, loads, or poses as a part of the page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 
-# A text beyond one of these is shown as it was written: a page must not take seconds, nor be of megabytes.
+# A text beyond one of these limits is shown unrendered: a page must not take seconds, nor grow to megabytes.
 MAX_RENDERED = 16_384  # characters; a parser's worst case is not linear
-MAX_CELLS = 2_000  # of tables, those counted that a short row leaves out: the parser makes them all
-MAX_BRACKETS = 1_000  # of links and images; each looks for its end in the rest of its paragraph
+MAX_CELLS = 2_000  # of tables, including those missing in short rows, which the parser fills in
+MAX_BRACKETS = 1_000  # of links and images; for each the rest of the paragraph is searched
 MAX_NODES = 5_000  # paragraphs, cells, links …
-MAX_HTML = 200_000  # characters that come of it
-PAGE_SECONDS = 0.5  # of a processor, for all texts of a page
-KEPT = 256  # texts whose HTML is kept: a live page is made again with every event, of the same messages but for one
+MAX_HTML = 200_000  # characters of the result
+PAGE_SECONDS = 0.5  # of CPU time, for all texts of a page
+KEPT = 256  # texts whose HTML is cached: a live page is rendered again with every event
 TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
@@ -29,20 +29,21 @@ ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 _parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
 
 
-_DELIMITERS = re.compile(r"^\W*-[ \t|:-]*$", re.MULTILINE)  # the row below a table's head; other texts may have it, too
-_spent: ContextVar[list[float] | None] = ContextVar("markdown_seconds", default=None)  # by the page that is being made
+_DELIMITERS = re.compile(r"^\W*-[ \t|:-]*$", re.MULTILINE)  # the row below a table's head; may match other lines, too
+_spent: ContextVar[list[float] | None] = ContextVar("markdown_seconds", default=None)  # of the current page
 
 
 def begin_page() -> None:
-    """From here on, in this context, texts share one PAGE_SECONDS."""
+    """Start a budget of PAGE_SECONDS for all texts that are rendered in this context from now on."""
     _spent.set([0.0])
 
 
 def rendered(text: str) -> SafeString:
-    """HTML of a Markdown text: HTML in it is shown, not used; images become links; only http, https, mailto.
+    """Return a Markdown text as HTML: HTML in it is shown as text; images become links; only http, https and mailto are
+    links.
 
-    A text that is too long, would make too much of a page, or comes when the page's time is spent, stands there as it
-    is, and the page says so.
+    A text that is too long, would make too much HTML, or comes after the page's time is spent is shown as it is, and
+    the page says so.
     """
     if (spent := _spent.get()) is None:
         return _rendered(text)
@@ -78,7 +79,7 @@ def _rendered(text: str) -> SafeString:
 
 
 def _cells(text: str) -> int:
-    """The most cells that the tables of a text can have: as many columns in each row as the widest has."""
+    """Return the largest number of table cells that a text can have: every row with as many columns as the widest."""
     blocks = (block for block in re.split(r"\n[ \t]*\n", text) if "|" in block and _DELIMITERS.search(block))
     rows = (block.split("\n") for block in blocks)
     return sum(len(lines) * (1 + max(line.count("|") for line in lines)) for lines in rows)

@@ -1,4 +1,4 @@
-"""Who the operator is on a page, and what a page may load."""
+"""The operator behind a page's request, and the policy of what a page may load."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ POLICY = "; ".join(
 
 
 class LocalOperator(MiddlewareMixin):
-    """A direct local request opens the admin without a login while the server is bound to loopback.
+    """Admit a direct local request to the admin without a login while the server is bound to loopback.
 
-    The user is set for this request only and never put in a session: a server bound elsewhere later trusts nobody
-    for having been here. CSRF protection stays.
+    The user is set for this request only and never put in a session, so that a server that is later bound elsewhere
+    trusts no earlier visitor. CSRF protection stays.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
@@ -54,7 +54,7 @@ class LocalOperator(MiddlewareMixin):
             elif settings.NEXUS_TRUSTS_LOCAL and _is_local(request):
                 request.user = _local_user(request)
                 request.is_local_operator = True  # type: ignore[attr-defined]
-        except (DatabaseError, NexusError) as error:  # both may ask the store, and no process_exception hears of it
+        except (DatabaseError, NexusError) as error:  # process_exception does not get their errors
             if (page := _page_of(request, error)) is None:
                 raise
             return page
@@ -62,7 +62,7 @@ class LocalOperator(MiddlewareMixin):
 
 
 class StoreTrouble(MiddlewareMixin):
-    """What a page says when the store takes no write, and the page instead of one that it does not even answer."""
+    """Show a message when the store accepts no writes, and an error page when it cannot be read either."""
 
     def process_view(self, request: HttpRequest, *view: Any) -> None:
         if problem := getattr(request, "store_problem", None):
@@ -73,14 +73,14 @@ class StoreTrouble(MiddlewareMixin):
 
 
 class MarkdownBudget(MiddlewareMixin):
-    """One budget for the Markdown of a page."""
+    """Give each page one budget for its Markdown."""
 
     def process_request(self, request: HttpRequest) -> None:
         begin_page()
 
 
 class ContentSecurityPolicy(MiddlewareMixin):
-    """The policy on every page that has none of its own."""
+    """Set the policy on every page that has none of its own."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Content-Security-Policy", POLICY)
@@ -88,7 +88,7 @@ class ContentSecurityPolicy(MiddlewareMixin):
 
 
 def _page_of(request: HttpRequest, exception: Exception) -> HttpResponse | None:
-    """The page that says what a documented error says; None for another error, and beside the dashboard."""
+    """Return the page for a documented error; None for other errors, and for requests outside of the dashboard."""
     known = store().failure(exception) if isinstance(exception, DatabaseError) else exception
     if not isinstance(known, NexusError) or not request.path.startswith("/admin/"):
         return None
@@ -105,8 +105,8 @@ def _is_local(request: HttpRequest) -> bool:
 
 
 def _local_user(request: HttpRequest) -> Any:
-    """The account behind local requests; where it cannot be stored (a full disk, say) it is for this request alone, and
-    the page says what is wrong."""
+    """Return the account of local requests. If it cannot be stored (for example on a full disk), it is for this request
+    alone, and the page says what is wrong."""
     from django.contrib.auth.models import User
 
     try:

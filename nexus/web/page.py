@@ -1,4 +1,4 @@
-"""What every page of the dashboard shares: its frame, and the one way to act."""
+"""The parts that every page of the dashboard shares: its frame, and the one way to call operations."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ View = Callable[..., HttpResponse]
 
 
 def render(request: HttpRequest, template: str, title: str, *, about: str = "", **context: Any) -> TemplateResponse:
-    """A page in the admin's frame; `about` is what the thing is called that it shows, for the browser's tab."""
+    """Return a page in the admin's frame; `about` names the thing that it shows, for the browser's tab."""
     shown = {**frame(request), "title": title, "about": about, **context}
     return TemplateResponse(request, template, shown)
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """What the admin's frame shows. `cursor` is the newest event the page can know of: where its live part starts."""
+    """Return the context of the admin's frame. `cursor` is the newest event that the page can include: its live part
+    starts there."""
     cursor, moment, ring = domain().newest_event_id(), now(), bells()
     return {
         "cursor": cursor,
@@ -42,13 +43,13 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def beside(view: Callable[..., Any]) -> Callable[..., Any]:
-    """A view that may take minutes, on the threads for that: those of the pages are everybody's."""
-    vars(view)["threads"] = MINUTES  # the hub's Django looks there
+    """Run a view that may take minutes on separate threads, so that it does not block other pages."""
+    vars(view)["threads"] = MINUTES  # read by the hub's request handler
     return view
 
 
 def form_only(back: View) -> Callable[[View], View]:
-    """For a view that only takes a form: who comes by its address, from the login say, is led `back` to the form."""
+    """Restrict a view to POST: other requests, for example after a login, are redirected `back` to the form."""
 
     def decorate(view: View) -> View:
         @wraps(view)
@@ -61,12 +62,12 @@ def form_only(back: View) -> Callable[[View], View]:
 
 
 def posted(request: HttpRequest) -> QueryDict | None:
-    """What a form was sent with; None where none was sent."""
+    """Return the submitted form data; None if the request is not a POST."""
     return request.POST if request.method == "POST" else None
 
 
 def operator(request: HttpRequest) -> Caller:
-    """The person at the page, as the operations know them."""
+    """Return the user of the page as a caller of operations."""
     name = request.user.get_username()
     return Caller(transport="admin", operator=name, connection=operator_connection(name))
 
@@ -80,9 +81,10 @@ def operate(
     /,
     **arguments: Any,
 ) -> Body:
-    """Call an operation as the operator and show the outcome: at the form's field that an error names, or above.
+    """Call an operation as the operator and show the outcome: an error at the form's field that it names, otherwise at
+    the top.
 
-    Without `done` the page itself shows a success. Returns the usual envelope, whatever form the toolset answers in.
+    Without `done` the page itself shows a success. Returns the usual envelope, whatever the toolset's form of reply.
     """
     outcome = runner.perform(toolset, operator(request), name, arguments)
     envelope = in_words_of_pages(ENVELOPE.body(outcome))
@@ -96,7 +98,7 @@ def operate(
 
 
 def in_words_of_pages(envelope: Body) -> Body:
-    """An envelope whose error or warning names the way by what a person finds on the pages."""
+    """Return an envelope whose errors and warnings name pages and buttons in place of operations."""
     known = {name: words for app in nexus_apps() for page in app.pages() for name, words in page.words.items()}
     if not envelope["ok"]:
         message = reword(envelope["error"]["message"], known)
@@ -107,9 +109,9 @@ def in_words_of_pages(envelope: Body) -> Body:
 
 
 async def streamed(texts: Iterator[str]) -> AsyncIterator[str]:
-    """Each text is made when the last one was taken, and none once the client has gone.
+    """Yield the texts one by one: each is made when the last one was sent, and none after the client has gone.
 
-    An iterator that is not asynchronous would be played to its end before the first byte is sent.
+    Django would read a synchronous iterator to its end before it sent the first byte.
     """
     while (text := await sync_to_async(lambda: next(texts, None))()) is not None:
         yield text

@@ -1,4 +1,4 @@
-"""The base of every list of records in the admin: read-only, and no page whose cost grows with the table."""
+"""The base of the admin's lists of records: read-only, and no page whose cost grows with the table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from nexus.web.filters import searched
 
 
 class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
-    """Rows are looked at here and changed by operations only: history has no edit and no delete."""
+    """A read-only list of rows. Only operations change them, and history is neither edited nor deleted."""
 
-    paginator = InfinitePaginator  # a COUNT(*) over half a million rows is no page's business
+    paginator = InfinitePaginator  # avoids a COUNT(*) over half a million rows
     show_full_result_count = False
     list_per_page = 50
     list_fullwidth = True
@@ -40,22 +40,22 @@ class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
 
 
 def text(value: Any) -> SafeString:
-    """A text that an agent wrote, for a cell: cut, isolated, its invisible controls made visible."""
+    """Return an agent's text for a cell: cut, isolated, with invisible control characters made visible."""
     return _cell("name", value)
 
 
 def moment(value: Any) -> SafeString:
-    """A time in the viewer's zone."""
+    """Return a time in the viewer's time zone."""
     return _cell("when", value)
 
 
 def code(value: Any) -> SafeString:
-    """A document in JSON as its author wrote it: indented."""
+    """Return a JSON document, indented."""
     return _cell("code", value)
 
 
 def body(value: str) -> SafeString:
-    """A Markdown text, safely rendered."""
+    """Return a Markdown text as safe HTML."""
     return _cell("body", value)
 
 
@@ -64,7 +64,7 @@ def _cell(style: str, value: Any) -> SafeString:
 
 
 def link(view: str, label: Any, *arguments: str, **query: str) -> SafeString | str:
-    """A link to an admin page; the label alone where there is nothing to link to."""
+    """Return a link to an admin page; only the label if there is no target."""
     if arguments and not arguments[0]:
         return "–"
     url = reverse(f"admin:{view}", args=arguments)

@@ -1,4 +1,4 @@
-"""The theme's settings: names, colours, and the sidebar that leads to every page."""
+"""The theme's settings: names, colours, and the sidebar with links to every page."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ RECORDS = (
 
 
 def listed_pages() -> list[Page]:
-    """The pages that have an entry in the sidebar, in its order."""
+    """Return the pages that have an entry in the sidebar, in its order."""
     titled = (page for app in nexus_apps() for page in app.pages() if page.title)
     return sorted(titled, key=lambda page: (SECTIONS.index(page.section), page.position))
 
 
 def navigation(request: HttpRequest | None = None) -> list[dict[str, Any]]:
-    """The sidebar: the pages that the apps bring, by section, and the records."""
+    """Return the sidebar: the apps' pages by section, and the records."""
     sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
     sections["Now"].append(_entry("Home", "monitoring", "index"))
     sections["Records"] += [_entry(*record) for record in RECORDS]

@@ -7,26 +7,26 @@ from collections import OrderedDict
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address, ip_network
 
-FREE = 3  # failures without a delay: people mistype
-LONGEST_SECONDS = 30.0  # a stranger behind the same address keeps nobody out for longer at once
+FREE = 3  # failures without a delay, for typing errors
+LONGEST_SECONDS = 30.0  # so that a stranger behind the same address keeps nobody out for long
 FORGOTTEN_SECONDS = 900.0
-KEPT = 4096  # addresses, and as many names; then the oldest are forgotten
-NAME_CHARACTERS = 150  # as the login takes
+KEPT = 4096  # addresses, and names, that are remembered; the oldest are dropped
+NAME_CHARACTERS = 150  # the login's limit
 
 
 class Failures:
-    """How often somebody failed, and until when the next try has to wait. Not safe for several threads at once."""
+    """The number of failures by key, and the time of the next allowed try. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()  # failures, and when the last one was
+        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()  # failures, time of the last one
 
     def count(self, key: str) -> int:
         failures, last = self._counts.get(key, (0, 0.0))
         return failures if self._clock() - last < FORGOTTEN_SECONDS else 0
 
     def wait(self, key: str) -> float:
-        """Seconds until the next try."""
+        """Return the seconds until the next allowed try."""
         if (failures := self.count(key)) < FREE:
             return 0.0
         delay = min(2.0 ** min(failures - FREE, 10), LONGEST_SECONDS)
@@ -43,11 +43,11 @@ class Failures:
 
 
 class Throttle:
-    """Who has to wait before a password of theirs is looked at.
+    """The delays before a password is checked.
 
-    An address that has not failed lately waits for nobody's failures: strangers who try a name from elsewhere must not
-    keep its owner out. One that has failed waits for its own failures and for those of the name, whoever made them.
-    Refused tries count for nothing, or a delay would never end.
+    An address without recent failures never waits for the failures of others: strangers who try a name from elsewhere
+    must not lock its owner out. An address with failures waits for its own and for those of the name, whoever made
+    them. Refused tries do not count, otherwise a delay would never end.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,7 +55,7 @@ class Throttle:
         self.failed = self.refused = 0  # since the process started
 
     def wait(self, peer: str, name: str) -> float:
-        """Seconds that a login has to wait; 0 where it may be tried now."""
+        """Return the seconds that a login must wait; 0 if it may be tried now."""
         peer = network_of(peer)
         if not self._peers.count(peer):
             return 0.0
@@ -67,13 +67,13 @@ class Throttle:
         self._names.add(_key(name))
 
     def forget(self, peer: str, name: str) -> None:
-        """After a login."""
+        """Forget failures after a successful login."""
         self._peers.forget(network_of(peer))
         self._names.forget(_key(name))
 
 
 def network_of(peer: str) -> str:
-    """What one client can choose addresses from: an IPv6 client has 2**64 of them."""
+    """Return the network from which one client can choose addresses: an IPv6 client has 2**64 of them."""
     try:
         address = ip_address(peer)
     except ValueError:

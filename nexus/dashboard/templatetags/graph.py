@@ -1,4 +1,5 @@
-"""The lines of the graph as SVG: in Python, because a template takes many times as long for two hundred of them."""
+"""The lines of the graph as SVG. Written in Python, because a template takes many times as long for two hundred of
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ LINE = (
 
 @register.simple_tag(takes_context=True)
 def edges(context: template.Context) -> SafeString:
-    """What went from one agent to another, as links to the messages."""
+    """Render the messages between agents as lines that link to them."""
     near, inspected = context["near"], context["inspected"]
     agent_id = inspected["state"].agent_id if inspected and inspected["kind"] == "agent" else None
     lines = []
@@ -31,9 +32,9 @@ def edges(context: template.Context) -> SafeString:
         ends = {flow.sender, flow.recipient}
         stands_out = agent_id in ends if agent_id else ends <= near
         href = f"?{context['here']}&from={quote(flow.sender, safe='')}&to={quote(flow.recipient, safe='')}"
-        told = f"{plain(flow.sender)} → {plain(flow.recipient)}: {flow.messages} messages, {flow.unread} unread"
+        label = f"{plain(flow.sender)} → {plain(flow.recipient)}: {flow.messages} messages, {flow.unread} unread"
         lines.append(LINE.format(
             " near" if stands_out else "", escape(href), escape(flow.sender), escape(flow.recipient), edge["path"],
-            " waiting" if flow.unread else "", edge["path"], edge["width"], escape(told),
+            " waiting" if flow.unread else "", edge["path"], edge["width"], escape(label),
         ))  # fmt: skip
     return SafeString("".join(lines))

@@ -1,4 +1,5 @@
-"""What the timeline has many of, marks as SVG and rows: in Python, because a template takes many times as long."""
+"""The many parts of the timeline: marks as SVG, and rows. Written in Python, because a template takes many times as
+long."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from nexus.web.templatetags.nexus import clock, name, plain, when
 register = template.Library()
 
 
-# By hand, and escaped where it is no number and no word of ours: `format_html` takes several times as long.
+# Formatted by hand; only agents' texts are escaped, because `format_html` takes several times as long.
 BAR = (
     '<a class="{}" id="span-{}" href="{}"{} tabindex="-1"><rect x="{:.3f}%" width="{:.3f}%" y="{}" height="11" rx="2"/>'
     "<title>{}</title></a>"
@@ -48,7 +49,7 @@ ROW = (
 
 @register.simple_tag(takes_context=True)
 def marks(context: template.Context, lane: Lane) -> SafeString:
-    """The bars and blocks of a lane, from left to right, as links to what they were."""
+    """Render the bars and blocks of a lane, from left to right, as links to their details."""
     titles, words, by = context["titles"], context["words"], f" by {plain(lane.name)}" if lane.name else ""
     query = None if "day" in context else context["query"]
     kept = f"{context['kept']}&" if context["kept"] else ""
@@ -75,12 +76,13 @@ def _bar(bar: Bar, y: int, titles: Mapping[str, str], words: Mapping[Any, str], 
 
 
 def chosen_by(span: Span) -> str:
-    """What `?span=` names it by: a turn or a question by its id, what a handoff was by the event that began it."""
+    """Return the value of `?span=` for a span: the id of a turn or a question; for a handoff, the event that began the
+    span."""
     return f"{span.handoff_id}.{span.event_id}" if isinstance(span, HandoffSpan) else span.key
 
 
 def page_of(span: Span) -> str:
-    """The page of what it is of."""
+    """Return the page of the turn, question or handoff that a span belongs to."""
     if isinstance(span, HandoffSpan):
         return _page("admin:handoff", span.key)
     return _page("admin:question" if span.doing == At.ASKING else "admin:pool_turn", span.key)
@@ -92,7 +94,7 @@ def _page(route: str, identifier: str) -> str:
 
 @register.filter
 def agent_page(agent_id: str) -> str:
-    """The page of an agent."""
+    """Return the page of an agent."""
     return _address("admin:agent", agent_id)
 
 
@@ -102,7 +104,7 @@ def _address(route: str, *of: str) -> str:
 
 @lru_cache(maxsize=512)
 def _remembered(route: str, of: tuple[str, ...], prefix: str) -> str:
-    """The address of a page: to ask for it takes longer than all else about what leads there."""
+    """Return the URL of a page. Cached, because `reverse` takes longer than the rest of a link."""
     return reverse(route, args=of)
 
 
@@ -115,15 +117,15 @@ def _block(block: Block, y: int, top: int, words: Mapping[Any, str], nearer: str
     )  # fmt: skip
 
 
-@lru_cache(maxsize=512)  # each cell of the window is in many lanes
+@lru_cache(maxsize=512)  # many lanes use the same cell
 def _zoomed(nearer: str, since: datetime, until: datetime) -> tuple[int, str]:
-    """When a cell begins, in ms since 1970, and where choosing it leads."""
+    """Return when a cell begins, in ms since 1970, and the URL that choosing it leads to."""
     return int(since.timestamp() * 1000), escape(f"{nearer}since={iso(since)}&until={iso(until)}")
 
 
 @register.simple_tag(takes_context=True)
 def arrows(context: template.Context) -> SafeString:
-    """Sends from one lane to another, as links to the messages."""
+    """Render messages from one lane to another as arrows that link to them."""
     kept = f"{context['query']}&" if context.get("query") else ""
     return SafeString("".join(_arrow(kept, *drawn) for drawn in context.get("arrows") or ()))
 
@@ -140,7 +142,7 @@ def _arrow(kept: str, sent: Arrow, start: float, end: float) -> str:
 
 @register.simple_tag(takes_context=True)
 def crowd(context: template.Context) -> SafeString:
-    """How many waited, in each part of the window."""
+    """Render how many handoffs waited in each part of the window."""
     return SafeString("".join(
         CROWD.format(each["x"], each["width"], each["y"], each["height"], each["many"])
         for each in context.get("crowd") or ()
@@ -149,7 +151,7 @@ def crowd(context: template.Context) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def spans(context: template.Context) -> SafeString:
-    """The rows of the table of spans."""
+    """Render the rows of the table of spans."""
     titles, words = context["titles"], context["words"]
     return SafeString("".join(
         ROW.format(
@@ -166,7 +168,7 @@ def spans(context: template.Context) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def steps(context: template.Context, lane: Lane) -> SafeString:
-    """What the lane's agent did beside handoffs, as links to what it was."""
+    """Render what the lane's agent did besides handoffs, as links."""
     query = context.get("query")
     return format_html_join(
         "",

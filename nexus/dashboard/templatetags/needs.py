@@ -1,4 +1,5 @@
-"""The rows of what needs a person: in Python, because a template takes several times as long for hundreds of them."""
+"""The rows of the attention page. Written in Python, because a template takes several times as long for hundreds of
+them."""
 
 from __future__ import annotations
 
@@ -26,29 +27,29 @@ BUTTON = '<button class="nx-button" name="do" value="{} {}" id="do-{}-{}" aria-l
 
 @register.simple_tag
 def need_rows(group: Group) -> SafeString:
-    """A row for each need of a group, with what can be done about it."""
+    """Render a row for each item of a group, with its actions."""
     return SafeString("".join(_row(group, need, number) for number, need in enumerate(group.needs, 1)))
 
 
 def _row(group: Group, need: Shown, number: int) -> str:
-    place, subject, title, url = (
+    key, subject, title, url = (
         f"{group.kind.name}-{number}", escape(need.subject), escape(need.title), escape(need.url)
     )  # fmt: skip
     called = f"<bdi>{title}</bdi>"
     time = when(need.until, "left") if need.until else when(need.since, "ago") if need.since else ""
-    acts = "".join(_button(action, subject, place, title) for action in group.actions)
+    acts = "".join(_button(action, subject, key, title) for action in group.actions)
     if not group.actions and url:
         look = escape(group.kind.look)
         acts = f'<a class="nx-button" href="{url}" aria-label="{look}: {title}">{look}</a>'
     return ROW.format(
-        CHOOSE.format(subject, place, title) if group.actions else "",
-        f'<a href="{url}" id="need-{place}">{called}</a>' if url else called,
+        CHOOSE.format(subject, key, title) if group.actions else "",
+        f'<a href="{url}" id="need-{key}">{called}</a>' if url else called,
         escape(need.detail),
         f" – {time}" if time else "",
         acts,
     )
 
 
-def _button(action: Action, subject: str, place: str, title: str) -> str:
+def _button(action: Action, subject: str, key: str, title: str) -> str:
     name, label = action.operation, escape(action.label)
-    return BUTTON.format(name, subject, name, place, label, title, label)
+    return BUTTON.format(name, subject, name, key, label, title, label)

@@ -1,4 +1,4 @@
-"""Help, and about this hub."""
+"""The help page, and the page about this hub."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nexus.web.theme import listed_pages
 
 
 def help(request: HttpRequest) -> TemplateResponse:
-    """How to connect an agent, and what the pages and their words mean."""
+    """Show how to connect an agent, and what the pages and their terms mean."""
     pages = [page for page in listed_pages() if page.name != "help"]
     mcp, root = request.build_absolute_uri("/mcp"), request.build_absolute_uri("/")
     return render(request, "dashboard/help.html", "Help", mcp=mcp, root=root, pages=pages)
 
 
 def about(request: HttpRequest) -> TemplateResponse:
-    """Version, what is offered, and the licence."""
+    """Show the version, the toolsets, and the licence."""
     info = run(operator(request), "nexus_info", {})["data"]
     tools = len(COORDINATION.tools)
     return render(
@@ -37,7 +37,7 @@ def about(request: HttpRequest) -> TemplateResponse:
 
 
 def _licence() -> str:
-    """The licence's text: beside the code in a checkout, in the package's metadata once installed."""
+    """Return the licence's text: from the checkout, or from the metadata of the installed package."""
     beside = Path(__file__).resolve().parents[3] / "LICENSE"
     if beside.is_file():
         return beside.read_text(encoding="utf-8")

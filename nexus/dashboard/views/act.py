@@ -1,4 +1,4 @@
-"""Doing something about one thing or many: the one way for all actions that the apps declare."""
+"""Actions on one thing or many: the one view for all actions that the apps declare."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from nexus.web.page import in_words_of_pages, operator, render
 from nexus.web.templatetags.nexus import UNDO, plain
 
 MOST = 200  # things at once
-UNDOABLE = 20  # more would not fit into what a browser keeps for the next page
-TOLD = 5  # refusals that are told one by one
+UNDOABLE = 20  # more would not fit into the cookie for the next page
+MOST_SHOWN = 5  # refusals that are shown one by one
 
 
 def act(request: HttpRequest) -> HttpResponse:
-    """Do what the button `do` says (`operation`, or `operation id`) about the things chosen, `on`; then go to `next`.
+    """Run the operation of the button `do` (`operation`, or `operation id`) on the chosen things, `on`; then redirect
+    to `next`.
 
-    What asks for more, or cannot be taken back, is asked for on a page of its own first.
+    An action that needs parameters, or cannot be undone, gets a page of its own first.
     """
     if request.method != "POST":
         return redirect("admin:attention")
@@ -65,7 +66,8 @@ def _ask(
 def _perform(
     request: HttpRequest, action: Action, chosen: Sequence[str], given: dict[str, Any]
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Each by itself, so that one that is refused stops no other; those that were refused, with their errors."""
+    """Call the operation for each thing separately, so that a refusal does not stop the others; return the refusals
+    with their errors."""
     caller, refused = operator(request), []
     for subject in chosen:
         arguments = {**action.arguments(subject), **given}
@@ -79,7 +81,7 @@ def _perform(
 def _flash(
     request: HttpRequest, action: Action, chosen: Sequence[str], called: Any, refusals: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """What was done, with the way back where there is one, and what was not."""
+    """Show what was done, with an undo if there is one, and what was refused."""
     refused = dict(refusals)
     done = [subject for subject in chosen if subject not in refused]
     if done:
@@ -88,12 +90,12 @@ def _flash(
         messages.success(
             request, f"{what[:1].upper()}{what[1:]} {'was' if len(done) == 1 else 'were'} {action.done}.", undo
         )
-    for subject, error in refusals[:TOLD]:
+    for subject, error in refusals[:MOST_SHOWN]:
         messages.error(
             request, f"“{_name(subject, called)}” was not {action.done}: {error['message']} ({error['code']})"
         )
-    if len(refusals) > TOLD:
-        messages.error(request, f"Nor were {len(refusals) - TOLD} more {action.done}.")
+    if len(refusals) > MOST_SHOWN:
+        messages.error(request, f"Nor were {len(refusals) - MOST_SHOWN} more {action.done}.")
 
 
 def _name(subject: str, called: Any) -> str:
@@ -101,7 +103,7 @@ def _name(subject: str, called: Any) -> str:
 
 
 def _back(request: HttpRequest) -> str:
-    """The page that the button was on, and none of another host."""
+    """Return the page that the button was on; never one of another host."""
     given = request.POST.get("next", "")
     local = url_has_allowed_host_and_scheme(given, allowed_hosts=None) and given.startswith("/admin/")
     return given if local else reverse("admin:attention")

@@ -1,4 +1,4 @@
-"""Agents and keys: who is in the team, what each may be asked, and how its client connects."""
+"""Agents and keys: the team, each agent's profile and limits, and how its client connects."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from nexus.web.templatetags.nexus import plain
 
 SHOWN_SESSIONS, SHOWN_EVENTS, SHOWN_HANDOFFS = 10, 10, 10
 PAGE = 100  # agents
-EXAMINED_EVENTS = 100  # among which those are found that are no mere signs of life
-# By kind of debt, the page that shows one.
+EXAMINED_EVENTS = 100  # searched for events that are not signs of life
+# The page of a debt, by kind.
 DEBTS = {"handoff": "handoff", "verdict": "handoff", "message": "mail", "task": "task", "question": "reservation"}
 ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "codex", "json")
 
 
 def agents(request: HttpRequest) -> TemplateResponse:
-    """Agents with presence, key and inbox, by id, `?page=`; `?q=` narrows by id, role or capability."""
+    """Show agents with presence, key and inbox, by id; `?page=` pages, `?q=` filters by id, role or capability."""
     moment = now()
     filters = AgentFilters(request.GET)
     words, page = filters.text("q").lower(), max(filters.number("page") or 1, 1)
@@ -74,7 +74,7 @@ def agents(request: HttpRequest) -> TemplateResponse:
 
 
 def _page(words: str, page: int) -> tuple[list[Agent], bool]:
-    """The agents on a page, and whether there are more."""
+    """Return the agents on a page, and whether there are more."""
     start = (page - 1) * PAGE
     rows = Agent.objects.order_by("agent_id")
     if words:
@@ -90,7 +90,7 @@ def _searchable(agent: Agent) -> str:
 
 @never_cache
 def new(request: HttpRequest) -> HttpResponse:
-    """Create an agent; the answer to the form is the one page that shows its key."""
+    """Create an agent; the response to the form is the only page that shows its key."""
     form = NewAgentForm(posted(request))
     if form.is_valid():
         envelope = operate(COORDINATION, request, "agent_create", "The agent is created.", form, **form.profile())
@@ -101,7 +101,7 @@ def new(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """One agent: profile, limits, key, sessions, inbox, latest events; POST changes the profile."""
+    """Show one agent: profile, limits, key, sessions, inbox, latest events. POST changes the profile."""
     row = _get_agent(agent_id)
     form = ProfileForm(posted(request), initial=profile_of(row))
     if form.is_valid():
@@ -116,7 +116,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
 @form_only(partial(redirect, "admin:agent"))
 @never_cache
 def limit(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """What an agent may do at most, and which verbs it may use."""
+    """Set an agent's limits, and the operations that it may use."""
     row = _get_agent(agent_id)
     form = LimitsForm(request.POST, role=row.role)
     if form.is_valid():
@@ -156,7 +156,7 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
 
 
 def _waiting_calls(request: HttpRequest, agent_id: str) -> list[dict[str, Any]]:
-    """The agent's calls over MCP that wait as tasks."""
+    """Return the agent's MCP calls that wait as tasks."""
     envelope = operate(COORDINATION, request, "mcp_task_list", "", agent_id=agent_id, limit=SHOWN_EVENTS)
     rows = envelope["data"]["tasks"] if envelope["ok"] else []
     return [{**row, **{at: datetime.fromisoformat(row[at]) for at in ("since", "until")}} for row in rows]
@@ -172,7 +172,7 @@ def _page_of(debt: debts.Debt) -> str:
 @form_only(partial(redirect, "admin:agent"))
 @never_cache
 def key(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """A new key (shown once), or the present one taken out of or back into service."""
+    """Issue a new key (shown once), or disable or enable the present one."""
     form = KeyForm(request.POST)
     if not form.is_valid():
         return HttpResponseBadRequest("Issue, activate or deactivate a key.")
@@ -192,14 +192,14 @@ def key(request: HttpRequest, agent_id: str) -> HttpResponse:
 
 @form_only(partial(redirect, "admin:agent"))
 def delete(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """Take an agent out of the team."""
+    """Remove an agent from the team."""
     envelope = operate(COORDINATION, request, "agent_delete", f"{agent_id} is deleted.", agent_id=agent_id)
     return redirect("admin:agents") if envelope["ok"] else redirect("admin:agent", agent_id)
 
 
 @form_only(partial(redirect, "admin:agent"))
 def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """End a session of an agent."""
+    """Close a session of an agent."""
     form = SessionForm(request.POST)
     if not form.is_valid():
         return HttpResponseBadRequest("Name the session to close.")
@@ -208,7 +208,7 @@ def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
 
 
 def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """The first call of an agent arriving: `?since=` is the newest event when the page was opened."""
+    """Show whether the agent's first call has arrived: `?since=` is the newest event when the page was opened."""
     row = _get_agent(agent_id)
     since = ArrivalFilters(request.GET).number("since")
     if since is None:
@@ -220,12 +220,12 @@ def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
 
 
 def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse:
-    """The page that shows a key this once, inside every client's configuration."""
+    """Show a key this one time, in the configuration of every client."""
     url = request.build_absolute_uri("/mcp")
     snippets = []
     for name in ORDERED:
         local_only = CLIENTS[name].url is None
-        started = [*program(), "runmcp", *settings_flags()]  # a client has neither our PATH nor our environment
+        started = [*program(), "runmcp", *settings_flags()]  # a client may not have our PATH and environment
         how: dict[str, Any] = {"command": started} if local_only else {"url": url}
         made = snippet(name, key=api_key, **how)
         file = made.file and made.file.replace(APP_DATA, "<application data>")

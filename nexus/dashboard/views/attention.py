@@ -1,4 +1,4 @@
-"""What needs a person, by kind: the whole of it counted, some of it shown, what can be done about it beside each."""
+"""What needs an operator, by kind: the number of items, the first of them, and the actions on each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nexus.core.contributions import Action, AttentionItem, AttentionKind
 from nexus.web.page import render
 from nexus.web.templatetags.nexus import plain
 
-EACH = 3  # of one kind on Home, so that one flood does not hide the others
-LISTED = 100  # of one kind on the page of its own
+EACH = 3  # of one kind on Home, so that none hides the others
+LISTED = 100  # of one kind on the Attention page
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One thing to look at: about what, since or until when, and the page that shows it."""
+    """One item as the page shows it: title, since or until when, and the page with its details."""
 
     subject: str
     title: str
@@ -34,11 +34,11 @@ class Shown:
 
 @dataclass(frozen=True)
 class Group:
-    """All needs of a kind: how many there are, those that are shown, and what can be done about them."""
+    """The items of a kind: their number, those that are shown, and the actions on them."""
 
     kind: AttentionKind
     count: int
-    or_more: bool  # not every row was examined
+    or_more: bool  # whether there may be more: not every row was examined
     needs: list[Shown]
     actions: list[Action]
 
@@ -53,18 +53,18 @@ class Group:
 
 
 def attention(request: HttpRequest) -> TemplateResponse:
-    """Everything that needs a person, grouped."""
+    """Show everything that needs an operator, grouped by kind."""
     return render(request, "dashboard/attention.html", "Needs a person", groups=needs(Picture(now()), LISTED))
 
 
 def bell(request: HttpRequest) -> JsonResponse:
-    """What the bell on every page tells: how many things an agent waits for."""
+    """Return the number on the bell of every page: the things that an agent waits for."""
     moment = now()
     return JsonResponse({"waiting": sum(bell.waiting(moment) for bell in apps.bells())})
 
 
 def needs(picture: Picture, each: int = EACH) -> list[Group]:
-    """What needs a person now, as the pages show it."""
+    """Return what needs an operator now, as the pages show it."""
     known = apps.actions()
     return [
         Group(

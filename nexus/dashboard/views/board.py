@@ -1,4 +1,4 @@
-"""Handoffs as a board, and one handoff with its history."""
+"""The board of handoffs, and the page of one handoff with its history."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from nexus.dashboard.views.lives import life
 from nexus.web.page import form_only, operate, render
 
 CARDS = 40  # of each column; the list behind it has the rest
-COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)  # shown without cards, too
+COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)  # shown even if they are empty
 HISTORY = 200
 
 
 @dataclass(frozen=True)
 class Column:
-    """Handoffs in a state, or in those that are settled, and what can be done about them."""
+    """The handoffs in a state, or in the settled states, and the actions on them."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class Column:
 
 
 def board(request: HttpRequest) -> HttpResponse:
-    """A column for each state that there is, and for the common ones; `?workspace=` narrows them."""
+    """Show a column for each state in use, and for the common ones; `?workspace=` filters."""
     filters = PlaceFilters(request.GET)
     workspace_id = filters.place.workspace_id if filters.place else None
     counts = monitoring.counts(workspace_id=workspace_id)
@@ -77,7 +77,7 @@ def board(request: HttpRequest) -> HttpResponse:
 
 
 def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
-    """One handoff: payload, result, history, and what an operator may do with it."""
+    """Show one handoff: payload, result, history, and an operator's actions."""
     return _handoff(request, handoff_id, CancelForm())
 
 
@@ -89,9 +89,9 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
     endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
     ended = row.status in SETTLED
     ending = endings.order_by("-event_id").first() if ended else None
-    told = {event.type: event.payload for event in events}
-    again = told.get("handoff.reoffered", {}).get("as")
-    elsewhere = {"handoff_withdraw", *(["handoff_reoffer"] if again else [])}  # in a dialog; done, and only once
+    payloads = {event.type: event.payload for event in events}
+    again = payloads.get("handoff.reoffered", {}).get("as")
+    elsewhere = {"handoff_withdraw", *(["handoff_reoffer"] if again else [])}  # has its own dialog; done already
     return render(
         request,
         "dashboard/handoff.html",
@@ -105,7 +105,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         actions=[action for action in possible(status) if action.operation not in elsewhere],
         verifier=verification.describe(row.verifier) if row.verifier else "",
         again=again,
-        first=told.get("handoff.created", {}).get("of"),
+        first=payloads.get("handoff.created", {}).get("of"),
         form=form,
         ending=ending,
         ended=ended,
@@ -116,7 +116,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
 
 @form_only(partial(redirect, "admin:handoff"))
 def cancel(request: HttpRequest, handoff_id: str) -> HttpResponse:
-    """Retract an open handoff."""
+    """Cancel an open handoff."""
     form = CancelForm(request.POST)
     if form.is_valid():
         reason = form.cleaned_data["reason"] or None

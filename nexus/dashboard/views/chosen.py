@@ -1,4 +1,4 @@
-"""What a mark of the timeline was, which stands beside it once it is chosen; and what spans are called in words."""
+"""The details of a chosen mark of the timeline, and the titles of spans."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ENDS = {
 
 
 def titles_of(spans: Sequence[lanes.Span]) -> dict[str, str]:
-    """By key, what people call what spans are of."""
+    """Return the titles of what spans belong to, by key."""
     ids = list({span.key for span in spans if isinstance(span, Span)})
     found = dict(at_work.titles([span for span in spans if isinstance(span, Stretch)]))
     for start in range(0, len(ids), 500):
@@ -58,8 +58,8 @@ def titles_of(spans: Sequence[lanes.Span]) -> dict[str, str]:
 
 
 def inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | None:
-    """The span, step or sends that the address names, for its template; of what is no more, that it is gone; None where
-    it names nothing."""
+    """Return the span, step or messages that the URL names, for the template. If it no longer exists, the context says
+    so; None if the URL names nothing."""
     handoff_id, _, event_id = filters.text("span").rpartition(".")
     if handoff_id:
         row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
@@ -85,7 +85,7 @@ def inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | No
 
 
 def _at_work(key: str, moment: datetime) -> dict[str, Any]:
-    """What a turn was, or a question to people."""
+    """Return a turn's details, or a question's."""
     if (found := at_work.turn(key)) is not None:
         turn, _ = found
         assert turn.started_at is not None

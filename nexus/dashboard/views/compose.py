@@ -1,4 +1,4 @@
-"""Compose: an operator writes to agents, hands work over and answers, through the operations that agents use."""
+"""Compose: an operator sends messages, handoffs and answers, through the operations that agents use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nexus.web.page import form_only, operate, operator, render
 
 
 def speak(request: HttpRequest) -> HttpResponse:
-    """The form; `?what=handoff`, `?to=agent` and `?reply=message` fill it."""
+    """Show the form; `?what=handoff`, `?to=agent` and `?reply=message` fill it."""
     if request.method != "POST":
         return _page(request, SpeakForm(initial=request.GET.dict()))
     form = SpeakForm(request.POST)
@@ -28,7 +28,7 @@ def _page(request: HttpRequest, form: SpeakForm) -> HttpResponse:
 
 
 def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
-    """Where what was sent is seen; None when it was refused."""
+    """Send it and return a redirect to the page that shows it; None if it was refused."""
     _be_known(request)
     given = form.cleaned_data
     common = {
@@ -64,14 +64,14 @@ def _to_mail(message_id: str) -> HttpResponse:
 
 
 def _be_known(request: HttpRequest) -> None:
-    """An agent can answer only somebody who is registered."""
+    """Register the operator, because an agent can answer only somebody who is registered."""
     if not Agent.objects.filter(pk=OPERATOR_AGENT).exists():
         run(operator(request), "agent_register", {"agent_id": OPERATOR_AGENT, "role": "operator"})
 
 
 @form_only(_to_mail)
 def mark_read(request: HttpRequest, message_id: str) -> HttpResponse:
-    """Acknowledge a message that came to the operator."""
+    """Acknowledge a message to the operator."""
     envelope = operate(COORDINATION, request, "inbox_ack", "", agent_id=OPERATOR_AGENT, message_ids=message_id)
     if envelope["ok"]:
         if envelope["data"]["acknowledged"]:

@@ -1,4 +1,4 @@
-"""Events: the log with filters as it goes on, one event with what it concerns, and the log as a file."""
+"""Events: the live log with filters, one event with what it concerns, and the log as a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nexus.topics.models import Topic, TopicMessage
 from nexus.web.page import render, streamed
 
 PAGE = 150
-FOUND = 500  # hits of words that the other filters narrow down on a page; an export takes them all
+FOUND = 500  # hits of a text search before the other filters, for a page; an export takes all
 AT_ONCE = 500
 EQUAL = {
     "workspace": "workspace_id",
@@ -41,8 +41,8 @@ COLUMNS = sorted(EventRow.__annotations__, key=lambda column: column == "payload
 
 
 def events(request: HttpRequest) -> TemplateResponse:
-    """The newest events that match `?workspace= stream= type= agent= handoff= q=`, older ones after `?before=`; signs
-    of life where `?alive=` or their type asks for them. Events of a type in a row are folded."""
+    """Show the newest events that match `?workspace= stream= type= agent= handoff= q=`; `?before=` shows older ones.
+    Signs of life are shown only if `?alive=` or their type asks for them. Consecutive events of a type are folded."""
     newest = newest_event_id()
     filters = EventFilters(request.GET, type_counts(newest))
     rows = _filtered(filters)
@@ -66,7 +66,7 @@ def events(request: HttpRequest) -> TemplateResponse:
 
 
 def event(request: HttpRequest, event_id: int) -> TemplateResponse:
-    """One event with its payload and links to what it concerns."""
+    """Show one event with its payload and links to what it concerns."""
     row = get_object_or_404(Event.objects.select_related("workspace"), pk=event_id)
     (line,) = lines([row])
     return render(
@@ -75,16 +75,16 @@ def event(request: HttpRequest, event_id: int) -> TemplateResponse:
 
 
 def export(request: HttpRequest) -> HttpResponseBase:
-    """What the filters choose, oldest first, as NDJSON or (`?format=csv`) CSV."""
+    """Send the filtered events, oldest first, as NDJSON or (`?format=csv`) CSV."""
     filters = EventFilters(request.GET)
-    if not filters.is_valid():  # a file must hold what was asked for, and says nothing beside it
+    if not filters.is_valid():  # a file cannot show which filters were ignored
         return HttpResponseBadRequest(filters.errors.as_text(), content_type="text/plain; charset=utf-8")
     batches = _in_order(_filtered(filters), filters.text("q"))
     if filters.text("format") == "csv":
         texts, kind, name = _csv(batches), "text/csv; charset=utf-8", "events.csv"
     else:
         texts, kind, name = _ndjson(batches), "application/x-ndjson; charset=utf-8", "events.ndjson"
-    first = next(texts, "")  # a store that fails is answered as such
+    first = next(texts, "")  # an error of the store must come before the response
     response = StreamingHttpResponse(streamed(chain([first], texts)), content_type=kind)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
@@ -101,7 +101,7 @@ def _filtered(filters: EventFilters) -> QuerySet[Event]:
 
 
 def _in_order(rows: QuerySet[Event], words: str) -> Iterator[list[Event]]:
-    """Every row in order, a batch at a time: no read transaction stays open while a browser is slow."""
+    """Yield all rows in order, in batches, so that no read transaction stays open while a browser is slow."""
     if words:
         ids = event_ids(words)
         for start in range(0, len(ids), AT_ONCE):
@@ -132,12 +132,12 @@ def _table(rows: list[list[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
+    """Return a cell that no spreadsheet takes for a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def _concerns(row: Event) -> dict[str, Any]:
-    """The things an event names that still exist."""
+    """Return the things that an event names and that still exist."""
     payload = row.payload if isinstance(row.payload, dict) else {}
 
     def named(key: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Graph: the live map of agents."""
+"""The live graph of agents and their messages."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from nexus.dashboard.forms import GraphFilters
 from nexus.web import chart
 from nexus.web.page import render
 
-MODEST = 20  # messages that alone make no line thick and no dot large
-SHOWN, LINES, CLAIMS = 80, 200, 40  # what a picture can hold; the page says what it leaves out
+MODEST = 20  # up to so many messages, lines stay thin and dots small
+SHOWN, LINES, CLAIMS = 80, 200, 40  # limits of a picture; the page says what it leaves out
 
 
 def graph(request: HttpRequest) -> TemplateResponse:
-    """`?workspace=`, `?hours=` choose what is drawn; `?agent=` or `?from=&to=` what is inspected."""
+    """Show the graph; `?workspace=` and `?hours=` filter it, `?agent=` or `?from=&to=` choose what is inspected."""
     moment = now()
     filters = GraphFilters(request.GET)
     workspace_id = filters.place.workspace_id if filters.place else None
@@ -35,7 +35,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
     flows = inbox_monitoring.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
     live = handoffs_monitoring.live(workspace_id=workspace_id)
     states = presence.agent_states(moment, workspace_id=workspace_id)
-    if not workspace_id:  # the hub runs them: they are there whenever they are called
+    if not workspace_id:  # the hub runs them, so they are always reachable
         pool = members.names()
         states = [replace(state, presence=Presence.PRESENT) if state.agent_id in pool else state for state in states]
     activity: Counter[str] = Counter()
@@ -59,10 +59,10 @@ def graph(request: HttpRequest) -> TemplateResponse:
 
 
 def _label(state: AgentState, messages: int, unread: int, offered: int) -> str:
-    """An agent in words, for whoever points at it or hears the page."""
-    told = f"{state.presence}, {messages} messages, {unread} unread"
-    told += f", {offered} handoffs offered" if offered else ""
-    return told + ("; broadcasts do not reach it" if state.beyond_broadcasts else "")
+    """Describe an agent in words, for tooltips and screen readers."""
+    words = f"{state.presence}, {messages} messages, {unread} unread"
+    words += f", {offered} handoffs offered" if offered else ""
+    return words + ("; broadcasts do not reach it" if state.beyond_broadcasts else "")
 
 
 def _picture(
@@ -111,7 +111,7 @@ def _picture(
 
 
 def _near(request: HttpRequest, flows: list[Flow], live: list[Handoff]) -> set[str]:
-    """The agent that is chosen and those that it has to do with, or the two ends of a line; empty: all are."""
+    """Return the chosen agent and its neighbours, or the two ends of the chosen line; empty if nothing is chosen."""
     sender, recipient = request.GET.get("from"), request.GET.get("to")
     if sender and recipient:
         return {sender, recipient}

@@ -1,4 +1,4 @@
-"""Home: who works on what, what is stuck, what needs a person."""
+"""Home: who works on what, what is stuck, what needs an operator."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from nexus.dashboard.views.roster import Row, counted, roster
 from nexus.web.page import render
 
 LISTED = 8
-RECENT = 50  # events among which those are found that are no mere signs of life
+RECENT = 50  # events searched for those that are not signs of life
 AGENTS = 40  # rows of the roster; the list of agents has the rest
 
 
 def home(request: HttpRequest) -> TemplateResponse:
-    """What needs a person, the roster (`?q=` narrows it), what nobody has yet, traffic and events."""
+    """Show what needs an operator, the roster (`?q=` filters it), unclaimed handoffs, traffic and events."""
     picture = Picture(now())
     filters = RosterFilters(request.GET)
     rows = roster(picture, filters.text("q"))
@@ -54,17 +54,17 @@ def home(request: HttpRequest) -> TemplateResponse:
 
 @dataclass(frozen=True)
 class Figure:
-    """How many of what there are, and the page that lists them."""
+    """A number of things, and the page that lists them."""
 
     word: str
     count: int
     page: str
     query: str = ""
-    seldom: bool = False  # not told where there are none
+    seldom: bool = False  # left out if it is 0
 
 
 def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]:
-    """What there is, by kind of thing."""
+    """Return the numbers of things, by kind."""
     agents, handoffs, inboxes = counted(rows), handoffs_monitoring.counts(LIVE), list(picture.inboxes.values())
     groups = {
         "Agents": [Figure(word, count, "agents", seldom=word == "away") for word, count in agents.items()],
@@ -91,12 +91,12 @@ def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]
 
 
 def _latest() -> list[Line]:
-    """The newest events as sentences, without signs of life."""
+    """Return the newest events as sentences, without signs of life."""
     return without_repeated_acts(without_quiet(recent_events(RECENT)))[:LISTED]
 
 
 def _bars(minutes: list[int]) -> list[dict[str, int | float]]:
-    """The columns of the chart, in a box of 600 by 100."""
+    """Return the columns of the chart, in a box of 600 by 100."""
     top = max(*minutes, 1)
     width = 600 / len(minutes)
     return [

@@ -1,8 +1,8 @@
-"""Where spans and sends stand on the timeline: a lane for each agent, time from left to right. Pure geometry.
+"""Layout of the timeline: a lane for each agent, time from left to right. Pure geometry.
 
-Places across are in percent of the window, so that the drawing takes whatever width there is. What would be too narrow
-to be seen or chosen is gathered into blocks, the wider the more there is: a picture never holds more marks than a
-browser draws at once, and a person tells apart.
+Horizontal positions are in percent of the window, so that the drawing fits any width. Spans that would be too narrow to
+see or choose are gathered into blocks, which are the wider the more spans there are. So a picture never has more marks
+than a browser can draw and a person can tell apart.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from nexus.core.spans import at_once
 
 MARKS = 1_200  # of the whole picture
 NARROWEST = 0.25  # percent: about 3 px of 1200
-WIDEST = 8.0  # what is gathered at most
-TRACKS = 4  # what an agent does at once, one above the other
+WIDEST = 8.0  # the widest span that may be gathered
+TRACKS = 4  # bars of an agent at the same time, one above the other
 ROW, GAP = 14, 8  # px: the height of a track, and around a lane
-CELLS = 120  # of a lane that tells how much there was
+CELLS = 120  # of a lane that shows numbers
 ARROWS = 250
-SEND_CELLS = 100  # sends of one agent to another within such a part of the window are one arrow
+SEND_CELLS = 100  # parts of the window; messages between two agents within one are one arrow
 STEPS = [timedelta(seconds=seconds) for seconds in (1, 5, 15, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
 STEPS += [timedelta(days=days) for days in (1, 2, 7, 14, 30)]
 TICKS = 8
@@ -33,7 +33,7 @@ TICKS = 8
 
 @dataclass(frozen=True)
 class Window:
-    """The time that is shown."""
+    """The period that is shown."""
 
     since: datetime
     until: datetime
@@ -44,37 +44,38 @@ class Window:
 
     @cached_property
     def clock(self) -> float:
-        """Its beginning in percent of its length since 1970: cells stand by the clock, and do not jump as it moves."""
+        """Its beginning in percent of its length since 1970. Cells are aligned to the clock, so they do not jump as the
+        window moves."""
         return 100 * self.since.timestamp() / self.length.total_seconds()
 
     def at(self, moment: datetime | None, otherwise: float) -> float:
-        """The place of a moment, from 0 to 100; `otherwise` where there is none."""
+        """Return the position of a moment, from 0 to 100; `otherwise` if there is none."""
         if moment is None:
             return otherwise
-        place = 100 * ((moment - self.since) / self.length)
-        return 0.0 if place < 0 else 100.0 if place > 100 else place
+        position = 100 * ((moment - self.since) / self.length)
+        return 0.0 if position < 0 else 100.0 if position > 100 else position
 
     def cell(self, moment: datetime, width: float) -> int:
-        """The number of the cell of this width that a moment is in."""
+        """Return the number of the cell of this width that a moment is in."""
         return int((self.clock + 100 * ((moment - self.since) / self.length)) // width)
 
     def cell_place(self, number: int, width: float) -> tuple[datetime, datetime, float, float]:
-        """From when to when a cell is, and from where to where as far as it is shown."""
+        """Return a cell's beginning and end, and its visible part as positions."""
         since, until = (self.since + self.length * ((each * width - self.clock) / 100) for each in (number, number + 1))
         return since, until, self.at(since, 0), self.at(until, 100)
 
 
 class Span(Protocol):
-    """A time in which an agent was at something; `key` is the id of what it was at."""
+    """A period in which an agent was doing something; `key` is the id of that turn, question or handoff."""
 
     @property
     def key(self) -> str: ...
     @property
     def doing(self) -> str: ...
     @property
-    def start(self) -> datetime | None: ...  # None: from before what is known
+    def start(self) -> datetime | None: ...  # None: before the known history
     @property
-    def end(self) -> datetime | None: ...  # None: still
+    def end(self) -> datetime | None: ...  # None: it goes on
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Block:
-    """Spans too narrow to be drawn by themselves, or too many at once: how many of each there are."""
+    """Spans that are too narrow to be drawn one by one, or too many: the number of each kind."""
 
     x: float
     width: float
@@ -100,7 +101,7 @@ class Block:
 
     @property
     def weight(self) -> float:
-        """How dark it is, from 0 to 1: by the logarithm of how many they are."""
+        """Its darkness, from 0 to 1: the logarithm of the number of spans."""
         return min(1.0, 0.4 + 0.3 * math.log10(self.count))
 
     @property
@@ -109,27 +110,27 @@ class Block:
 
     @property
     def doing(self) -> str:
-        """What most of them are."""
+        """The most frequent kind."""
         return max(self.counted, key=lambda doing: self.counted[doing])
 
 
 @dataclass(frozen=True)
 class Lane:
-    """An agent's spans; what is narrow stands on a track of its own, the last."""
+    """An agent's spans. Blocks have a track of their own, the last one."""
 
-    name: str | None  # None: what nobody has
+    name: str | None  # None: handoffs that nobody has
     bars: list[Bar] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     top: int = 0
 
     @cached_property
     def marks(self) -> list[Bar | Block]:
-        """All that is drawn in it."""
+        """Everything that is drawn in it."""
         return [*self.bars, *self.blocks]
 
     @cached_property
     def tracks(self) -> int:
-        """How many tracks it has."""
+        """The number of its tracks."""
         return max((mark.track + 1 for mark in self.marks), default=0)
 
     @property
@@ -141,18 +142,18 @@ class Lane:
         return self.top + self.height / 2
 
     def y(self, mark: Bar | Block) -> int:
-        """How far down a mark of it stands."""
+        """Return the vertical position of a mark."""
         return self.top + GAP // 2 + 1 + mark.track * ROW
 
 
-Placed = tuple[float, float, Span]  # from, to
-Cells = Mapping[int, Counter[str]]  # by cell, how many there are of each doing
-Others = Callable[[float], Cells]  # by how narrow, how many spans beside those that are told begin in each cell
+Placed = tuple[float, float, Span]  # start, end
+Cells = Mapping[int, Counter[str]]  # the number of each kind, by cell
+Others = Callable[[float], Cells]  # for a width, the further spans that begin in each cell
 
 
 def gathered_of(lanes: int) -> float:
-    """How narrow is what is gathered where so many lanes are full of it: its blocks are no more marks than there may
-    be."""
+    """Return the width below which spans are gathered, so that the blocks of so many full lanes stay within the limit
+    of marks."""
     narrow = NARROWEST
     while narrow < WIDEST and lanes * 100 / (2 * narrow) > MARKS:
         narrow *= 2
@@ -167,9 +168,9 @@ def lanes(
     narrow: float = NARROWEST,
     counted: Mapping[str | None, Cells] | None = None,
 ) -> list[Lane]:
-    """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that.
+    """Return the lanes in the given order, with at most so many marks as far as blocks can achieve that.
 
-    What is narrower than `narrow` is gathered; `counted` has, by lane and cell, how many there are beside the spans.
+    Spans narrower than `narrow` are gathered; `counted` has the number of further spans, by lane and cell.
     """
     at_first = narrow
     placed = {
@@ -187,19 +188,19 @@ def lanes(
 
 
 def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
-    """From left to right; of those that begin together the longest first."""
+    """Return the spans from left to right; of those that begin together, the longest first."""
     placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
-    return sorted(placed, key=lambda place: (place[0], -place[1], place[2].key))
+    return sorted(placed, key=lambda each: (each[0], -each[1], each[2].key))
 
 
 def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> int:
-    """How many marks those spans of a lane make that are narrower than this; the others may add to that."""
+    """Count the marks of a lane's spans that are narrower than this, with those of `others`."""
     first, cell = window.clock, 2 * narrow
     return len({int((first + x) // cell) for x, end, _ in placed if end - x < narrow} | others(narrow).keys())
 
 
 def _wider(counted: Cells, at_first: float, narrow: float) -> Cells:
-    """What is counted by the cells that there were at first, by wider ones."""
+    """Return counts by cell, added up for wider cells."""
     if narrow == at_first:
         return counted
     found: dict[int, Counter[str]] = {}
@@ -209,8 +210,8 @@ def _wider(counted: Cells, at_first: float, narrow: float) -> Cells:
 
 
 def _drawn(placed: Mapping[str | None, tuple[Sequence[Placed], Others]], window: Window, narrow: float) -> list[Lane]:
-    place = cache(partial(window.cell_place, width=2 * narrow))  # each is in many lanes
-    return [_lane(name, *found, window, narrow, place) for name, found in placed.items()]
+    bounds = cache(partial(window.cell_place, width=2 * narrow))  # many lanes use the same cell
+    return [_lane(name, *found, window, narrow, bounds) for name, found in placed.items()]
 
 
 def _lane(
@@ -219,10 +220,10 @@ def _lane(
     others: Others,
     window: Window,
     narrow: float,
-    place: Callable[[int], tuple[datetime, datetime, float, float]],
+    bounds: Callable[[int], tuple[datetime, datetime, float, float]],
 ) -> Lane:
     bars: list[Bar] = []
-    free: list[float] = []  # by track, where its last bar ends
+    free: list[float] = []  # the end of the last bar, by track
     gathered: dict[int, list[Span]] = {}
     first, cell = window.clock, 2 * narrow
     for x, end, span in placed:
@@ -237,8 +238,8 @@ def _lane(
     blocks, beside, nothing = [], others(narrow), Counter[str]()
     for number in sorted({*gathered, *beside}):
         found, doing = gathered.get(number, []), beside.get(number, nothing)
-        since, until, x, end = place(number)
-        if len(found) == 1 and not doing:  # by itself, as wide as can be chosen
+        since, until, x, end = bounds(number)
+        if len(found) == 1 and not doing:  # a bar of its own, wide enough to be clicked
             width = min(narrow, end - x)
             bars.append(Bar(min(max(window.at(found[0].start, 0), x), end - width), width, len(free), found[0]))
             continue
@@ -249,14 +250,14 @@ def _lane(
 
 
 def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
-    """How many spans there were at once, on average, in each of so many parts of the window."""
-    places = ((window.at(span.start, 0), window.at(span.end, 100)) for span in spans)
-    return at_once(((start * cells / 100, end * cells / 100) for start, end in places), cells)
+    """Return the average number of spans at once, for each of so many parts of the window."""
+    positions = ((window.at(span.start, 0), window.at(span.end, 100)) for span in spans)
+    return at_once(((start * cells / 100, end * cells / 100) for start, end in positions), cells)
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """Messages from a lane to another within a part of the window."""
+    """Messages from one lane to another within a part of the window."""
 
     x: float
     sender: str
@@ -269,8 +270,8 @@ class Arrow:
 def arrows(
     sends: Iterable[tuple[str, str, datetime]], window: Window, *, most: int = ARROWS
 ) -> tuple[list[Arrow], int]:
-    """The sends (from whom, to whom, when) as arrows, the busiest where there are too many; how many sends that left
-    out."""
+    """Return the messages (sender, recipient, time) as arrows, the busiest if there are too many, and how many messages
+    were left out."""
     width = 100 / SEND_CELLS
     counted = Counter((sender, recipient, window.cell(at, width)) for sender, recipient, at in sends)
     kept = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:most]
@@ -282,7 +283,7 @@ def arrows(
 
 
 def ticks(window: Window, most: int = TICKS) -> list[tuple[float, datetime]]:
-    """Round moments of the window with their places, at most so many."""
+    """Return round moments of the window with their positions, at most so many."""
     step = next((step for step in STEPS if window.length / step <= most), STEPS[-1])
     seconds = step.total_seconds()
     number = math.ceil(window.since.timestamp() / seconds)

@@ -1,4 +1,4 @@
-"""Timelines of one thing, on pages of their own: a handoff's life, an agent's day."""
+"""Small timelines on other pages: the history of a handoff, and an agent's last day."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LINE = 14  # px: the height of a line of a handoff's own timeline
 
 
 def life(spans: list[Span], turns: list[Stretch], moment: datetime) -> dict[str, Any] | None:
-    """The small timeline of one handoff: its spans on one line, on another the turns that it woke, each with how long
-    it lasted."""
+    """Return the timeline of one handoff: its spans on one line, the turns that it woke on another, each with its
+    length."""
     lines: list[Sequence[Span | Stretch]] = [line for line in (spans, turns) if line]
     every = [part for line in lines for part in line]
     starts = [part.start for part in every if part.start]
@@ -53,7 +53,7 @@ def _part(span: Span | Stretch, window: Window, moment: datetime, y: int) -> dic
 
 
 def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
-    """An agent's last day, as its lane."""
+    """Return an agent's last day, as its lane."""
     window = Window(moment - timedelta(days=1), moment)
     cell = window.length * (2 * lanes.NARROWEST / 100)
     work = at_work.course(window.since, moment, cell=cell, agent_id=agent_id)

@@ -1,4 +1,5 @@
-"""What agents did beside handoffs and mail, as marks on their lanes of the timeline: the steps that apps name so."""
+"""Agents' steps besides handoffs and mail, as marks on their lanes of the timeline: the event types that apps declare
+as steps."""
 
 from __future__ import annotations
 
@@ -13,35 +14,35 @@ from coordination.models import Event, Workspace
 from nexus.core.apps import nexus_apps
 from nexus.dashboard.views.lanes import GAP, Lane, Window
 
-MOST = 400  # steps of a window, the newest
-WIDTH = 0.5  # percent of the window: steps that are nearer to each other are one mark
+MOST = 400  # the newest steps of a window
+WIDTH = 0.5  # percent of the window; steps that are closer are one mark
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Steps of an agent within a small part of the window."""
+    """An agent's steps within a small part of the window."""
 
     x: float
     y: float
     event_id: int  # of the newest
-    said: str  # what that was, in a sentence
-    more: int  # before it
+    said: str  # the newest as a sentence
+    more: int  # earlier ones
 
 
 @cache
 def _marked() -> tuple[list[str], list[str]]:
-    """The streams to look into, and the types of the events that are marks."""
+    """Return the streams to read, and the types of events that are marks."""
     apps = [app for app in nexus_apps() if any(sentence.mark for sentence in app.sentences().values())]
     return [name for app in apps for name in app.streams()], [type for type, told in sentences().items() if told.mark]
 
 
 def steps(window: Window, *, workspace_id: str | None, agent_id: str) -> list[Event]:
-    """The newest steps of agents, or of one, within a window, newest first."""
+    """Return the newest steps of agents, or of one, within a window, newest first."""
     streams, types = _marked()
     first, beyond = ids_within(window.since, window.until)
-    places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
+    workspaces = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
     rows = Event.objects.filter(
-        workspace__in=places,
+        workspace__in=workspaces,
         stream__in=streams,
         type__in=types,
         actor_agent_id__isnull=False,
@@ -53,7 +54,7 @@ def steps(window: Window, *, workspace_id: str | None, agent_id: str) -> list[Ev
 
 
 def marks(events: Sequence[Event], window: Window, lanes: Sequence[Lane]) -> Mapping[str, list[Mark]]:
-    """By agent, its steps where they stand on its lane, from left to right."""
+    """Return each agent's steps with their positions on its lane, from left to right."""
     tops = {lane.name: lane for lane in lanes if lane.name}
     drawn = [line for line in lines(events) if line.event.actor_agent_id in tops]
     drawn.sort(key=lambda line: (str(line.event.actor_agent_id), line.event.event_id))

@@ -1,4 +1,4 @@
-"""Who works on what: a row for each agent, those first who are stuck or at work."""
+"""The roster: a row for each agent, with those first that are stuck or at work."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from inbox.monitoring import Inbox, Picture
 from nexus.control import members, monitoring
 from nexus.planning.models import Task, TaskStatus
 
-LOOKED_AT = 2_000  # of what is held, and of planned tasks, so that the cost of a page has a ceiling
-DOING = 3  # things of an agent that its row names
+LOOKED_AT = 2_000  # handoffs, and planned tasks, that are read, to limit the cost of a page
+DOING = 3  # things that an agent's row names
 
 
 class Standing(IntEnum):
-    """Where an agent's row stands: the lower, the sooner one should see it."""
+    """The order of agents' rows: the lower, the more urgent."""
 
     STUCK = 0
     AT_WORK = 1
@@ -40,7 +40,7 @@ class Doing:
     key: str
     state: str  # a handoff's, or `lapsed`; a planned task is in progress
     until: datetime | None = None  # the end of its lease
-    why: str = ""  # it is blocked
+    why: str = ""  # why it is blocked
 
     @property
     def url(self) -> str:
@@ -49,12 +49,12 @@ class Doing:
 
 @dataclass(frozen=True)
 class Row:
-    """An agent, and what it does."""
+    """An agent, and what it works on."""
 
     state: AgentState
     inbox: Inbox
     doing: list[Doing]
-    in_pool: bool = False  # the hub runs it: it is there whenever it is called
+    in_pool: bool = False  # the hub runs it, so it is always reachable
 
     @property
     def shown(self) -> list[Doing]:
@@ -78,8 +78,7 @@ class Row:
 
 
 def roster(picture: Picture, words: str = "") -> list[Row]:
-    """Every agent, those first whom one should see soonest; with words, those that have them in their id, their role
-    or the titles of their work."""
+    """Return every agent, the most urgent first; with words, those whose id, role or titles of work contain them."""
     doing = works(picture.moment)
     pool = members.names()
     rows = [
@@ -97,8 +96,8 @@ def roster(picture: Picture, words: str = "") -> list[Row]:
 
 
 def works(moment: datetime, agent_id: str | None = None) -> Mapping[str, list[Doing]]:
-    """By agent, the things that it works on, the most pressing first: turns, then handoffs, then planned tasks. With an
-    agent, at least its own."""
+    """Return what each agent works on, the most urgent first: turns, then handoffs, then planned tasks. With
+    `agent_id`, at least that agent's."""
     doing: dict[str, list[Doing]] = defaultdict(list)
     for name, thing in [*_turns(), *_holdings(moment, agent_id), *_planned()]:
         doing[name].append(thing)
@@ -110,13 +109,13 @@ def _searchable(row: Row) -> str:
 
 
 def _turns() -> Iterator[tuple[str, Doing]]:
-    """By agent of the pool, the turn that it is at."""
+    """Yield the running turn of each pool agent."""
     for name, pool_agent_id, glimpse in monitoring.running(LOOKED_AT):
         yield name, Doing(f"turn: {glimpse}", "pool_agent", pool_agent_id, HandoffStatus.IN_PROGRESS)
 
 
 def _holdings(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]:
-    """By holder, what it holds: what is in progress first, then the lease that ends soonest."""
+    """Yield the handoffs of each holder: those in progress first, then the lease that ends soonest."""
     held = Handoff.objects.held().exclude(claimed_by=None).order_by("lease_expires_at")
     if agent_id is not None:
         held = held.filter(claimed_by=agent_id)
@@ -129,7 +128,7 @@ def _holdings(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doi
 
 
 def _planned() -> Iterator[tuple[str, Doing]]:
-    """By owner, the planned tasks in progress that no handoff carries."""
+    """Yield each owner's planned tasks in progress that have no handoff."""
     tasks = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).order_by("-updated_at")
     for key, title, agent_id, owner in tasks.values_list("task_key", "title", "owner_agent_id", "owner")[:LOOKED_AT]:
         doing = Doing(title[:200], "task", key, HandoffStatus.IN_PROGRESS)
@@ -138,7 +137,7 @@ def _planned() -> Iterator[tuple[str, Doing]]:
 
 
 def counted(rows: list[Row]) -> Mapping[str, int]:
-    """How many agents are stuck, at work, and free."""
+    """Count the agents that are stuck, at work, and free."""
     found = [row.standing for row in rows]
     return {
         "stuck": found.count(Standing.STUCK),

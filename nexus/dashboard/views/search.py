@@ -38,31 +38,31 @@ from nexus.web.page import render
 from nexus.web.templatetags.nexus import plain
 from nexus.web.theme import navigation
 
-EACH = 6  # of a kind
-LOOKED = 60  # messages and events that are looked through for so many of each
-READ = 2_000  # rows of a kind that are compared with the words, where no index of words finds them
+EACH = 6  # results of a kind
+LOOKED = 60  # messages and events that are examined to find so many
+READ = 2_000  # rows of a kind without a search index that are compared with the words
 M = TypeVar("M", bound=Model)
 UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
 
 
 @dataclass(frozen=True)
 class Found:
-    """A line of the palette, in the words of the theme's template.
+    """A line of the palette, with the names that the theme's template uses.
 
-    The description begins with a word of ours: the theme gives its first letter a capital, which no id may get.
+    The description begins with a word of ours: the theme capitalizes its first letter, which must not happen to an id.
     """
 
     title: str
     description: str
     link: str
     icon: str
-    excerpt: str = ""  # of what it says
+    excerpt: str = ""  # of its text
     moment: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Group:
-    """What was found of a kind, and the page that has more of it, where there is more."""
+    """The results of a kind, and the page that has more of them, if there are more."""
 
     title: str
     found: Sequence[Found]
@@ -70,7 +70,7 @@ class Group:
 
 
 def palette(request: HttpRequest) -> HttpResponse:
-    """What Ctrl-K shows for `?s=`: pages, and a few of every kind of thing."""
+    """Show the results of Ctrl-K for `?s=`: pages, and a few of every kind of thing."""
     words = searched(request.GET.get("s", ""))
     if not words:
         return HttpResponse()
@@ -92,7 +92,7 @@ def palette(request: HttpRequest) -> HttpResponse:
 
 
 def find(request: HttpRequest) -> TemplateResponse:
-    """The search page: what holds the words of `?q=`, a few of every kind, with where there are more."""
+    """Show the search page: what contains the words of `?q=`, a few of every kind, with links to more."""
     filters = SearchFilters(request.GET)
     words = filters.text("q")
     groups = list(_groups(words)) if words else []
@@ -109,7 +109,7 @@ def _pages(words: str) -> list[Found]:
 
 
 def _groups(words: str) -> Iterator[Group]:
-    """What was found, by kind; the kinds of which there is something."""
+    """Yield the results by kind, without empty kinds."""
     hits = search(words, limit=LOOKED)
     groups = (
         _group("Agents", _agents(words), "agents", q=words),
@@ -137,9 +137,9 @@ def _group(title: str, rows: Iterable[Found], page: str, **query: str) -> Group:
 
 
 def _newest(rows: QuerySet[M], by: str = "pk") -> QuerySet[M]:
-    """The READ newest rows, newest first; `by` is a field that rises with time and has an index."""
+    """Return the READ newest rows, newest first; `by` is an indexed field that rises with time."""
     rows = rows.order_by(f"-{by}")
-    # A bound that the index knows, and not a subquery's keys: with those a database may still read every row.
+    # A range on the indexed field, because with a subquery's keys a database may still read every row.
     oldest = rows.values_list(by, flat=True)[READ - 1 : READ].first()
     return rows if oldest is None else rows.filter(**{f"{by}__gte": oldest})
 
@@ -169,7 +169,7 @@ def _workspaces(words: str) -> Iterator[Found]:
 
 
 def _handoffs(words: str) -> Iterator[Found]:
-    """By title, id or agent, and by what they hold and what came of them."""
+    """Search handoffs by title, id or agent, and by payload and result."""
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
     newest = _newest(Handoff.objects.all(), "created_event_id").filter(named | about)
@@ -186,7 +186,7 @@ def _handoffs(words: str) -> Iterator[Found]:
 
 
 def _prose(text: str) -> str:
-    """A piece of JSON without its marks, as one would write it."""
+    """Return a piece of JSON as plain text, without its punctuation."""
     return re.sub(" (?=[,:])", "", " ".join(re.sub(r'[{}\[\]"]', " ", text).split()))
 
 
@@ -225,7 +225,7 @@ def _topic_messages(words: str) -> Iterator[Found]:
 
 
 def _questions(words: str) -> Iterator[Found]:
-    """What agents asked people, by what they wrote, and what was answered."""
+    """Search agents' questions by their text and their answers."""
     named = Q(title__icontains=words) | Q(detail__icontains=words) | Q(words__icontains=words)
     rows = _newest(Question.objects.all()).filter(named | Q(agent_id__icontains=words))
     for row in rows[: EACH + 1]:
@@ -255,8 +255,8 @@ def _tasks(words: str) -> Iterator[Found]:
 
 
 def _cycles(words: str) -> Iterator[Found]:
-    listed = _newest(Cycle.objects.in_history()).filter(words__contains=words.lower())
-    rows = listed.select_related("workspace").defer("document", "words")
+    cycles = _newest(Cycle.objects.in_history()).filter(words__contains=words.lower())
+    rows = cycles.select_related("workspace").defer("document", "words")
     for row in rows[: EACH + 1]:
         description = f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}"
         yield Found(plain(row.topic or row.completed_at)[:100], description, _at("plan_cycle", row.pk), "account_tree")
@@ -279,7 +279,7 @@ def _messages(hits: Iterable[Hit]) -> Iterator[Found]:
 
 
 def _events(hits: Iterable[Hit]) -> Iterator[Found]:
-    """Events by their sentences."""
+    """Return events as results, by their sentences."""
     for line in lines([hit.event for hit in hits if hit.event is not None][: EACH + 1]):
         told = plain("".join(part.text for part in line.parts))
         event = line.event

@@ -28,9 +28,9 @@ from nexus.dashboard.views.chosen import WORDS, inspected, titles_of
 from nexus.dashboard.views.lanes import Lane, Window
 from nexus.web.page import render
 
-LANES = 60  # agents, those that did most; the page says how many it leaves out
-LISTED = 200  # spans in the table, the newest
-AROUND = 40  # entries behind the first of a turn that its page shows
+LANES = 60  # the most active agents; the page says how many it leaves out
+LISTED = 200  # the newest spans in the table
+AROUND = 40  # entries after the first of a turn on the page
 SHORTEST, LONGEST = timedelta(seconds=10), timedelta(days=92)
 LENGTHS = {
     "15m": timedelta(minutes=15),
@@ -43,8 +43,9 @@ LENGTHS = {
 
 
 def timeline(request: HttpRequest) -> TemplateResponse:
-    """`?window=` ends now and moves on; `?since=&until=` stay; `?workspace= agent=` narrow it. `?span=`, `?step=` or
-    `?sender=&recipient=` is what is shown beside. Turns of the pool are of no workspace."""
+    """Show the timeline. `?window=` ends now and moves on; `?since=&until=` are fixed; `?workspace= agent=` filter.
+    `?span=`, `?step=` or `?sender=&recipient=` choose what is shown in detail. Turns of the pool belong to no
+    workspace."""
     filters = TimelineFilters(request.GET)
     moment = now()
     workspace_id = filters.place.workspace_id if filters.place else None
@@ -93,7 +94,8 @@ def timeline(request: HttpRequest) -> TemplateResponse:
 def _agent_course(
     agent_id: str, found: Course, sends: list[inbox_monitoring.Send]
 ) -> tuple[Course, list[inbox_monitoring.Send]]:
-    """What an agent did, how what it did waited where that is told one by one, and what it wrote and got."""
+    """Return an agent's periods, how its handoffs waited (if returned one by one), and the messages it sent and
+    received."""
     its = {span.handoff_id for span in found.spans if span.agent_id == agent_id}
     spans = [
         span for span in found.spans if agent_id == span.agent_id or (not span.agent_id and span.handoff_id in its)
@@ -105,7 +107,7 @@ def _agent_course(
 
 
 def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
-    """Whether the window moves on with time, and the window."""
+    """Return whether the window moves on with time, and the window."""
     since, until = filters.moment("since"), filters.moment("until")
     if since and until and since < until:
         length = min(max(until - since, SHORTEST), LONGEST)
@@ -114,19 +116,19 @@ def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
 
 
 def _query(filters: TimelineFilters, **changed: str) -> str:
-    """The address of another window, whatever is shown beside."""
+    """Return the query of another window, with the same filters and the chosen span."""
     beside = {name: filters.text(name) for name in ("span",) if filters.text(name)}
     return urlencode({**_kept(filters), **changed, **beside})
 
 
 def _kept(filters: TimelineFilters) -> dict[str, str]:
-    """What narrows it, in every window."""
-    place = {"workspace": filters.place.workspace_id} if filters.place else {}
-    return {**place, "agent": filters.text("agent")} if filters.text("agent") else place
+    """Return the filters, which apply to every window."""
+    workspace = {"workspace": filters.place.workspace_id} if filters.place else {}
+    return {**workspace, "agent": filters.text("agent")} if filters.text("agent") else workspace
 
 
 def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime) -> list[dict[str, str]]:
-    """Where the buttons and keys lead: nearer and farther, earlier and later."""
+    """Return where the buttons and keys lead: zoom in and out, earlier and later."""
 
     def fixed(since: datetime, until: datetime) -> str:
         return f"?{_query(filters, since=iso(since), until=iso(until))}"
@@ -138,9 +140,9 @@ def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime
     names = list(LENGTHS)
     middle, length = window.since + window.length / 2, window.length
     if live:
-        place = names.index(filters.text("window") or "1h")
-        nearer = f"?{_query(filters, window=names[max(place - 1, 0)])}"
-        farther = f"?{_query(filters, window=names[min(place + 1, len(names) - 1)])}"
+        index = names.index(filters.text("window") or "1h")
+        nearer = f"?{_query(filters, window=names[max(index - 1, 0)])}"
+        farther = f"?{_query(filters, window=names[min(index + 1, len(names) - 1)])}"
     else:
         half, twice = max(length / 2, SHORTEST) / 2, min(length * 2, LONGEST) / 2
         nearer, farther = fixed(middle - half, middle + half), fixed(middle - twice, middle + twice)
@@ -176,15 +178,15 @@ def _picture(
         if agent_id in among:
             counted[agent_id][cell][doing] += count
     of_each: dict[str | None, list[lanes.Span]] = {name: by_lane.get(name, []) for name in busiest}
-    place = partial(lanes.lanes, window=window, narrow=narrow if beginnings else lanes.NARROWEST, counted=counted)
+    draw = partial(lanes.lanes, window=window, narrow=narrow if beginnings else lanes.NARROWEST, counted=counted)
     if found.outline:
         crowd = found.outline.waited
-        drawn = place({None: [], **of_each})
+        drawn = draw({None: [], **of_each})
     else:
-        drawn = place({None: waiting, **of_each})
+        drawn = draw({None: waiting, **of_each})
         crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
         if crowd:
-            drawn = place({None: [], **of_each})
+            drawn = draw({None: [], **of_each})
     between = [send for send in sends if send[0] in among and send[1] in among and send[0] != send[1]]
     arrows, unsent = lanes.arrows(between, window)
     at = {lane.name: lane for lane in drawn}
@@ -211,7 +213,7 @@ def _did(
     sends: Iterable[inbox_monitoring.Send],
     steps: Iterable[Event],
 ) -> Counter[str]:
-    """By agent, how much it did: those who did most have the lanes. What it was at counts twice."""
+    """Count what each agent did: the most active get the lanes. Periods count twice."""
     did = Counter({name: 2 * len(spans) for name, spans in by_lane.items() if name})
     did.update(str(step.actor_agent_id) for step in steps)
     for agent_id, _, _, count in beginnings:
@@ -223,19 +225,19 @@ def _did(
 
 
 def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
-    """How many waited, as bars that fill the lane of the waiting."""
+    """Return how many waited, as bars that fill the lane of waiting handoffs."""
     top, width = max(depth, default=0), 100 / max(len(depth), 1)
     room = lane.height - lanes.GAP
     return [
-        {"x": place * width, "width": width, "y": lane.top + lane.height - 4 - room * many / top, "many": many,
+        {"x": index * width, "width": width, "y": lane.top + lane.height - 4 - room * many / top, "many": many,
          "height": room * many / top}
-        for place, many in enumerate(depth)
+        for index, many in enumerate(depth)
         if many
     ]  # fmt: skip
 
 
 def turn(request: HttpRequest, turn_id: str) -> HttpResponse:
-    """To a turn on its agent's page, where that has its transcript."""
+    """Redirect to a turn in its transcript on the agent's page."""
     found = at_work.turn(turn_id)
     if found is None:
         raise Http404

@@ -1,4 +1,4 @@
-"""How the pages show times, names and texts that strangers wrote."""
+"""Template filters for times, names and untrusted texts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from nexus.web.markdown import rendered
 
 register = template.Library()
 
-UNDO = "undo"  # the first of a message's tags where it can be taken back: the operation follows, then the ids
+UNDO = "undo"  # the first tag of a message that can be undone; the operation follows, then the ids
 MAX_PLAIN = 200_000  # characters of a payload on a page
-# Controls and format characters but line, tab and the joiners that scripts and emoji need.
+# Control and format characters, except line feed, tab, and the joiners that scripts and emoji need.
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0001\U000e0020-\U000e007f]"
@@ -33,41 +33,42 @@ INVISIBLE = re.compile(
 
 @register.simple_tag
 def when(moment: datetime | None, style: str = "at") -> SafeString | str:
-    """A time: the viewer's zone by script, UTC without one, the exact UTC on hover. `style`: at, ago or left."""
+    """Render a time: in the viewer's zone with JavaScript, otherwise in UTC, with the exact UTC time on hover. `style`:
+    at, ago or left."""
     if moment is None:
         return "–"
-    at = iso(moment)  # no letter of it needs escaping, and `format_html` takes several times as long
+    at = iso(moment)  # needs no escaping, and `format_html` takes several times as long
     day, minute, exact = at[:10], at[11:16], at[11:26]
     return SafeString(f'<time datetime="{at}" title="{day} {exact} UTC" data-when="{style}">{day} {minute} UTC</time>')
 
 
 @register.filter
 def plain(text: Any) -> str:
-    """A text with its invisible controls made visible: a bidi override may not rearrange what stands beside it."""
+    """Make invisible control characters visible, so that a bidi override cannot rearrange the text beside it."""
     return INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str("" if text is None else text))
 
 
 @register.filter
 def heading(title: Any) -> str:
-    """A heading of ours with its capital; what a record is called as it is: an id is never changed."""
+    """Capitalize a heading of ours; leave the name of a record unchanged, because it may be an id."""
     return plain(title) if isinstance(title, Model) else capfirst(str(title))
 
 
 @register.filter
 def name(text: Any) -> SafeString:
-    """An agent's, channel's or workspace's name, isolated from the direction of the text around it."""
+    """Render the name of an agent, channel or workspace, isolated from the direction of the text around it."""
     return SafeString(f'<bdi class="nx-name">{escape(plain(text))}</bdi>')
 
 
 @register.filter
 def markdown(text: str) -> SafeString:
-    """A body as safe HTML; the theme's scripts are told to leave it alone."""
+    """Render a body as safe HTML, which the theme's scripts leave alone."""
     return format_html('<div class="nx-prose" x-ignore hx-disable dir="auto">{}</div>', rendered(plain(text)))
 
 
 @register.filter
 def pretty(value: Any) -> str:
-    """A payload as indented JSON where it is JSON, as itself where not."""
+    """Indent a payload that is JSON; return anything else as it is."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -78,36 +79,37 @@ def pretty(value: Any) -> str:
 
 @register.filter
 def state(status: str) -> str:
-    """A state in words: a lease that ran out is none of a handoff's own."""
+    """Return a state in words, including the state of a handoff whose lease has expired, which is not a status of its
+    own."""
     return "lease ran out" if status == "lapsed" else status.replace("_", " ").lower()
 
 
 @register.filter
 def short(identifier: str | None) -> str:
-    """The end of an id, where time-ordered ids differ."""
+    """Return the end of an id, because time-ordered ids differ there."""
     return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""
 
 
 @register.filter
 def marked(snippet: str) -> SafeString:
-    """What a search found, its hits marked."""
+    """Render a search result with its hits marked."""
     text = conditional_escape(plain(snippet))
     hits = re.sub(f"{HIT_STARTS}([^{HIT_STARTS}{HIT_ENDS}]*){HIT_ENDS}", r"<mark>\1</mark>", text)
     return mark_safe(hits)  # noqa: S308  # escaped, and the tags are ours
 
 
-SPOKEN = {"added": "ins", "removed": "del", "place": "small", "same": "span"}  # elements that say what a line is
+SPOKEN = {"added": "ins", "removed": "del", "place": "small", "same": "span"}  # HTML elements by kind of line
 
 
 @register.filter
 def difference(lines: Iterable[tuple[str, str]]) -> SafeString:
-    """The lines of a file's diff, each an element of its own kind."""
+    """Render the lines of a file's diff, each as an element of its kind."""
     return format_html_join("", "<{0}>{1}\n</{0}>", ((SPOKEN[kind], plain(text)) for kind, text in lines))
 
 
 @register.filter
 def highlight(text: str, words: str) -> SafeString:
-    """A text with the beginnings of words that were searched for marked."""
+    """Mark the beginnings of words that were searched for."""
     wanted = "|".join(re.escape(word) for word in sorted(words_of(words), key=len, reverse=True))
     pieces = re.split(rf"(?<!\w)({wanted})", text, flags=re.IGNORECASE) if wanted else [text]
     return format_html_join("", "{}{}", ((piece, _mark(hit)) for piece, hit in zip_longest(pieces[::2], pieces[1::2])))
@@ -119,14 +121,14 @@ def _mark(hit: str | None) -> SafeString | str:
 
 @register.filter
 def undo(tags: str | None) -> list[str]:
-    """The operation that takes back what a message tells of, and the ids that it takes; nothing where none does."""
+    """Return the operation that undoes what a message reports, and its ids; empty if there is none."""
     first, *rest = (tags or "").split(" ") or [""]
     return rest if first == UNDO else []
 
 
 @register.filter
 def duration(length: timedelta) -> str:
-    """How long something lasted, in its two largest units: `1 h 20 min`."""
+    """Return a length of time in its two largest units: `1 h 20 min`."""
     seconds = max(0.0, length.total_seconds())
     if seconds < 10:
         return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
@@ -141,23 +143,23 @@ def duration(length: timedelta) -> str:
 
 @register.filter
 def grouped(number: int) -> str:
-    """A number that may be large, its thousands apart: `1,234,567`."""
+    """Return a number with thousands separators: `1,234,567`."""
     return f"{number:,}"
 
 
 @register.filter(name="iso")
 def iso_filter(moment: datetime) -> str:
-    """A moment as addresses have it."""
+    """Return a time in the format of URLs."""
     return iso(moment)
 
 
 @register.filter
 def clock(moment: datetime) -> str:
-    """A moment as the name of a mark tells it."""
+    """Return a time in the format of the labels of marks."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @register.filter
 def get(mapping: Mapping[Any, Any], key: Any) -> Any:
-    """What a mapping has for a key; nothing where it has nothing."""
+    """Return a mapping's value for a key; an empty text if there is none."""
     return mapping.get(key, "")

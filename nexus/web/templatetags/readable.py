@@ -1,4 +1,4 @@
-"""What agents attached as JSON, laid out for reading: names beside values, lists as lists, no braces."""
+"""JSON that agents attached, laid out for reading: names beside values, lists as lists, no braces."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nexus.web.templatetags.nexus import MAX_PLAIN, plain
 
 register = template.Library()
 
-DEEPEST = 6  # levels that are laid out
-MOST = 300  # values that are
+DEEPEST = 6  # levels of nesting
+MOST = 300  # values on one page
 OMITTED = format_html('<span class="nx-quiet">{}</span>', "… and more")
 
 
 @register.filter
 def readable(value: Any) -> SafeString:
-    """A value, or the text of one, as HTML; texts that are no JSON object or list stand as they are."""
+    """Render a JSON value, or the text of one, as HTML; a text that is not a JSON object or list stays as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             value = json.loads(value)
@@ -31,7 +31,7 @@ def readable(value: Any) -> SafeString:
 
 
 class _Page:
-    """One value's layout: how much of it fits."""
+    """The layout of one value, with the space that is left."""
 
     def __init__(self) -> None:
         self.values = MOST
@@ -56,5 +56,5 @@ class _Page:
         return format_html('<bdi class="nx-lines">{}</bdi>', text)
 
     def some(self, values: Iterable[Any]) -> Iterator[Any]:
-        """As many as there is room for."""
+        """Yield as many values as fit."""
         return takewhile(lambda _: self.values > 0, values)
