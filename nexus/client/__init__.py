@@ -1,4 +1,4 @@
-"""The public Python API of a hub's pool: find a server, its token, and call it. Knows nothing of Django."""
+"""The public Python API of a hub's pool: find a server and its token, and call it. Does not need Django."""
 
 from nexus.client.client import NexusClient
 from nexus.client.detection import DetectionResult, detect_server, wait_for_server

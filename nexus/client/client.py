@@ -18,18 +18,19 @@ from nexus.client.errors import CallFailed, NoAnswer, NotAuthorized, NotReached,
 from nexus.client.http import BIND_HOST, TooLarge, connections, post, url_of
 from nexus.client.jsonrpc import INVALID_PARAMS, Request, RpcError, parse_response
 from nexus.client.methods import AgentMethods, PoolMethods, Result
-from nexus.client.stream import Told, heard
+from nexus.client.stream import Told, read_stream
 from nexus.client.tokens import DEFAULT_PORT, VARIABLE, UnsafeToken, discover_rpc_token
 
-CALL_SECONDS = 60.0  # for any call, beyond what it waits for by itself
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds before a stream that was cut is taken up again
+CALL_SECONDS = 60.0  # for any call, in addition to the time that it waits by itself
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds before a broken stream is resumed
 
 
 class NexusClient(PoolMethods, AgentMethods):
-    """Calls a server's methods; those of one agent after `for_agent`. Enter it, or close it with `aclose`.
+    """A client for a server's methods; for one agent's after `for_agent`. Use it as a context manager, or call
+    `aclose`.
 
-    Without a `token` the one that lies on this machine is taken: of the environment, or of the port's file in
-    `nexus_dir`. A token may also be an agent's key. Every method raises ClientError.
+    Without `token`, it uses this machine's: from the environment, or from the port's file in `nexus_dir`. A token may
+    also be an agent's key. Every method raises ClientError.
     """
 
     def __init__(
@@ -56,39 +57,40 @@ class NexusClient(PoolMethods, AgentMethods):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections, also of the clients that `for_agent` gave."""
+        """Close the connections, also of clients that `for_agent` returned."""
         await self._http.aclose()
 
     def for_agent(self, agent_id: str) -> NexusClient:
-        """The same server, for the methods of one agent; the connections are shared."""
+        """Return a client for the methods of one agent; it shares the connections."""
         bound = copy.copy(self)
         bound.agent_id = agent_id
         return bound
 
     async def list_agents(self) -> list[dict[str, Any]]:
-        """The agents of the pool, as rows."""
+        """Return the agents of the pool as rows."""
         agents: list[dict[str, Any]] = (await self.call("list_agents", {}))["agents"]
         return agents
 
     async def stream(self, after: str | int | None = None) -> AsyncGenerator[Told, None]:
-        """Follow an agent live, from the beginning of its transcript or from a place: one that was told, or behind so
-        many entries. Each entry comes once and in order, however often the connection is cut; the stream ends with the
-        agent.
+        """Follow an agent live, from the beginning of its transcript, or from a position: the one in a received
+        message, or a number of entries. Each entry is received once and in order, even if the connection breaks; the
+        stream ends with the agent.
 
-        Raises NotReached where no server was there for `timeout` seconds, NotAuthorized, CallFailed.
+        Raises NotReached if there was no server for `timeout` seconds, NotAuthorized, CallFailed.
         """
         url = f"{url_of(self.host, self.port)}{self._path(of_agent=True)}/stream"
-        loop, place, pause = asyncio.get_running_loop(), None if after is None else str(after), FIRST_PAUSE
-        deadline = loop.time()  # the first connection is not tried again
+        loop, position, pause = asyncio.get_running_loop(), None if after is None else str(after), FIRST_PAUSE
+        deadline = loop.time()  # the first connection is not retried
         while True:
             token = await asyncio.to_thread(self._credential)
             try:
-                async with aclosing(heard(self._http, url, place, token=token, seconds=self.timeout)) as messages:
-                    async for told in messages:
-                        place, pause = told.place or place, FIRST_PAUSE
-                        if told.event:
-                            yield told
-                        if told.is_last:
+                stream = read_stream(self._http, url, position, token=token, seconds=self.timeout)
+                async with aclosing(stream) as messages:
+                    async for message in messages:
+                        position, pause = message.place or position, FIRST_PAUSE
+                        if message.event:
+                            yield message
+                        if message.is_last:
                             return
                         deadline = loop.time() + self.timeout
                 why = "the server ends the stream, again and again"
@@ -101,7 +103,7 @@ class NexusClient(PoolMethods, AgentMethods):
             except NotAuthorized:
                 if token is not None or loop.time() >= deadline:
                     raise
-                why = "the server has no token"  # it goes down, or comes up
+                why = "the server has no token"  # it is shutting down, or starting
             if loop.time() >= deadline:
                 raise NotReached(f"{url}: {why}")
             await asyncio.sleep(pause)
@@ -110,7 +112,7 @@ class NexusClient(PoolMethods, AgentMethods):
     async def call(
         self, method: str, params: Mapping[str, Any], *, of_agent: bool = False, seconds: float = 0
     ) -> Result:
-        """The result of a method. Raises NotReached, NoAnswer, NotAuthorized, CallFailed."""
+        """Call a method and return its result. Raises NotReached, NoAnswer, NotAuthorized, CallFailed."""
         request = Request("2.0", method, dict(params), next(self._numbers))
         url = f"{url_of(self.host, self.port)}{self._path(of_agent)}"
         token = await asyncio.to_thread(self._credential)
@@ -134,7 +136,7 @@ class NexusClient(PoolMethods, AgentMethods):
             return "/rpc"
         if self.agent_id is None:
             raise ValueError("This is a method of one agent: use for_agent(agent_id).")
-        if not self.agent_id.strip("."):  # which a URL takes for a step upwards
+        if not self.agent_id.strip("."):  # a URL would take it for a parent directory
             raise CallFailed(INVALID_PARAMS, f"There is no agent {self.agent_id!r} in the pool.")
         return f"/agent/{quote(self.agent_id, safe='', errors='surrogateescape')}"
 

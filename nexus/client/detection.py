@@ -1,4 +1,4 @@
-"""Is there a server on a port?"""
+"""Detection of a server on a port."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from nexus.client.jsonrpc import Request, Response, RpcError, parse_response
 from nexus.client.tokens import DEFAULT_PORT
 
 DETECTION_SECONDS = 2.0
-ANSWERS = (200, 401, 403)  # of a server that is asked for its agents
+ANSWERS = (200, 401, 403)  # status codes of a Nexus server
 
 
 class DetectionResult(Enum):
-    """What is there."""
+    """What was detected on a port."""
 
     NO_SERVER = "no_server"  # the port is free
     NEXUS_SERVER = "nexus_server"
-    OTHER_SERVICE = "other_service"  # something that speaks otherwise
-    TIMEOUT = "timeout"  # it took the connection, and did not answer in time
-    ERROR = "error"  # it could not be found out
+    OTHER_SERVICE = "other_service"  # another protocol
+    TIMEOUT = "timeout"  # connected, but no answer in time
+    ERROR = "error"  # the check failed
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What was seen on a port; status and response are a server's."""
+    """What was detected on a port; `status` and `response` are set for a server."""
 
     result: DetectionResult
     status: int | None = None
@@ -40,14 +40,14 @@ class Sight:
 async def detect_server(
     port: int = DEFAULT_PORT, host: str = BIND_HOST, timeout: float = DETECTION_SECONDS
 ) -> DetectionResult:
-    """What listens on a port; after `timeout` seconds, TIMEOUT. It is shown no token, and nothing is changed there."""
+    """Return what listens on a port; TIMEOUT after `timeout` seconds. Sends no token and changes nothing."""
     return (await look(port, host, timeout)).result
 
 
 async def wait_for_server(
     port: int = DEFAULT_PORT, host: str = BIND_HOST, timeout: float = 30.0, poll_interval: float = 0.1
 ) -> bool:
-    """Whether a server answers within `timeout` seconds, looked for every `poll_interval` seconds."""
+    """Return whether a server answers within `timeout` seconds; checks every `poll_interval` seconds."""
     try:
         async with asyncio.timeout(timeout):
             while await detect_server(port, host) is not DetectionResult.NEXUS_SERVER:
@@ -58,7 +58,7 @@ async def wait_for_server(
 
 
 async def look(port: int, host: str, timeout: float, token: str | None = None) -> Sight:
-    """Ask whatever listens for its agents, as a server is asked; it is one when it answers in JSON-RPC."""
+    """Call `list_agents` on a port; whatever answers in JSON-RPC is a server."""
     request = Request("2.0", "list_agents", id=1)
     try:
         async with asyncio.timeout(timeout), connections() as client:

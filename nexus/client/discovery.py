@@ -1,4 +1,4 @@
-"""Which servers run on this machine, and which of them take our token."""
+"""Discovery of the servers on this machine, and of those that accept our token."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PART = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
 class AuthStatus(Enum):
-    """What a server says to our token."""
+    """A server's answer to our token."""
 
-    OK = "ok"  # it takes it
-    REQUIRED = "required"  # it wants one, and there is none
+    OK = "ok"  # the token is accepted
+    REQUIRED = "required"  # a token is required, and there is none
     INVALID_TOKEN = "invalid_token"  # it is another run's  # noqa: S105
-    DISABLED = "disabled"  # it wants none
+    DISABLED = "disabled"  # no token is required
 
 
 @dataclass(frozen=True)
 class DiscoveredServer:
-    """What is on a port; `auth` and `agents` (rows of list_agents) are a server's, as far as it answered."""
+    """What is on a port; `auth` and `agents` (rows of list_agents) are set for a server, as far as it answered."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class DiscoveredServer:
 
 
 def parse_port_spec(spec: str) -> list[int]:
-    """Ports as `8765,9000-9005` lists them, each once. Raises ValueError for what is no such list."""
+    """Return the ports of a list like `8765,9000-9005`, each once. Raises ValueError for an invalid list."""
     ports: dict[int, None] = {}
     for part in spec.split(","):
         found = PART.fullmatch(part.strip())
@@ -60,7 +60,7 @@ def parse_port_spec(spec: str) -> list[int]:
 
 
 def discover_token_ports(nexus_dir: Path | None = None) -> dict[int, Path]:
-    """The token files of a home, by their port; they may be of servers that were killed."""
+    """Return the token files of a home, by port; some may be left by servers that were killed."""
     home = home_directory(nexus_dir)
     ports: dict[int, Path] = {}
     for path in sorted(home.glob("rpc*.token")):
@@ -78,9 +78,9 @@ async def probe_server(
     token_path: Path | None = None,
     nexus_dir: Path | None = None,
 ) -> DiscoveredServer:
-    """What is on a port, and whether it takes the token of that file, or else of the port's file in the home.
+    """Return what is on a port, and whether it accepts the token of that file, or else of the port's file in the home.
 
-    The token is shown to nobody that does not ask for one as a server does.
+    The token is sent only to a server that asks for one in the way of ours.
     """
     path = token_path or discover_token_ports(nexus_dir).get(port)
     sight, token, error = await look(port, host, timeout), None, None
@@ -111,11 +111,12 @@ async def discover_servers(
     max_concurrency: int = MOST_AT_ONCE,
     nexus_dir: Path | None = None,
 ) -> list[DiscoveredServer]:
-    """Probe ports, so many at once, with the tokens of a home; what is on each that is not free, in their order."""
-    places = asyncio.Semaphore(max_concurrency)
+    """Probe ports, at most `max_concurrency` at once, with the tokens of a home; return what is on those in use, in
+    their order."""
+    slots = asyncio.Semaphore(max_concurrency)
 
     async def probe(port: int) -> DiscoveredServer:
-        async with places:
+        async with slots:
             return await probe_server(port, host, timeout, nexus_dir=nexus_dir)
 
     found = await asyncio.gather(*(probe(port) for port in dict.fromkeys(ports)))

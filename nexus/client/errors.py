@@ -1,4 +1,4 @@
-"""What a call to a server may raise."""
+"""Errors of calls to a server."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 
 class ClientError(Exception):
-    """A call that came to nothing; the message is for people."""
+    """A call that failed; the message is for people."""
 
 
 class NotReached(ClientError):
-    """No server of ours answers there."""
+    """No Nexus server answers there."""
 
 
 class NoAnswer(ClientError):
-    """The time was over. What was asked for may be done all the same."""
+    """The timeout is over. The server may have done what was asked all the same."""
 
 
 class CallFailed(ClientError):
-    """The server's own error: JSON-RPC's `code`, and `data` such as {"code": "NOT_PERMITTED", "details": {…}}."""
+    """The server's error: JSON-RPC's `code`, and `data` such as {"code": "NOT_PERMITTED", "details": {…}}."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -27,11 +27,11 @@ class CallFailed(ClientError):
 
 
 class NotAuthorized(ClientError):
-    """There is no token that can be read, or it is none of this server's run."""
+    """There is no readable token, or it does not belong to this run of the server."""
 
 
 def failure(status: int, error: Mapping[str, Any]) -> ClientError:
-    """What an answer of this HTTP status says, by the error of JSON-RPC in it."""
+    """Return the error for a response's HTTP status and JSON-RPC error."""
     if status in (401, 403):
         return NotAuthorized(error["message"])
     return CallFailed(error["code"], error["message"], error.get("data"))

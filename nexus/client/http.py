@@ -1,4 +1,4 @@
-"""One request to a server's JSON-RPC: on this machine's own network, bounded in time and size."""
+"""One request to a server's JSON-RPC: without a proxy, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import httpx
 
 from nexus.client.jsonrpc import Request, serialize_request
 
-BIND_HOST = "127.0.0.1"  # where a server listens, unless told otherwise
+BIND_HOST = "127.0.0.1"  # where a server listens by default
 MAX_RESPONSE_BYTES = 64 * 2**20
 
 
 class TooLarge(Exception):
-    """An answer that no server of ours gives."""
+    """A response that is larger than any of a Nexus server."""
 
 
 def url_of(host: str, port: int) -> str:
-    """The base URL of a server on a port."""
+    """Return the base URL of a server on a port."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def connections() -> httpx.AsyncClient:
-    """Connections that no proxy sees, because a token goes over them, and that follow nobody elsewhere."""
+    """Return a client that uses no proxy, because it sends a token, and follows no redirects."""
     return httpx.AsyncClient(trust_env=False, follow_redirects=False, verify=_tls())
 
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Made once and without authorities, which take 25 ms to read: no URL here needs them."""
+    """Return a TLS context without authorities, which take 25 ms to read: no URL here needs them. Cached."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def post(client: httpx.AsyncClient, url: str, request: Request, *, token: str | None = None) -> tuple[int, bytes]:
-    """The status and the body of the answer, however long it takes: bound the call.
+    """Return the status and the body of the response. The caller must bound the time.
 
     Raises httpx.HTTPError, and TooLarge past MAX_RESPONSE_BYTES.
     """

@@ -1,6 +1,6 @@
 """JSON-RPC 2.0, one request at a time, with named parameters (docs/reference/json-rpc.md).
 
-No library fits: those that there are answer batches and positional parameters, and know no order of checks around them.
+No library fits: they accept batches and positional parameters, and do not allow other checks in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Id = str | int | None
 
 @dataclass(frozen=True)
 class Request:
-    """A call; without an id it is a notification, which nobody answers."""
+    """A call; without an id it is a notification, which gets no response."""
 
     jsonrpc: str
     method: str
@@ -33,7 +33,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """What a call came to: a result, or an error with code, message and data."""
+    """The outcome of a call: a result, or an error with code, message and data."""
 
     jsonrpc: str
     id: Id
@@ -42,25 +42,25 @@ class Response:
 
 
 class RpcError(Exception):
-    """A message that is no valid one; `code` is JSON-RPC's."""
+    """An invalid message; `code` is JSON-RPC's."""
 
     code = INTERNAL_ERROR
 
 
 class ParseError(RpcError):
-    """No JSON."""
+    """The message is not JSON."""
 
     code = PARSE_ERROR
 
 
 class InvalidRequestError(RpcError):
-    """JSON, and no request."""
+    """The message is JSON, but not a request."""
 
     code = INVALID_REQUEST
 
 
 class InvalidParamsError(RpcError):
-    """Parameters that are not named; `notified`, where nobody waits for an answer."""
+    """The parameters are not named; `notified` if the request is a notification."""
 
     code = INVALID_PARAMS
 
@@ -85,7 +85,7 @@ def parse_request(text: str | bytes) -> Request:
 
 
 def serialize_request(request: Request) -> str:
-    """A request as one line of JSON."""
+    """Return a request as one line of JSON."""
     message: dict[str, Any] = {"jsonrpc": request.jsonrpc, "method": request.method}
     if request.params is not None:
         message["params"] = request.params
@@ -110,7 +110,7 @@ def parse_response(text: str | bytes) -> Response:
 
 
 def serialize_response(response: Response) -> str:
-    """A response as one line of JSON, in ASCII: whatever text an id holds can be sent back."""
+    """Return a response as one line of JSON, in ASCII, so that any text of an id can be sent back."""
     message: dict[str, Any] = {"jsonrpc": response.jsonrpc, "id": response.id}
     if response.error is None:
         message["result"] = response.result
@@ -120,7 +120,7 @@ def serialize_response(response: Response) -> str:
 
 
 def make_error_response(id: Id, code: int, message: str, data: Any = None) -> Response:
-    """The answer to a call that failed."""
+    """Return the response to a call that failed."""
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
@@ -128,7 +128,7 @@ def make_error_response(id: Id, code: int, message: str, data: Any = None) -> Re
 
 
 def make_success_response(id: Id, result: Any) -> Response:
-    """The answer to a call."""
+    """Return the response to a call."""
     return Response(VERSION, id, result=result)
 
 
@@ -138,7 +138,7 @@ def _is_id(value: Any) -> bool:
 
 def _object(text: str | bytes) -> dict[str, Any]:
     try:
-        text = text if isinstance(text, str) else text.decode()  # in UTF-8: json guesses other encodings, too
+        text = text if isinstance(text, str) else text.decode()  # as UTF-8; json would guess other encodings
         message = json.loads(text, parse_constant=_refuse, parse_int=_whole)
     except ValueError:
         raise ParseError("This is no JSON in UTF-8.") from None
@@ -150,7 +150,7 @@ def _object(text: str | bytes) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int | float:
-    """A whole number; an infinity, as for other numbers, where it is larger than any that is meant."""
+    """Return a whole number; with too many digits a float, which may be infinity, as for other numbers."""
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 

@@ -12,17 +12,17 @@ SEND_SECONDS = 300.0
 
 
 class Methods(ABC):
-    """Calls methods by their names."""
+    """A class that calls methods by name."""
 
     @abstractmethod
     async def call(
         self, method: str, params: Mapping[str, Any], *, of_agent: bool = False, seconds: float = 0
     ) -> Result:
-        """The result of a method, of the pool or of one agent; it may take so many seconds more than others."""
+        """Call a method of the pool or of one agent and return its result; it may take `seconds` more than others."""
 
 
 class PoolMethods(Methods):
-    """What is asked of the pool."""
+    """The methods of the pool."""
 
     async def create_agent(
         self,
@@ -43,9 +43,9 @@ class PoolMethods(Methods):
     ) -> Result:
         """Create an agent: {agent_id, url}, and initial_request_id and initial_status with a message, or its response.
 
-        `wake_on` says what begins a turn by itself, such as "mail", and `wake_tokens` what those turns take in a day at
-        most; `worktree` gives it a git worktree of its own. `timeout` (s) bounds the wait for the response: then the
-        turn goes on, and the answer is as without that wait.
+        `wake_on` lists what starts a turn by itself, such as "mail"; `wake_tokens` limits the tokens of those turns in
+        a day; `worktree` gives it its own git worktree. `timeout` (s) limits the wait for the response: after it the
+        turn goes on, and the result is the same as without waiting.
         """
         params = given(
             agent_id=agent_id,
@@ -74,7 +74,7 @@ class PoolMethods(Methods):
 
 
 class AgentMethods(Methods):
-    """What is asked of one agent."""
+    """The methods of one agent."""
 
     async def send(
         self,
@@ -87,8 +87,8 @@ class AgentMethods(Methods):
     ) -> Result:
         """Send a message and wait for the answer: {content, request_id, halted_at_iteration_limit}.
 
-        Cancelled meanwhile: {cancelled, request_id}. After `timeout` seconds the turn goes on without a listener:
-        {request_id, status}; the same request_id and content again wait on.
+        If it is cancelled meanwhile: {cancelled, request_id}. After `timeout` seconds the turn goes on, and the result
+        is {request_id, status}; call again with the same request_id and content to wait on.
         """
         params = given(
             content=content,
@@ -100,23 +100,23 @@ class AgentMethods(Methods):
         return await self.call("send", params, of_agent=True, seconds=timeout)
 
     async def cancel(self, request_id: str) -> Result:
-        """Stop a turn: {cancelled, request_id}, with a reason where there was none to stop."""
+        """Stop a turn: {cancelled, request_id}, with a reason if there was none to stop."""
         return await self.call("cancel", {"request_id": request_id}, of_agent=True)
 
     async def get_tokens(self) -> Result:
-        """What the context takes: {system, tools, messages, total, budget, available, remaining}."""
+        """Return the tokens of the context: {system, tools, messages, total, budget, available, remaining}."""
         return await self.call("get_tokens", {}, of_agent=True)
 
     async def get_context(self) -> Result:
-        """How the context is: {message_count, system_prompt, halted_at_iteration_limit, …}."""
+        """Return the state of the context: {message_count, system_prompt, halted_at_iteration_limit, …}."""
         return await self.call("get_context", {}, of_agent=True)
 
     async def get_messages(self, offset: int = 0, limit: int = 200) -> Result:
-        """A page of the transcript: {agent_id, total, offset, limit, messages}."""
+        """Return a page of the transcript: {agent_id, total, offset, limit, messages}."""
         return await self.call("get_messages", {"offset": offset, "limit": limit}, of_agent=True)
 
     async def compact(self, force: bool = True) -> Result:
-        """Make room in the context: {compacted, tokens_before, tokens_after, tokens_saved} or {compacted, reason}."""
+        """Compact the context: {compacted, tokens_before, tokens_after, tokens_saved} or {compacted, reason}."""
         return await self.call("compact", {"force": force}, of_agent=True)
 
     async def shutdown(self) -> Result:
@@ -125,7 +125,7 @@ class AgentMethods(Methods):
 
 
 def given(**params: Any) -> Result:
-    """Parameters without those that were not given."""
+    """Return the parameters that are not None."""
     return {name: value for name, value in params.items() if value is not None}
 
 

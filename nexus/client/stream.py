@@ -15,33 +15,33 @@ from nexus.client.errors import NotReached, failure
 from nexus.client.http import MAX_RESPONSE_BYTES, TooLarge
 from nexus.client.jsonrpc import RpcError, parse_response
 
-SILENCE_SECONDS = 45.0  # a server gives a sign of life three times as often
+SILENCE_SECONDS = 45.0  # a server sends a heartbeat three times as often
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a stream tells. `place` is where to go on from, after it."""
+    """A message of the stream. `place` is the position to resume from after it."""
 
-    event: str  # entry, state or draft; empty: that the connection lives
+    event: str  # entry, state or draft; empty for a heartbeat
     data: dict[str, Any]
     place: str | None
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing comes behind it."""
+        """Whether no message follows."""
         return self.event == "state" and self.data.get("ended") is True
 
 
-async def heard(
-    client: httpx.AsyncClient, url: str, place: str | None, *, token: str | None, seconds: float
+async def read_stream(
+    client: httpx.AsyncClient, url: str, position: str | None, *, token: str | None, seconds: float
 ) -> AsyncGenerator[Told, None]:
-    """What one connection tells; the beginning takes at most so many seconds.
+    """Yield the messages of one connection; the response must begin within so many seconds.
 
     Raises httpx.HTTPError, TimeoutError, TooLarge, NotReached, NotAuthorized, CallFailed.
     """
     headers = {"accept": "text/event-stream", "accept-encoding": "identity"}
-    if place is not None:
-        headers["last-event-id"] = place
+    if position is not None:
+        headers["last-event-id"] = position
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
     request = client.build_request("GET", url, headers=headers, timeout=httpx.Timeout(seconds, read=SILENCE_SECONDS))
@@ -49,12 +49,12 @@ async def heard(
         response = await client.send(request, stream=True)
     try:
         if response.status_code == 204:
-            yield Told("state", {"ended": True}, place)
+            yield Told("state", {"ended": True}, position)
             return
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _Bounded(response.stream)
         if response.status_code != 200:
-            if response.is_server_error:  # it may pass
+            if response.is_server_error:  # it may be temporary
                 response.raise_for_status()
             async with asyncio.timeout(seconds):
                 raise failure(response.status_code, _error(await response.aread()))
@@ -70,7 +70,7 @@ async def heard(
 
 
 def _error(body: bytes) -> Mapping[str, Any]:
-    """The error of JSON-RPC that a refusal holds. Raises RpcError."""
+    """Return the JSON-RPC error of a refusal. Raises RpcError."""
     error = parse_response(body).error
     if error is None:
         raise ValueError("it answers something else than it was asked")
@@ -78,7 +78,7 @@ def _error(body: bytes) -> Mapping[str, Any]:
 
 
 class _Bounded(httpx.AsyncByteStream):
-    """An answer whose lines end. Raises TooLarge."""
+    """A response body whose lines are limited. Raises TooLarge."""
 
     def __init__(self, inner: httpx.AsyncByteStream) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""The token that makes its holder the administrator of a server's pool: a file that its owner alone can read."""
+"""The token of a pool's administrator: a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class UnsafeToken(OSError):
 
 
 def generate_api_key() -> str:
-    """A new token: the prefix and 32 random bytes, base64 as URLs have it."""
+    """Return a new token: the prefix and 32 random bytes in URL-safe base64."""
     return API_KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
 def validate_api_key(presented: str, expected: str) -> bool:
-    """Whether a token is the one that is expected, in a time that tells nothing of it."""
+    """Compare a token with the expected one, in constant time."""
     return hmac.compare_digest(presented.encode(errors="surrogateescape"), expected.encode())
 
 
 def home_directory(nexus_dir: Path | None = None) -> Path:
-    """The server's home: as given, or `NEXUS_HOME`, or ~/.nexus."""
+    """Return the server's home: the one given, or `NEXUS_HOME`, or ~/.nexus."""
     return Path(nexus_dir or os.environ.get(HOME_VARIABLE) or HOME).expanduser()
 
 
 def token_name(port: int) -> str:
-    """The file's name for a port."""
+    """Return the file name for a port."""
     return "rpc.token" if port == DEFAULT_PORT else f"rpc-{port}.token"
 
 
@@ -55,17 +55,17 @@ class ServerTokenManager:
 
     @property
     def token_path(self) -> Path:
-        """Where the token lies."""
+        """The path of the token's file."""
         return self.home / token_name(self.port)
 
     def generate_fresh(self) -> str:
-        """Make a new token, in the place of any there was."""
+        """Create a new token and replace the old file, if any."""
         token = generate_api_key()
         self.save(token)
         return token
 
     def save(self, token: str, overwrite: bool = True) -> None:
-        """Write a token, whole or not at all, for its owner alone. Raises FileExistsError unless `overwrite`."""
+        """Write a token atomically, readable only by its owner. Raises FileExistsError unless `overwrite`."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, draft = tempfile.mkstemp(prefix=f".{self.token_path.name}.", suffix=".partial", dir=self.home)
         try:
@@ -79,19 +79,19 @@ class ServerTokenManager:
             Path(draft).unlink(missing_ok=True)
 
     def load(self) -> str | None:
-        """The token; None when there is none. Raises UnsafeToken."""
+        """Return the token; None if there is none. Raises UnsafeToken."""
         return read_token(self.token_path, self.strict)
 
     def delete(self) -> None:
-        """Remove the file, if it is there."""
+        """Remove the file if it exists."""
         with contextlib.suppress(OSError):
             self.token_path.unlink()
 
 
 def read_token(path: Path, strict: bool = True) -> str | None:
-    """The token that a file holds; None when there is no such file or no token in it. Raises UnsafeToken.
+    """Return the token in a file; None if there is no such file or no token in it. Raises UnsafeToken.
 
-    The file is judged once it is open: what is read is what was judged.
+    The permissions are checked on the open file, so that the file that is read is the one that was checked.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -112,7 +112,8 @@ def read_token(path: Path, strict: bool = True) -> str | None:
 def discover_rpc_token(
     port: int = DEFAULT_PORT, nexus_dir: Path | None = None, strict_permissions: bool = True
 ) -> str | None:
-    """A client's token: of the environment, else of the port's file, else of the default one. Raises UnsafeToken."""
+    """Return a client's token: from the environment, else from the port's file, else from the default one. Raises
+    UnsafeToken."""
     if token := os.environ.get(VARIABLE):
         return token
     home = home_directory(nexus_dir)

@@ -17,7 +17,7 @@ import nexus.client.client
 import nexus.client.stream
 from nexus.client import CallFailed, ClientError, NexusClient, NotAuthorized, NotReached, Told
 from nexus.client.http import TooLarge
-from nexus.client.stream import heard
+from nexus.client.stream import read_stream
 from tests.control.stub import free_port, listening, said
 
 START = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
@@ -156,7 +156,7 @@ def test_whatever_a_server_answers_is_told_or_refused(body: bytes, status: int, 
 
     async def read() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            async for each in heard(client, "http://hub/agent/a/stream", None, token=None, seconds=60):
+            async for each in read_stream(client, "http://hub/agent/a/stream", None, token=None, seconds=60):
                 assert isinstance(each.data, dict)
 
     with contextlib.suppress(ClientError, httpx.HTTPError, TooLarge):
