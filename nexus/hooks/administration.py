@@ -1,4 +1,4 @@
-"""What this app offers, to operators alone: webhooks."""
+"""The operations on webhooks, for operators only."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def webhook_list(p: Nothing, caller: Caller) -> WebhookList:
     return {
         "webhooks": [
             {
-                **webhook_row(listed.webhook),
-                "pending": listed.pending,
-                "dead": listed.dead,
-                "last_error": listed.last_error,
+                **webhook_row(found.webhook),
+                "pending": found.pending,
+                "dead": found.dead,
+                "last_error": found.last_error,
             }
-            for listed in selectors.webhooks()
+            for found in selectors.webhooks()
         ]
     }
 

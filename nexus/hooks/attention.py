@@ -1,4 +1,4 @@
-"""What of the webhooks needs a person."""
+"""The webhooks that an operator must look at."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nexus.hooks.models import Webhook, WebhookDelivery
 
 
 def _given_up(picture: Picture, each: int) -> Found:
-    """Webhooks with dead letters: their receivers failed the most times allowed."""
+    """Find webhooks with dead letters: deliveries that failed the maximum number of times."""
     dead = WebhookDelivery.objects.dead().values("webhook_id", "webhook__url")
     rows = list(dead.annotate(letters=Count("pk"), error=Max("last_error")).order_by("-letters", "webhook_id"))
     return Found(

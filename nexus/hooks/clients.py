@@ -1,4 +1,4 @@
-"""The coding clients Nexus can configure: where each keeps its MCP servers and hooks, and in which form."""
+"""The coding clients that Nexus can configure: the files and the format of their MCP servers and hooks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nexus.hooks.harness import NAMES, PLANNING
 from nexus.hooks.points import MATCHED, POINTS
 
 SERVER = "nexus"  # the name of the entry in every client
-PROGRAMS = {"nexus", "nexus_site", "manage"}  # what starts the `nexus` command
-KEY_VARIABLE = "NEXUS_API_KEY"  # how an agent's key reaches `runmcp`
+PROGRAMS = {"nexus", "nexus_site", "manage"}  # program names of the `nexus` command
+KEY_VARIABLE = "NEXUS_API_KEY"  # `runmcp` reads the agent's key from it
 DEFAULT_COMMAND = (SERVER, "runmcp")
-HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook does so earlier
-APP_DATA = "{app_data}"  # where the system keeps an application's data of one user
+HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook itself gives up earlier
+APP_DATA = "{app_data}"  # the system's directory for a user's application data
 
 LOCAL_OR_HTTP = ("stdio", "http")
 
@@ -34,24 +34,24 @@ class Client:
     """One client's conventions; paths are relative to the project, or start with `~` or APP_DATA."""
 
     title: str
-    program: str | None = None  # what people start
-    directory: str | None = None  # what the client makes for itself on a machine where it was started
+    program: str | None = None  # its program
+    directory: str | None = None  # a directory that the client creates when it is started
     servers: str = "mcpServers"  # the object that holds the entries
     user_file: str | None = None
     project_file: str | None = None
     format: Format = "json"
-    types: tuple[str, str] | None = None  # how an entry names its transport: of a local server, of a remote one
-    joined: bool = False  # `command` holds the arguments, too
+    types: tuple[str, str] | None = None  # names of the transport in an entry: local, remote
+    joined: bool = False  # whether `command` includes the arguments
     environment: str = "env"  # the field of a local server's variables
-    url: str | None = "url"  # the field of a remote server; None where there are only local ones
+    url: str | None = "url"  # the field of a remote server; None if only local ones are possible
     headers: str = "headers"
     variable: str | None = None  # how a header refers to an environment variable
     bearer_variable: str | None = None  # the field that names the variable of a bearer token
     user_hooks: str | None = None
     project_hooks: str | None = None
-    skill: str | None = None  # where it looks for Nexus's skill, if not where most clients do
+    skill: str | None = None  # the path of Nexus's skill, if not the usual one
     guide: str = "AGENTS.md"  # the file of the project that its agent reads first
-    first: str = "Start it anew."  # what a person does before the client takes up what was written
+    first: str = "Start it anew."  # what a person must do before the client reads the entries
 
     @property
     def can_name_a_variable(self) -> bool:
@@ -69,7 +69,7 @@ CLIENTS: Mapping[str, Client] = {
         types=LOCAL_OR_HTTP,
         variable="${%s}",
         user_hooks="~/.claude/settings.json",
-        project_hooks=".claude/settings.local.json",  # the command's path is this machine's: not for the repository
+        project_hooks=".claude/settings.local.json",  # not in the repository: the command's path is of this machine
         skill=".claude/skills/nexus/SKILL.md",
         guide="CLAUDE.md",
         first="Start `claude` here anew and allow the server nexus.",
@@ -182,7 +182,7 @@ HOOKED = tuple(name for name, client in CLIENTS.items() if client.user_hooks)
 
 
 def found() -> list[str]:
-    """The clients on this machine: those that are on the PATH, or were started once."""
+    """Return the clients on this machine: those on the PATH, or that have been started before."""
     return [
         name
         for name, client in CLIENTS.items()
@@ -192,7 +192,7 @@ def found() -> list[str]:
 
 
 class Snippet(NamedTuple):
-    """A configuration ready to paste: its format, its text, and the file it belongs in (None: see the client)."""
+    """A configuration ready to paste: its format, its text, and the file it belongs in (None: the client's choice)."""
 
     format: Format
     text: str
@@ -207,9 +207,9 @@ def snippet(
     key_variable: str | None = None,
     command: Sequence[str] | None = None,
 ) -> Snippet:
-    """The configuration that connects `client`: over HTTP when `url` is given, else by starting `command`.
+    """Return the configuration that connects `client`: over HTTP if `url` is given, otherwise by starting `command`.
 
-    Raises VALIDATION_ERROR as `server_entry` does.
+    Raises the VALIDATION_ERROR of `server_entry`.
     """
     known = CLIENTS[client]
     entry = server_entry(client, url=url, key=key, key_variable=key_variable, command=command)
@@ -225,10 +225,11 @@ def server_entry(
     key_variable: str | None = None,
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """One MCP server in the client's form. `key` is an agent's API key, `key_variable` an environment variable with it.
+    """Return one MCP server in the client's format. `key` is an agent's API key, `key_variable` an environment variable
+    that holds it.
 
-    Raises VALIDATION_ERROR for a remote server in a client that only starts local ones, and for a variable where the
-    client cannot refer to one.
+    Raises VALIDATION_ERROR for a remote server if the client only starts local ones, and for a variable if the client
+    cannot refer to one.
     """
     known = CLIENTS[client]
     if url is None:
@@ -250,12 +251,12 @@ def server_entry(
 
 
 def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
-    """What the client's hooks file holds for `command`, by event: for every point where it has PLANNING, else for those
-    of mail, and the one before a tool that edits."""
+    """Return the entries of the client's hooks file for `command`, by event: with PLANNING every point of a session,
+    otherwise those for mail and the one before a tool that edits."""
     every = PLANNING in shlex.split(command)
     before = next(name for name, event in POINTS[client].items() if event is HarnessEvent.PRE_TOOL_USE)
     names = list(dict.fromkeys([*NAMES[client], *(POINTS[client] if every else [before])]))
-    # Cursor's entries are for all tools when they name none.
+    # Cursor's entries without a matcher are for all tools.
     tools = {} if client == "cursor" else {name: "*" for name in names if POINTS[client].get(name) in MATCHED}
     if not every:
         tools[before] = "|".join(EDITING[client])
@@ -268,12 +269,12 @@ def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
 
 
 def hook_command(program: Sequence[str], client: str, options: Sequence[str] = ()) -> str:
-    """The shell line that a harness calls; `is_ours` knows it again."""
+    """Return the shell command line for a harness; `is_ours` recognizes it."""
     return shlex.join([*program, "hook", "--client", client, *options])
 
 
 def is_ours(command: Any, client: str) -> bool:
-    """Whether a hook's command line is one of `hook_command`'s for this client."""
+    """Return whether a hook's command line is one of `hook_command` for this client."""
     if not isinstance(command, str):
         return False
     try:
@@ -282,13 +283,13 @@ def is_ours(command: Any, client: str) -> bool:
     except ValueError:
         return False
     paths = [Path(word) for word in words[:at]]
-    # `python -m nexus_site` was written as its file, PACKAGE/__main__.py, by 0.1.
+    # Version 0.1 wrote `python -m nexus_site` as its file, PACKAGE/__main__.py.
     programs = {path.parent.name if path.name == "__main__.py" else path.stem for path in paths}
     return not programs.isdisjoint(PROGRAMS) and words[at + 1 : at + 3] == ["--client", client]
 
 
 def dump(format: Format, document: Mapping[str, Any], indent: str | int = 2) -> str:
-    """The text of a configuration file."""
+    """Return the text of a configuration file."""
     if format == "toml":
         import tomlkit
 
@@ -297,7 +298,7 @@ def dump(format: Format, document: Mapping[str, Any], indent: str | int = 2) -> 
 
 
 def locate(path: str, project_root: Path) -> Path:
-    """The file that one of the table's paths means on this machine."""
+    """Return the file on this machine for one of the paths in the table of clients."""
     home = Path.home()
     if sys.platform == "darwin":
         app_data = home / "Library" / "Application Support"

@@ -1,4 +1,4 @@
-"""Changing a client's configuration file: everything else in it stays, the change is shown, a backup is kept."""
+"""Changes to a client's configuration file: the rest of it stays, the change is shown, a backup is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Edit = Callable[[Document], None]
 
 @dataclass(frozen=True)
 class Change:
-    """What a file holds, and what it would hold; None where there is no file."""
+    """The text of a file before and after; None if there is no file."""
 
     file: Path
     before: str | None
@@ -36,21 +36,21 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """The change for people to read; empty when there is none."""
+        """The change as a readable diff; empty if there is none."""
         return files.diff(self.file, self.before, self.after)
 
 
 def plan(file: Path, format: Format, edit: Edit) -> Change:
-    """The change that `edit` makes to the document in `file`.
+    """Return the change that `edit` makes to the document in `file`.
 
-    Raises CONFIG_ERROR, naming the file, when it cannot be read or is not of its format; nothing is touched then.
+    Raises CONFIG_ERROR, which names the file, if it cannot be read or has another format. Writes nothing.
     """
-    file = file.resolve()  # a linked dotfile stays a link
+    file = file.resolve()  # write to a link's target
     return edited(file, format, read(file), edit)
 
 
 def edited(file: Path, format: Format, before: str | None, edit: Edit) -> Change:
-    """The change that `edit` makes to a document of this text. Raises CONFIG_ERROR as `plan` does."""
+    """Return the change that `edit` makes to a document with this text. Raises CONFIG_ERROR as `plan` does."""
     document = parse(file, format, before or "")
     untouched = copy.deepcopy(document)
     try:
@@ -67,7 +67,7 @@ def edited(file: Path, format: Format, before: str | None, edit: Edit) -> Change
 
 
 def read(file: Path) -> str | None:
-    """A file's text, None where there is none. Raises CONFIG_ERROR."""
+    """Return a file's text, None if there is no file. Raises CONFIG_ERROR."""
     try:
         return file.read_bytes().decode("utf-8") if file.exists() else None
     except (OSError, UnicodeDecodeError) as error:
@@ -75,9 +75,9 @@ def read(file: Path) -> str | None:
 
 
 def apply(change: Change, *, backups: Path | None = None) -> Path | None:
-    """Write a change as `write` does; the backup's path, None for a new file.
+    """Write a change as `write` does; return the backup's path, None for a new file.
 
-    The backup stands beside the file, or in the directory `backups`.
+    The backup is made beside the file, or in the directory `backups`.
     """
     file, backup = change.file, None
     if change.before is not None:
@@ -93,10 +93,10 @@ def apply(change: Change, *, backups: Path | None = None) -> Path | None:
 
 
 def write(change: Change, *, new_mode: int = files.PRIVATE) -> None:
-    """Write a change in one step, or delete the file that it leaves nothing of.
+    """Write a change in one step; delete the file if nothing is left of it.
 
-    What holds a key is for its owner's eyes alone; a new file has `new_mode`.
-    Raises CONFIG_ERROR when the file changed since it was planned, or cannot be written.
+    A file with a key is readable only by its owner; a new file has `new_mode`. Raises CONFIG_ERROR if the file has
+    changed since it was planned, or cannot be written.
     """
     file = change.file
     _check_unchanged(change)
@@ -123,16 +123,16 @@ def _refusing(file: Path) -> Iterator[None]:
 
 
 def _mode(file: Path, text: str) -> int:
-    """The mode of `file`, without others' rights where `text` holds a key."""
+    """Return the mode of `file`, without others' rights if `text` contains a key."""
     mode = stat.S_IMODE(file.stat().st_mode)
     return mode & 0o700 if redact(text) != text else mode
 
 
-# What is put in and taken out
+# Edits
 
 
 def put_server(client: str, entry: Mapping[str, Any]) -> Edit:
-    """Set Nexus's entry among the client's MCP servers."""
+    """Return an edit that sets Nexus's entry among the client's MCP servers."""
 
     def edit(document: Document) -> None:
         _object(document, clients.CLIENTS[client].servers)[SERVER] = dict(entry)
@@ -141,7 +141,7 @@ def put_server(client: str, entry: Mapping[str, Any]) -> Edit:
 
 
 def drop_server(client: str) -> Edit:
-    """Remove Nexus's entry, and the object that held it when it held nothing else."""
+    """Return an edit that removes Nexus's entry, and the object around it if it holds nothing else."""
 
     def edit(document: Document) -> None:
         key = clients.CLIENTS[client].servers
@@ -154,14 +154,14 @@ def drop_server(client: str) -> Edit:
 
 
 def server(document: Document, client: str) -> Mapping[str, Any] | None:
-    """Nexus's entry among the client's MCP servers; None where there is none."""
+    """Return Nexus's entry among the client's MCP servers; None if there is none."""
     servers = document.get(clients.CLIENTS[client].servers)
     entry = servers.get(SERVER) if isinstance(servers, Mapping) else None
     return entry if isinstance(entry, Mapping) else None
 
 
 def put_hooks(client: str, command: str) -> Edit:
-    """Set Nexus's hooks, in place of any there are."""
+    """Return an edit that sets Nexus's hooks and replaces existing ones."""
 
     def edit(document: Document) -> None:
         drop_hooks(client)(document)
@@ -175,14 +175,14 @@ def put_hooks(client: str, command: str) -> Edit:
 
 
 def drop_hooks(client: str) -> Edit:
-    """Remove Nexus's hooks, and what held nothing else."""
+    """Return an edit that removes Nexus's hooks, and the objects that held nothing else."""
 
     def edit(document: Document) -> None:
         if "hooks" not in document:
             return
         hooks = _object(document, "hooks")
         found = False
-        for event in clients.hook_entries(client, PLANNING):  # with it, there are the most
+        for event in clients.hook_entries(client, PLANNING):  # these are all of them
             if event not in hooks:
                 continue
             before = _list(hooks, event)
@@ -199,7 +199,7 @@ def drop_hooks(client: str) -> Edit:
 
 
 def installed(document: Document, client: str) -> str | None:
-    """The command line of Nexus's hooks in a document; None where there are none."""
+    """Return the command line of Nexus's hooks in a document; None if there are none."""
     hooks = document.get("hooks")
     groups = (
         [group for one in hooks.values() if isinstance(one, list) for group in one] if isinstance(hooks, dict) else []
@@ -213,7 +213,7 @@ def installed(document: Document, client: str) -> str | None:
 
 
 def _without_ours(group: Any, client: str) -> list[Any]:
-    """A group of hooks without Nexus's; nothing when nothing is left of it."""
+    """Return a group of hooks without Nexus's; empty if nothing is left of it."""
     if not isinstance(group, dict):
         return [group]
     if clients.is_ours(group.get("command"), client):
@@ -227,11 +227,11 @@ def _without_ours(group: Any, client: str) -> list[Any]:
     return [{**group, "hooks": others}] if others else []
 
 
-# Reading and shapes
+# Parsing and types
 
 
 class _WrongShape(Exception):
-    """A part of the document is not what the client itself would take."""
+    """A part of the document has a type that the client itself would not accept."""
 
 
 def _object(parent: Document, key: str) -> Document:
@@ -248,7 +248,7 @@ def _list(parent: Document, key: str) -> list[Any]:
 
 
 def parse(file: Path, format: Format, text: str) -> Document:
-    """The document of a file's text. Raises CONFIG_ERROR where it is not of its format."""
+    """Return the document in a file's text. Raises CONFIG_ERROR if it has another format."""
     try:
         if format == "toml":
             return _toml(text)
@@ -273,7 +273,7 @@ def _toml(text: str) -> Document:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):
-        raise ValueError("a key stands twice")  # one of the two would be lost
+        raise ValueError("a key stands twice")  # one of them would be lost
     return document
 
 
@@ -282,11 +282,11 @@ def _plain(document: Document) -> Any:
 
 
 def _indent(text: str) -> str | int:
-    """The indentation a JSON file has; two spaces where it has none."""
+    """Return the indentation of a JSON text; two spaces if it has none."""
     found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
     return found[1] if found else 2
 
 
 def refuse(file: Path, why: str) -> NoReturn:
-    """Raises CONFIG_ERROR: a file stays as it is, and why."""
+    """Raise CONFIG_ERROR: say that a file stays as it is, and why."""
     raise NexusError(Code.CONFIG_ERROR, f"{file} {why}. It was left as it is.", {"file": str(file)})

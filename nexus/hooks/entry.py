@@ -1,7 +1,8 @@
-"""`nexus hook` as a harness calls it: quick, silent when there is nothing, and never a reason for the harness to fail.
+"""`nexus hook` as a harness calls it: fast, silent if there is nothing to say, and never a cause for the harness to
+fail.
 
-Most calls end here, with the standard library alone. When there is something to tell, or a look is due and the store is
-on a server, it asks: the hub of the home, or a Django that it starts.
+Most calls are answered here, with the standard library alone. If there is something to say, or a check is due and the
+store is on a server, it asks the hub of the home, or a Django process that it starts.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from nexus.core.time_limit import time_limit
 from nexus.hooks import harness, points
 from nexus.hooks.harness import STOP, Ask, Call
 
-ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # what `nexus hook` does for people
+ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # the subcommands for people
 BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
-TIME_LIMIT_SECONDS = 5  # then the hook gives up; the harness's own limit is later
+TIME_LIMIT_SECONDS = 5  # then the hook gives up, before the harness does
 
 Configure = Callable[[], tuple[Any, Sequence[str]]]
 
 
 def is_call(arguments: Sequence[str]) -> bool:
-    """Whether a harness calls, and not a person who installs."""
+    """Return whether a harness calls, and not a person who installs hooks."""
     return not any(argument in ACTIONS for argument in arguments)
 
 
 def main(configure: Configure, ask: Ask) -> None:
-    """One call, from stdin to stdout. Whatever fails: one line on stderr, nothing on stdout, exit code 0."""
+    """Handle one call, from stdin to stdout. An error prints one line on stderr and nothing on stdout; the exit code is
+    0."""
     try:
         with time_limit(TIME_LIMIT_SECONDS):
             settings, arguments = configure()
@@ -49,7 +51,7 @@ def _complain(error: Exception) -> None:
 
 
 def respond(settings: Any, call: Call, ask: Ask) -> str:
-    """What to print for a call; the empty string when there is nothing to tell."""
+    """Return the output of a call; empty if there is nothing to say."""
     said = _handled(settings, call, ask)
     if said.refusal or said.warning:
         return harness.render_aside(call, said)
@@ -58,14 +60,14 @@ def respond(settings: Any, call: Call, ask: Ask) -> str:
     except Exception as error:
         if not said.context:
             raise
-        _complain(error)  # what was done for the session is told all the same
+        _complain(error)  # the app's text is printed all the same
         mail = ""
     text = "\n".join(part for part in (said.context, mail) if part)
     return harness.render(call, text) if text else ""
 
 
 def _handled(settings: Any, call: Call, ask: Ask) -> Said:
-    """What the apps say that listen to every point of a session. What goes wrong there keeps no mail back."""
+    """Return what the apps say that handle every point of a session. An error there does not keep mail back."""
     if call.point is None:
         return NOTHING
 
@@ -84,20 +86,20 @@ def _handled(settings: Any, call: Call, ask: Ask) -> Said:
         perform=perform,
         **points.fields(call.payload),
     )
-    said = []
+    answers = []
     for handler in HANDLERS:
         try:
-            said.append(handler(happening))
+            answers.append(handler(happening))
         except TimeoutError:
-            raise  # the harness has waited enough
+            raise  # the time limit is over
         except Exception as error:
             _complain(error)
-    return Said(*("\n".join(filter(None, texts)) for texts in zip(*said, strict=True))) if said else NOTHING
+    return Said(*("\n".join(filter(None, texts)) for texts in zip(*answers, strict=True))) if answers else NOTHING
 
 
 def _mail(settings: Any, call: Call, ask: Ask) -> str:
     if call.event is None or (call.event == STOP and call.continued):
         return ""
-    from nexus.hooks import turn  # an edit is checked without it
+    from nexus.hooks import turn  # not imported for the check of an edit
 
     return turn.notice_text(settings, call, ask)

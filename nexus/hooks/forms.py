@@ -1,4 +1,4 @@
-"""What is typed about webhooks."""
+"""Forms of the webhook pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nexus.web.templatetags.nexus import plain
 
 
 class WebhookForm(OperationForm):
-    """An address, and which events it is called with. The rules for all of it are the operation's."""
+    """The URL of a webhook, and the events to send to it. The operation checks the rules."""
 
     url = forms.CharField(
         label="Address",
@@ -42,7 +42,7 @@ class WebhookForm(OperationForm):
         field.choices = [("", none), *choices.items()]
 
     def given(self) -> dict[str, Any]:
-        """What was filled in, as the operation takes it."""
+        """Return the operation's parameters; empty fields are left out."""
         return {name: value for name, value in self.cleaned_data.items() if value}
 
 

@@ -1,6 +1,6 @@
-"""What a project tells its agents of Nexus: a skill, and a paragraph between markers in AGENTS.md or CLAUDE.md.
+"""Texts about Nexus for a project's agents: a skill, and a paragraph between markers in AGENTS.md or CLAUDE.md.
 
-Both are made of the texts that this version serves, so that what agents read in the project is what the server says.
+Both are made from the texts that this version serves, so that the project's texts agree with the server's.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from nexus.hooks import configuration
 BEGIN = "<!-- nexus: `nexus setup` keeps what stands here; `nexus setup --undo` takes it out -->"
 END = "<!-- /nexus -->"
 MARKED = re.compile(rf"{re.escape(BEGIN)}\r?\n.*?{re.escape(END)}(?:\r?\n)?", re.DOTALL)
-SKILL = ".agents/skills/nexus/SKILL.md"  # where most clients look
+SKILL = ".agents/skills/nexus/SKILL.md"  # most clients look here
 AGENTS = "AGENTS.md"
-IMPORTED = f"@{AGENTS}"  # in a CLAUDE.md that has Claude Code read the other file
+IMPORTED = f"@{AGENTS}"  # in a CLAUDE.md that imports the other file
 
 
 def skill(names: Iterable[str]) -> str:
-    """The skill of agents that have these toolsets. Raises CONFIG_ERROR for a name that there is not."""
+    """Return the skill for agents with these toolsets. Raises CONFIG_ERROR for an unknown name."""
     chosen = (text for toolset in toolsets.choose(names) if (text := toolset.instructions()))
     return packaged("nexus.hooks", "skill")() + "\n\n".join(text.rstrip("\n") for text in chosen) + "\n"
 
 
 def paragraph() -> str:
-    """The paragraph, with its markers."""
+    """Return the paragraph with its markers."""
     return f"{BEGIN}\n{packaged('nexus.hooks', 'paragraph')()}{END}\n"
 
 
 def with_paragraph(file: Path, text: str) -> str:
-    """A text with the paragraph: in its old place, else at the end. Raises CONFIG_ERROR for half a marker."""
+    """Return a text with the paragraph: in its old place, otherwise at the end. Raises CONFIG_ERROR if one of the
+    markers is missing."""
     newline = "\r\n" if "\r\n" in text else "\n"
     ours = paragraph().replace("\n", newline)
     found = MARKED.findall(text)
@@ -46,5 +47,5 @@ def with_paragraph(file: Path, text: str) -> str:
 
 
 def without_paragraph(text: str) -> str:
-    """A text without the paragraph, and without the empty line before it."""
+    """Return a text without the paragraph, and without the empty line before it."""
     return re.sub(rf"(\r?\n)?{MARKED.pattern}", "", text, flags=re.DOTALL)

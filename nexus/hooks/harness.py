@@ -1,7 +1,7 @@
-"""What a coding harness passes to a hook, and the form in which it takes what the hook says. Standard library alone.
+"""The input of a hook from a coding harness, and the output in the harness's format. Standard library alone.
 
 Claude Code and Codex: JSON with `hook_event_name`, answered with `additionalContext` or, at Stop, a block with its
-reason. Gemini CLI and Cursor: the same idea under their own names. `text`: any other harness, plain text.
+reason. Gemini CLI and Cursor: the same with other names. `text`: any other harness, plain text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nexus.hooks import points
 
 SESSION_START, PROMPT, TOOL_USED, STOP = "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"
 EVENTS = (SESSION_START, PROMPT, TOOL_USED, STOP)
-# What each client calls its events, in the order of EVENTS.
+# Each client's names of the events, in the order of EVENTS.
 NAMES: Mapping[str, Sequence[str]] = {
     "claude-code": EVENTS,
     "codex": EVENTS,
@@ -28,44 +28,44 @@ NAMES: Mapping[str, Sequence[str]] = {
     "text": EVENTS,
 }
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
-PLANNING = "--planning"  # in the command of a hook that is called at every point
+PLANNING = "--planning"  # an option in the command of a hook for every point
 MAX_ID = 255
 
 
 class Call(NamedTuple):
-    """One call of the hook, whatever harness it comes from."""
+    """One call of the hook, from any harness."""
 
     client: str
-    event: str | None  # one of EVENTS; None for a point of the harness that has nothing to do with mail
+    event: str | None  # one of EVENTS; None for a point without mail
     root: str  # the project, resolved
     agent_id: str
-    continued: bool = False  # the agent goes on because a hook kept it from stopping: do not keep it again
-    name: str | None = None  # what the client calls the point of its session
-    point: HarnessEvent | None = None  # what that means to those whom `nexus.core.harness_events` calls
-    planning: bool = False  # act on this project's plan, whether or not there is one yet
+    continued: bool = False  # a hook has already kept the agent from stopping: do not do it again
+    name: str | None = None  # the client's name of the point
+    point: HarnessEvent | None = None  # the same for the handlers of `nexus.core.harness_events`
+    planning: bool = False  # act on this project's plan, even if there is none yet
     payload: Mapping[str, Any] = MappingProxyType({})
     connection: str | None = None  # of the process that asks the hub; None in that process itself
 
 
-# Answers a question of `nexus.hooks.look`, given by its name, the call that it belongs to and its own arguments; in the
-# answer a list may stand for a set or a tuple. Raises NexusError.
+# Answers a query of `nexus.hooks.look`, given its name, the call and further arguments; in the
+# answer a list may replace a set or a tuple. Raises NexusError.
 Ask = Callable[..., Any]
 
 
 class _Parser(argparse.ArgumentParser):
     def _get_formatter(self) -> argparse.HelpFormatter:
-        return argparse.HelpFormatter(self.prog, width=80)  # asked with every option, and imports shutil for the width
+        return argparse.HelpFormatter(self.prog, width=80)  # a fixed width avoids importing shutil
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a call."""
+    """Add the options of a call."""
     parser.add_argument(
         "--client", choices=tuple(NAMES), help="the harness's dialect; default: recognised from its input"
     )
-    # Clients' files hold the longer spellings: they stay.
+    # Keep the longer spellings: clients' files have them.
     parser.add_argument(
         "--agent-id",
         "--agent",
@@ -85,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Call:
-    """Understand a call. Raises ValueError for an unknown option or input that is no JSON object."""
+    """Parse a call. Raises ValueError for an unknown option, or input that is not a JSON object."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     add_options(parser)
     given = parser.parse_args(arguments)
@@ -128,25 +128,26 @@ def _client(name: Any) -> str:
 
 def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
     roots = payload.get("workspace_roots")
-    places = [
+    candidates = [
         *(environ.get(name) for name in PROJECT_VARIABLES),
         roots[0] if isinstance(roots, list) and roots else None,
         payload.get("cwd"),
     ]
-    return next((place for place in places if isinstance(place, str) and place), None) or str(Path.cwd())
+    return next((path for path in candidates if isinstance(path, str) and path), None) or str(Path.cwd())
 
 
 def derived_id(client: str, root: str) -> str:
-    """The agent of a harness that was given no id: the same for every session of that harness in that project."""
-    import hashlib  # a twentieth of the time of a hook that was given an id and finds nothing
+    """Return the agent id for a harness without a given one: the same for every session of that harness in that
+    project."""
+    import hashlib  # takes a twentieth of the time of a hook with a given id
 
-    place = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+    digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
     name = "".join(letter for letter in Path(root).name if letter.isprintable())
-    return f"{client}@{name[: MAX_ID - 50]}-{place}"
+    return f"{client}@{name[: MAX_ID - 50]}-{digest}"
 
 
 def render(call: Call, text: str) -> str:
-    """What to print so that the harness puts `text` before its agent."""
+    """Return the output with which the harness shows `text` to its agent."""
     if call.client == "text":
         return text
     if call.client == "cursor":
@@ -162,7 +163,7 @@ def render(call: Call, text: str) -> str:
 
 
 def render_aside(call: Call, said: Said) -> str:
-    """What to print so that the harness keeps its agent from a tool, or warns its user."""
+    """Return the output with which the harness refuses a tool to its agent, or warns its user."""
     if call.client == "text":
         return said.refusal or said.warning
     if not said.refusal:

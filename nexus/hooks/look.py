@@ -1,4 +1,4 @@
-"""The part of a hook that needs the whole store: the agent's session, and what waits for it."""
+"""The part of a hook that needs the whole store: the agent's session, and what waits for the agent."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from nexus.hooks.harness import STOP, Call
 from nexus.hooks.pending_notices import every_news
 from nexus.hooks.quick_check import Seen
 
-LIMIT = 200  # looked at in one page; more than an agent is told of at once
+LIMIT = 200  # rows of one page; more than one notice shows
 
 
 def refresh(call: Call) -> None:
-    """Register the agent and open its session, or send a heartbeat for the one that is open. Raises NexusError."""
+    """Register the agent and open its session, or send a heartbeat for the open one. Raises NexusError."""
     store().prepare()
     home = CoreSettings.current().home
     session = memory.credentials(home, call)
@@ -47,7 +47,7 @@ def refresh(call: Call) -> None:
 
 
 def _heartbeat(call: Call, session_id: str) -> bool:
-    """Whether the session is still open, and was refreshed."""
+    """Send a heartbeat; return whether the session is still open."""
     try:
         return bool(_data(call, "session_heartbeat", session_id=session_id)["status"] != "closed")
     except NexusError as error:
@@ -57,9 +57,9 @@ def _heartbeat(call: Call, session_id: str) -> bool:
 
 
 def seen(call: Call) -> Seen:
-    """What `glance` sees, of a store that is no file. Raises NexusError where it cannot be reached."""
+    """Return what `glance` returns, for a store that is not a file. Raises NexusError if it cannot be reached."""
     if store().pending():
-        return Seen(set(), 0)  # nobody has made it yet: looked at again soon
+        return Seen(set(), 0)  # the store does not exist yet: check again soon
     _, waits = waiting(call, ())
     leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
     lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
@@ -70,13 +70,13 @@ def seen(call: Call) -> Seen:
 
 
 def owed(call: Call, keys: Collection[str]) -> str:
-    """What to tell the agent of those debts; empty where they are gone."""
+    """Return a text for the agent about these debts; empty if they are settled."""
     found = [debt_row(debt) for debt in debts.owed_by(call.agent_id) if debt.key in keys]
     return notice.reminder(call.agent_id, found) if found else ""
 
 
 def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
-    """What to tell the agent of that it does not know, and the ids of it; the text is empty when there is nothing."""
+    """Return a text about what is new to the agent, and its ids; the text is empty if there is nothing."""
     unread = _data(call, "inbox_count", agent_id=call.agent_id)["unread"]
     mail = _data(call, "inbox_peek", agent_id=call.agent_id, limit=LIMIT)["messages"] if unread else []
     open_ones = _data(call, "handoff_list_available", project_root=call.root, agent_id=call.agent_id, limit=LIMIT)[
@@ -105,7 +105,7 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
 
 
 def perform(call: Call, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An operation of any toolset, as the hook's agent; its data. Raises NexusError."""
+    """Call an operation of any toolset as the hook's agent; return its data. Raises NexusError."""
     store().prepare()
     owner = next((each for each in TOOLSETS.values() if operation in each.operations), toolset.COORDINATION)
     return runner.perform(owner, _caller(call), operation, arguments).result()
@@ -115,12 +115,12 @@ QUESTIONS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (
 
 
 def answer(name: str, call: Call, **arguments: Any) -> Any:
-    """The answer to a question of the hook. Raises NexusError."""
+    """Return the answer to a query of the hook. Raises NexusError."""
     return QUESTIONS[name](call, **arguments)
 
 
 def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
-    caller = replace(_caller(call), vouched=True)  # the hook reads on its own, maybe before it has opened a session
+    caller = replace(_caller(call), vouched=True)  # the hook may read before it has opened a session
     return toolset.call(caller, name, arguments)
 
 

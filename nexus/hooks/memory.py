@@ -1,4 +1,4 @@
-"""What a hook keeps between calls, per agent and project, for its owner's eyes. Standard library alone."""
+"""State that a hook keeps between calls, per agent and project, readable only by its owner. Standard library alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nexus.hooks.signal_files import private_directory
 
 
 class HookMemory:
-    """What the agent was told, and what need not be looked at before; unix times."""
+    """What the agent was told, and when the next checks are due, in unix time."""
 
     def __init__(
         self,
@@ -28,16 +28,16 @@ class HookMemory:
         pressed: Sequence[str] = (),
         owed: Sequence[str] = (),
     ) -> None:
-        self.signal = signal  # the signal file's time when the store was last looked at
-        self.look_by = look_by  # look at the store by then, signal or not, for what time alone changes
+        self.signal = signal  # the signal file's time at the last check of the store
+        self.look_by = look_by  # check the store by then, even without a signal
         self.refresh_by = refresh_by  # refresh the session by then
-        self.told = told  # waiting messages and handoffs it has been told of
-        self.pressed = pressed  # those it was kept from stopping for
-        self.owed = owed  # what it owed when it last stopped, and was told of
+        self.told = told  # waiting messages and handoffs that the agent was told of
+        self.pressed = pressed  # those for which it was kept from stopping
+        self.owed = owed  # debts that it was told of when it last stopped
 
 
 class Credentials(NamedTuple):
-    """The session that the hook holds open for its agent."""
+    """The session that the hook keeps open for its agent."""
 
     session_id: str
     session_secret: str
@@ -63,13 +63,14 @@ def _save(file: Path, content: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def alone(home: Path, call: Call) -> Iterator[bool]:
-    """Whether no other call for this agent is inside; the system ends the claim of a process that died.
+    """Yield whether no other call for this agent is inside; the system frees the lock of a process that died.
 
-    Where a session begins or its agent would stop, the other is waited for: no later call tells what this one would.
+    At the start of a session, and when the agent would stop, wait for the other call: no later call would say what this
+    one has to say.
     """
     try:
         import fcntl
-    except ImportError:  # a system without it may tell twice
+    except ImportError:  # without it a notice may be printed twice
         yield True
         return
     file = _file(home, call, "lock")
@@ -84,20 +85,20 @@ def alone(home: Path, call: Call) -> Iterator[bool]:
 
 
 def load(home: Path, call: Call) -> HookMemory:
-    """What is remembered; a fresh memory where there is none."""
+    """Return the stored memory; a new one if there is none."""
     try:
         return HookMemory(**_load(_file(home, call, "told.json")))
     except TypeError:
         return HookMemory()
 
 
-def keep_told(home: Path, call: Call, memory: HookMemory) -> None:
-    """Remember, in one step: another call of the hook sees the old memory or the new."""
+def save(home: Path, call: Call, memory: HookMemory) -> None:
+    """Store the memory in one step: another call of the hook sees the old one or the new."""
     _save(_file(home, call, "told.json"), vars(memory))
 
 
 def credentials(home: Path, call: Call) -> Credentials | None:
-    """The session held open, if one was."""
+    """Return the session that is kept open, if any."""
     try:
         return Credentials(**_load(_file(home, call, "session.json")))
     except TypeError:
@@ -105,5 +106,5 @@ def credentials(home: Path, call: Call) -> Credentials | None:
 
 
 def keep_credentials(home: Path, call: Call, session: Credentials) -> None:
-    """Remember the session."""
+    """Store the session."""
     _save(_file(home, call, "session.json"), session._asdict())

@@ -1,4 +1,4 @@
-"""Outgoing webhooks and what they still have to deliver."""
+"""Outgoing webhooks and their pending deliveries."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 
-# Seconds until the next attempt, by how many there were; each is longer than a request may take.
+# Seconds until the next attempt, by the number of attempts; each is longer than a request's time limit.
 BACKOFF = (30, 120, 600, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
 MAX_ATTEMPTS = len(BACKOFF) + 1
-# Seconds for which nothing is sent to a webhook, by how many attempts in a row failed: 30 at first, an hour at most.
+# Seconds for which a webhook is paused, by the number of failures in a row: 30 at first, an hour at most.
 PAUSES = BACKOFF[:4]
 
 
 class Webhook(models.Model):
-    """An address that is called with events; the log itself is its queue, `cursor` its place in it."""
+    """A URL to which events are sent. The event log is its queue; `cursor` is its position there."""
 
     webhook_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     url = models.TextField()
-    secret = models.CharField(max_length=128)  # signs each call, so it cannot be kept as a hash
-    agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # only what concerns this agent
+    secret = models.CharField(max_length=128)  # signs each request, so it cannot be stored as a hash
+    agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # only events that concern this agent
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, null=True, related_name="webhooks")
     types = models.JSONField(null=True)  # event types; null is all
-    allow_private = models.BooleanField(default=False)  # may be called on a private or loopback address
+    allow_private = models.BooleanField(default=False)  # whether a private or loopback address is allowed
     cursor = models.BigIntegerField()  # the last event that was considered
     created_at = models.DateTimeField()
     last_delivered_at = models.DateTimeField(null=True)
-    failures = models.PositiveIntegerField(default=0)  # attempts in a row, whichever the delivery
-    next_attempt_at = models.DateTimeField(null=True)  # after a failure: nothing is sent before
+    failures = models.PositiveIntegerField(default=0)  # failed attempts in a row, of any delivery
+    next_attempt_at = models.DateTimeField(null=True)  # the end of a pause after a failure
 
     class Meta:
         db_table = "webhooks"
@@ -44,11 +44,11 @@ class WebhookDeliveryQuerySet(models.QuerySet["WebhookDelivery"]):
     """Deliveries by state."""
 
     def due(self, now: datetime) -> WebhookDeliveryQuerySet:
-        """To be sent now, for the first time or again."""
+        """Deliveries to send now, for the first time or again."""
         return self.pending().filter(next_attempt_at__lte=now)
 
     def pending(self) -> WebhookDeliveryQuerySet:
-        """To be sent, now or later."""
+        """Deliveries to send, now or later."""
         return self.filter(status=WebhookDeliveryStatus.PENDING)
 
     def dead(self) -> WebhookDeliveryQuerySet:
@@ -56,14 +56,14 @@ class WebhookDeliveryQuerySet(models.QuerySet["WebhookDelivery"]):
 
 
 class WebhookDeliveryStatus(models.TextChoices):
-    """The states of a delivery that has not succeeded; one that has is gone."""
+    """The states of a delivery that has not succeeded. Successful ones are deleted."""
 
     PENDING = "pending"  # to be sent at next_attempt_at
-    DEAD = "dead"  # dead letter: failed the most times allowed
+    DEAD = "dead"  # dead letter: failed the maximum number of times
 
 
 class WebhookDelivery(models.Model):
-    """One event on its way to one webhook."""
+    """One event to be sent to one webhook."""
 
     delivery_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries", db_index=False)

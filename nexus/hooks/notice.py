@@ -1,4 +1,4 @@
-"""What an agent is told of its mail: bounded text in which nothing another agent wrote can pass for anything else."""
+"""Notices to an agent about its mail: bounded text in which another agent's words cannot pose as anything else."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from nexus.core.contributions import Notice, PendingNotice
 SHOWN = 5  # messages, and handoffs, quoted in one notice; the rest is counted
 SUBJECT_LENGTH, BODY_LENGTH, NAME_LENGTH = 120, 400, 80  # characters quoted; a notice stays below 10,000
 NOTHING: Mapping[PendingNotice, Sequence[Notice]] = {}
-SETTLING = {  # how an agent is quit of each kind of debt
+SETTLING = {  # how an agent settles each kind of debt
     "handoff": "A handoff: handoff_complete or handoff_reject; handoff_block says why you cannot go on.",
     "message": "A message you pulled: inbox_ack once it is handled.",
     "task": "A task in progress: task_update tells how it stands.",
     "verdict": "Work that you are to check: handoff_accept, or handoff_return with reasons.",
     "question": "Files that you were asked for: files_release, or message_create to say how long you need them.",
 }
-WHOLE = 10_000  # for what the agent must pass back as it is
+WHOLE = 10_000  # for ids that the agent must pass back unchanged
 
 
 def quoted(value: str | None, length: int) -> str:
-    """`value` as one JSON string of at most `length` characters, marked where it was cut.
+    """Return `value` as one JSON string of at most `length` characters, marked if it was cut.
 
-    No line break, no markup and nothing invisible comes through as such; a JSON parser gets the text back.
+    Line breaks, markup and invisible characters are escaped; a JSON parser gets the text back.
     """
     shown: list[str] = []
     room = length
@@ -53,9 +53,10 @@ def compose(
     unread: int,
     others: Mapping[PendingNotice, Sequence[Notice]] = NOTHING,
 ) -> str:
-    """The notice on `messages` (as inbox_peek lists them), `handoffs` (as handoff_list_available does), and `others`.
+    """Return the notice about `messages` (as inbox_peek lists them), `handoffs` (as handoff_list_available does), and
+    `others`.
 
-    `unread` counts all that waits in the inbox. Some of the lists may be empty.
+    `unread` is the number of all messages that wait in the inbox. Some of the lists may be empty.
     """
     me = quoted(agent_id, WHOLE)
     counts = [_count(unread, "unread message")] if messages else []
@@ -98,7 +99,7 @@ def compose(
 
 
 def reminder(agent_id: str, debts: Sequence[Mapping[str, Any]]) -> str:
-    """What an agent is told that stops and owes, of the rows of its debts."""
+    """Return the reminder to an agent that stops with these debts."""
     me = quoted(agent_id, WHOLE)
     lines = [
         f"[nexus] You are agent {me}, about to stop, and still owe {_count(len(debts), 'thing')}. "

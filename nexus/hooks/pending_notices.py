@@ -1,4 +1,4 @@
-"""What other apps have for agents between their turns."""
+"""Notices of other apps for agents between their turns."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 @cache
 def every_news() -> tuple[PendingNotice, ...]:
-    """What the apps declare."""
+    """Return the notices that the apps declare."""
     return tuple(news for app in nexus_apps() for news in app.pending_notices())
 
 
 @cache
 def types() -> frozenset[str]:
-    """The types of events that may be news of an app."""
+    """Return the types of events that may cause a notice of an app."""
     return frozenset().union(*(news.events for news in every_news()))
 
 
 def concerned(event: Event) -> set[str]:
-    """The agents for whom an event is news of an app."""
+    """Return the agents for whom an event causes a notice of an app."""
     declared = (news for news in every_news() if event.type in news.events)
     return {agent_id for news in declared for agent_id in news.concerned(event)}

@@ -1,4 +1,4 @@
-"""What `nexus setup` keeps in files: entries of clients, the skill, and the paragraph for agents."""
+"""The pieces that `nexus setup` puts into files: clients' entries, the skill, and the paragraph for agents."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Kind = Literal["server", "hooks", "paragraph", "whole"]
 
 @dataclass(frozen=True)
 class Piece:
-    """One thing in a file: an entry of a client's, the paragraph, or the whole file.
+    """One piece of a file: an entry of a client, the paragraph, or the whole file.
 
-    `put` takes the file's text, None where there is none, and gives the change. Raises CONFIG_ERROR.
+    `put` takes the file's text (None if there is no file) and returns the change. Raises CONFIG_ERROR.
     """
 
     title: str
     file: Path
     kind: Kind
-    client: str  # whose entry it is; empty for what is nobody's
+    client: str  # the client of an entry; otherwise empty
     put: Callable[[str | None], Change]
-    paste: str  # what a person puts in where Nexus cannot
+    paste: str  # the text to paste by hand if Nexus cannot write it
 
     def holds(self) -> bool:
-        """Whether it stands there as it should. Raises CONFIG_ERROR where the file cannot be read."""
+        """Return whether the file has this piece as it should be. Raises CONFIG_ERROR if the file cannot be read."""
         text = configuration.read(self.file)
         return self.put(text).after == text
 
 
 def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece:
-    """The client's entry that starts `command`."""
+    """Return the client's entry that starts `command`."""
     known = clients.CLIENTS[client]
     path = known.project_file if scope == "project" and known.project_file else known.user_file
     assert path is not None, "every client that can be found has a file"
@@ -45,7 +45,7 @@ def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece
 
 
 def hooks(client: str, root: Path, scope: str, command: str) -> Piece:
-    """The hooks of a client that has them, which call `command`."""
+    """Return the client's hooks that call `command`."""
     known = clients.CLIENTS[client]
     path = known.user_hooks if scope == "user" else known.project_hooks
     assert path is not None, "every client of HOOKED has both"
@@ -62,12 +62,12 @@ def _entry(title: str, file: Path, format: clients.Format, kind: Kind, client: s
 
 
 def whole(title: str, file: Path, content: str) -> Piece:
-    """A file that is Nexus's alone."""
+    """Return a file that belongs to Nexus alone."""
     return Piece(title, file, "whole", "", lambda text: Change(file, text, content), content)
 
 
 def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterator[Piece]:
-    """The skill where these clients look for it, and the paragraph in the files that they read."""
+    """Yield the skill where these clients look for it, and the paragraph in the files that they read."""
     skill = guidance.skill(toolsets)
     for path in dict.fromkeys([guidance.SKILL, *filter(None, (clients.CLIENTS[name].skill for name in chosen))]):
         yield whole("skill", root / path, skill)
@@ -76,7 +76,7 @@ def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterato
 
 
 def _guide(root: Path, name: str) -> str:
-    """The file that a client reads, or the one which that imports."""
+    """Return the file that a client reads, or the one that it imports."""
     try:
         text = configuration.read(root / name) or ""
     except NexusError:

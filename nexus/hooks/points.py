@@ -1,7 +1,6 @@
-"""The points of a session at which a harness calls, beyond those that have to do with mail. Standard library alone.
+"""The points of a session at which a harness calls, besides those for mail. Standard library alone.
 
-What each client calls them, what it tells there, and where its agent hears what is said; docs/how-to/hooks.md has the
-table.
+For each: the client's name for it, its data, and how the agent hears the answer; docs/how-to/hooks.md has the table.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ SPAWN, COMPLETE = HarnessEvent.SUBAGENT_SPAWN, HarnessEvent.SUBAGENT_COMPLETE
 BEFORE, AFTER = HarnessEvent.PRE_TOOL_USE, HarnessEvent.POST_TOOL_USE
 END, COMPACT = HarnessEvent.SESSION_END, HarnessEvent.CONTEXT_COMPACT
 
-# Claude Code and, perhaps, Codex start a session anew after they compacted its context: `source` says so.
+# Claude Code, and perhaps Codex, start a session again after a compaction: `source` says so.
 _CLAUDE = {
     "SessionStart": START,
     "UserPromptSubmit": MESSAGE,
@@ -51,22 +50,22 @@ POINTS: Mapping[str, Mapping[str, HarnessEvent]] = {
     },
     "text": _CLAUDE,
 }
-MATCHED = frozenset({BEFORE, AFTER})  # an entry for one of these says for which tools: for all
-UNHEARD = frozenset({COMPLETE, END})  # nothing that is said here reaches the agent, whatever the client
-FILES = ("file_path", "notebook_path", "path", "target_file")  # the arguments by which tools name a file
+MATCHED = frozenset({BEFORE, AFTER})  # entries for these have a matcher of tools: all of them
+UNHEARD = frozenset({COMPLETE, END})  # no client shows its agent what is said here
+FILES = ("file_path", "notebook_path", "path", "target_file")  # arguments of tools that name a file
 PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)  # in apply_patch's text
 HEAR_BEFORE = ("claude-code", "codex", "text")  # clients whose agents hear what is said before a tool is used
 MOST_FILES = 200  # of one call
 
 
 def point(client: str, name: str | None, payload: Mapping[str, Any]) -> HarnessEvent | None:
-    """Which event a client's own name means; None for one that is not listened to."""
+    """Return the event for a client's own name; None for one that is not handled."""
     event = POINTS[client].get(name or "")
     return COMPACT if event is START and payload.get("source") == "compact" else event
 
 
 def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
-    """Whether the agent hears what is said at an event that the client calls so."""
+    """Return whether the agent hears what is said at an event with this name in the client."""
     if event in UNHEARD or (event is COMPACT and name not in ("SessionStart", "sessionStart")):
         return False
     if event is BEFORE and client not in HEAR_BEFORE:
@@ -75,7 +74,7 @@ def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
 
 
 def fields(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a payload a Happening holds."""
+    """Return the fields of a payload that a Happening holds."""
     asked = payload.get("tool_input")
     return {
         "prompt": _text(payload, "prompt"),

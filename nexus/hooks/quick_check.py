@@ -1,7 +1,7 @@
-"""A look at the store without Django, which takes longer to start than a hook may take: is anything waiting?
+"""A quick check of the store without Django, whose start takes longer than a hook may: is anything waiting?
 
-It only decides whether to start; what the agent is told comes from the operations. SQLite's own SQL stands here alone:
-a store on a server is looked at by `nexus.hooks.look`.
+It only decides whether to start Django; the operations make the texts for the agent. SQLite's own SQL is used only
+here; for a store on a server there is `nexus.hooks.look`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ AGENT = "SELECT role, capabilities FROM agents WHERE agent_id = :agent"
 
 
 class Seen(NamedTuple):
-    """What waits for an agent, when (unix time) time alone may next change that, and what it owes, where asked."""
+    """What waits for an agent, when (unix time) time alone may next change that, and its debts, if requested."""
 
     waiting: set[str]
     changes_at: float
@@ -61,9 +61,10 @@ class Seen(NamedTuple):
 
 
 def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: bool = False) -> Seen:
-    """The ids of the messages and handoffs that wait, and of what apps registered; with `owing` the keys of its debts.
+    """Return the ids of waiting messages and handoffs, and of items that apps registered; with `owing` also the keys of
+    debts.
 
-    Raises sqlite3.Error where the store cannot be read.
+    Raises sqlite3.Error if the store cannot be read.
     """
     if not database.exists():
         return Seen(set(), float("inf"))
@@ -72,7 +73,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
     values = {"agent": agent_id, "workspace": workspace, "now": now.strftime("%Y-%m-%d %H:%M:%S.%f")}
     with closing(connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
         if store.execute(TABLES).fetchone()[0] < 5:
-            return Seen(set(), float("inf"))  # another process is making the store
+            return Seen(set(), float("inf"))  # another process is creating the store
         waiting = {row[0] for row in store.execute(MESSAGES, values)}
         changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]
         role, capabilities = store.execute(AGENT, values).fetchone() or (None, None)
@@ -98,7 +99,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
         owed: set[str] = set()
         for query in filter(None, (OWED, *(glance.owed for glance in there)) if owing else ()):
             owed.update(row[0] for row in store.execute(query, values))
-    # A lease lapses just after its end.
+    # A lease expires just after its end.
     changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
     return Seen(waiting, changes_at, frozenset(owed))
 

@@ -1,4 +1,5 @@
-"""What `nexus setup` wrote for a project, and each file's text before: `{home}/setup/<hash of the project>.json`."""
+"""The record of what `nexus setup` wrote for a project, with each file's text before: `{home}/setup/<hash of the
+project>.json`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ PUBLIC = 0o644  # the mode of a new file that a repository may hold
 
 @dataclass
 class Written:
-    """A file that setup wrote: its text before and after, what stands in it, and the directories made for it."""
+    """A file that setup wrote: its text before and after, the pieces in it, and the directories created for it."""
 
     before: str | None
     after: str | None
@@ -33,9 +34,9 @@ class Written:
     made: list[str]
 
     def taken_back(self, file: Path, text: str | None) -> str | None:
-        """What a file of this text would hold if setup had never written it; None for no file.
+        """Return this file's text as it would be if setup had never written it; None for no file.
 
-        Where others changed it since, only what setup put in goes. Raises CONFIG_ERROR where that cannot be told.
+        If others changed it since, only setup's pieces are removed. Raises CONFIG_ERROR if that cannot be determined.
         """
         if text == self.after:
             return self.before
@@ -54,7 +55,7 @@ class Written:
         return text
 
     def _removal(self, file: Path, kind: Kind, client: str, format: clients.Format) -> Edit:
-        """Take out what setup put in, and put back the entry that stood there before."""
+        """Return an edit that removes a piece of setup, and restores the entry that was there before."""
         earlier = configuration.parse(file, format, self.before or "")
         if kind == "server":
             entry = configuration.server(earlier, client)
@@ -68,32 +69,32 @@ class Record:
     """What setup wrote for one project."""
 
     project_root: str
-    files: dict[str, Written] = field(default_factory=dict)  # by path, in the order in which they were written
+    files: dict[str, Written] = field(default_factory=dict)  # by path, in the order of writing
     guard: bool = False  # whether it installed the commit guard
     hub: dict[str, Any] = field(default_factory=dict)  # how it started the hub
 
 
 def path(home: Path, project_root: Path) -> Path:
-    """Where a project's record is."""
+    """Return the path of a project's record."""
     return home / "setup" / f"{hashlib.sha256(os.fsencode(project_root)).hexdigest()[:32]}.json"
 
 
 def others(home: Path, project_root: Path) -> bool:
-    """Whether setup wrote for another project, too, whose agents use the same hub."""
+    """Return whether setup has written for another project whose agents use the same hub."""
     mine = path(home, project_root)
     return any(file != mine for file in mine.parent.glob("*.json"))
 
 
 @contextlib.contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """Inside, no other process of this home sets up."""
+    """Allow one process of this home at a time to set up."""
     private_directory(home / "setup")
     with FileLock(home / "setup" / "lock", mode=0o600):
         yield
 
 
 def load(home: Path, project_root: Path) -> Record:
-    """A project's record; an empty one where there is none. Raises CONFIG_ERROR where it cannot be read."""
+    """Return a project's record; an empty one if there is none. Raises CONFIG_ERROR if it cannot be read."""
     file = path(home, project_root)
     text = configuration.read(file)
     if text is None:
@@ -107,7 +108,7 @@ def load(home: Path, project_root: Path) -> Record:
 
 
 def save(home: Path, record: Record) -> None:
-    """Keep a record; one of nothing is deleted."""
+    """Store a record; an empty one is deleted."""
     file = path(home, Path(record.project_root))
     if record.files or record.guard or record.hub:
         files.replace(file, json.dumps(asdict(record), indent=1).encode(), durable=True)
@@ -116,14 +117,14 @@ def save(home: Path, record: Record) -> None:
 
 
 def plan(pieces: Sequence[Piece]) -> tuple[dict[Path, Change], list[tuple[Piece, NexusError]]]:
-    """The change of each file that needs one, and the pieces that cannot be put in, with the reason.
+    """Return the change of each file that needs one, and the pieces that cannot be put in, with the reason.
 
-    A file of which one piece cannot be put in keeps to its text whole.
+    A file with a piece that cannot be put in is not changed at all.
     """
     changes: dict[Path, Change] = {}
     refused: list[tuple[Piece, NexusError]] = []
     for piece in pieces:
-        file = piece.file.resolve()  # a linked dotfile stays a link
+        file = piece.file.resolve()  # write to a link's target
         try:
             known = changes[file] if file in changes else Change(file, text := configuration.read(file), text)
             changes[file] = Change(file, known.before, piece.put(known.after).after)
@@ -134,7 +135,8 @@ def plan(pieces: Sequence[Piece]) -> tuple[dict[Path, Change], list[tuple[Piece,
 
 
 def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequence[Piece]) -> None:
-    """Write the changes, all or none, and keep the record. Raises CONFIG_ERROR, with every file as it was."""
+    """Write the changes, all or none, and store the record. Raises CONFIG_ERROR and leaves every file unchanged
+    then."""
     earlier = dict(record.files)
     for change in changes:
         known = record.files.get(str(change.file))
@@ -142,7 +144,7 @@ def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequenc
         parts = [(piece.kind, piece.client) for piece in pieces if piece.file.resolve() == change.file]
         made = [*(known.made if known else ()), *map(str, _missing(change.file))]
         record.files[str(change.file)] = Written(before, change.after, parts, made)
-    save(home, record)  # first: a run that is killed can be undone
+    save(home, record)  # first, so that a killed run can be undone
     done: list[Change] = []
     try:
         for change in changes:
@@ -161,7 +163,7 @@ def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequenc
 
 
 def undo(home: Path, record: Record, files_to_undo: dict[Path, Change]) -> None:
-    """Write the changes of `undoing`. Raises CONFIG_ERROR; the record keeps what is not undone."""
+    """Write the changes of `undoing`. Raises CONFIG_ERROR; the record keeps what was not undone."""
     for file, change in files_to_undo.items():
         if change.before != change.after:
             configuration.write(change)
@@ -170,7 +172,8 @@ def undo(home: Path, record: Record, files_to_undo: dict[Path, Change]) -> None:
 
 
 def undoing(record: Record) -> tuple[dict[Path, Change], list[NexusError]]:
-    """The change of each file that takes back what was written, the last first, and why others stay as they are."""
+    """Return the changes that undo what was written, the last first, and the reasons why other files stay as they
+    are."""
     changes: dict[Path, Change] = {}
     refused: list[NexusError] = []
     for name, written in reversed(record.files.items()):
@@ -184,11 +187,11 @@ def undoing(record: Record) -> tuple[dict[Path, Change], list[NexusError]]:
 
 
 def _missing(file: Path) -> list[Path]:
-    """The directories above a file that are not there, the outermost first."""
+    """Return the missing directories above a file, the outermost first."""
     return [parent for parent in reversed(file.parents) if not parent.exists()]
 
 
 def _remove_empty(made: Sequence[str]) -> None:
     for directory in reversed(made):
-        with contextlib.suppress(OSError):  # others keep something there
+        with contextlib.suppress(OSError):  # it is not empty
             Path(directory).rmdir()

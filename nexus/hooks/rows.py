@@ -1,4 +1,4 @@
-"""The rows of this app as every transport shows them."""
+"""The rows of this app on every transport."""
 
 from __future__ import annotations
 

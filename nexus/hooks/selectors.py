@@ -10,7 +10,7 @@ from nexus.hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 
 
 class Listed(NamedTuple):
-    """A webhook, how many of its deliveries wait and are dead letters, and why the latest that failed did."""
+    """A webhook, the numbers of its pending deliveries and dead letters, and the reason of its latest failure."""
 
     webhook: Webhook
     pending: int
@@ -19,7 +19,7 @@ class Listed(NamedTuple):
 
 
 def webhooks() -> list[Listed]:
-    """Every webhook, oldest first."""
+    """Return every webhook, oldest first."""
     failed = WebhookDelivery.objects.filter(webhook=OuterRef("pk"), last_error__isnull=False).order_by("-event_id")
     counted = Webhook.objects.select_related("workspace").annotate(
         pending=Count("deliveries", filter=Q(deliveries__status=WebhookDeliveryStatus.PENDING)),
@@ -33,11 +33,11 @@ def webhooks() -> list[Listed]:
 
 
 def undelivered(webhook_id: str, limit: int) -> list[WebhookDelivery]:
-    """What a webhook still has to deliver, dead letters first, without the bodies; at most `limit`."""
+    """Return a webhook's deliveries that have not succeeded, dead letters first, without bodies; at most `limit`."""
     waiting = WebhookDelivery.objects.filter(webhook_id=webhook_id).defer("body")
-    return list(waiting.order_by("status", "event_id")[:limit])  # "dead" stands before "pending"
+    return list(waiting.order_by("status", "event_id")[:limit])  # "dead" sorts before "pending"
 
 
 def webhook_ids() -> list[str]:
-    """The ids of every webhook."""
+    """Return the ids of all webhooks."""
     return list(Webhook.objects.values_list("webhook_id", flat=True))

@@ -1,4 +1,4 @@
-"""One signed HTTP request to one address that was checked: no redirect, no second resolution, no private network.
+"""One signed HTTP request to one checked address: no redirect, no second resolution, no private network.
 
 The signature is that of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`, in base64, as `v1,…`.
 """
@@ -21,8 +21,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from nexus.core.operations.errors import NexusError, invalid
 
-STEP_SECONDS, TOTAL_SECONDS = 5, 10  # for the look-up of the name, one read or write, and for the whole request
-RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="nexus-resolve")  # the system's look-up knows no time limit
+STEP_SECONDS, TOTAL_SECONDS = 5, 10  # limits: of resolving, reading and writing, and of the whole request
+RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="nexus-resolve")  # the system's resolver has no time limit
 PREFIX = "whsec_"
 MAX_URL = 2048
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -30,7 +30,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPV4_INSIDE = [
     ipaddress.IPv6Network(network) for network in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
 ]
-# `ipaddress` calls these global, or does so in some releases of Python; none is an address on the public internet.
+# Some releases of Python call these global; none is an address of the public internet.
 NOT_PUBLIC = [
     ipaddress.ip_network(network)
     for network in ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "5f00::/16", "fec0::/10")
@@ -39,23 +39,23 @@ ISATAP = (0x00005EFE, 0x02005EFE)  # bits 64 to 95 of an address whose last 32 a
 
 
 class Undelivered(Exception):
-    """Why a request did not succeed, in a few words."""
+    """The reason why a request did not succeed, in a few words."""
 
 
 def new_secret() -> str:
-    """A signing secret, in the form that verifying libraries take."""
+    """Return a signing secret, in the format that verifying libraries accept."""
     return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def signature(secret: str, delivery_id: str, timestamp: int, body: str) -> str:
-    """The value of the webhook-signature header."""
+    """Return the value of the webhook-signature header."""
     key = base64.b64decode(secret.removeprefix(PREFIX))
     signed = f"{delivery_id}.{timestamp}.{body}".encode()
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 def check_url(url: str, *, allow_private: bool) -> SplitResult:
-    """The parts of a webhook's address. Raises VALIDATION_ERROR for one that could never be called."""
+    """Return the parts of a webhook's URL. Raises VALIDATION_ERROR for one that could never be called."""
     if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
         raise _wrong(f"must be a plain URL of at most {MAX_URL} characters")
     try:
@@ -77,7 +77,8 @@ def check_url(url: str, *, allow_private: bool) -> SplitResult:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet; an IPv6 address that holds IPv4 is judged by what it holds."""
+    """Return whether an address belongs to the public internet; an IPv6 address that contains IPv4 is judged by
+    that."""
     if isinstance(address, ipaddress.IPv6Address):
         last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if any(address in network for network in IPV4_INSIDE):
@@ -88,19 +89,19 @@ def is_public(address: Address) -> bool:
             return all(map(is_public, address.teredo))  # the server and the client
         if int(address) >> 32 & 0xFFFFFFFF in ISATAP and not is_public(last):
             return False
-    listed = any(address in network for network in NOT_PUBLIC)
-    return address.is_global and not address.is_multicast and not listed
+    is_excluded = any(address in network for network in NOT_PUBLIC)
+    return address.is_global and not address.is_multicast and not is_excluded
 
 
 def post(url: str, body: str, headers: dict[str, str], *, allow_private: bool) -> None:
-    """Send one request and take a 2xx for success. Raises Undelivered for anything else."""
+    """Send one request; a 2xx response is a success. Raises Undelivered for anything else."""
     try:
         parts = check_url(url, allow_private=allow_private)
         connection = _Connection(parts, allow_private)
         connection.connect()
     except (NexusError, OSError, ValueError) as error:
         raise Undelivered(_reason(error)) from None
-    # A server that answers a byte at a time would keep every single read within its limit.
+    # Without this, a server that sends one byte at a time could exceed the total limit.
     deadline = threading.Timer(TOTAL_SECONDS, connection.cut)
     deadline.start()
     try:
@@ -117,7 +118,7 @@ def post(url: str, body: str, headers: dict[str, str], *, allow_private: bool) -
 
 
 class _Connection(http.client.HTTPConnection):
-    """Connects to an address that was resolved once and checked; the name serves for Host and TLS alone."""
+    """A connection to an address that was resolved once and checked; the name is used only for Host and TLS."""
 
     def __init__(self, parts: SplitResult, allow_private: bool) -> None:
         self.tls = parts.scheme == "https"
@@ -126,10 +127,10 @@ class _Connection(http.client.HTTPConnection):
         self.allow_private = allow_private
 
     def connect(self) -> None:
-        allowed: dict[int, str] = {}  # the first of each family: a receiver may listen on one, or be reached by one
-        for family, *_, place in self._looked_up():
-            if self.allow_private or is_public(ipaddress.ip_address(place[0])):
-                allowed.setdefault(family, str(place[0]))
+        allowed: dict[int, str] = {}  # the first of each family: only one of them may be reachable
+        for family, *_, address in self._looked_up():
+            if self.allow_private or is_public(ipaddress.ip_address(address[0])):
+                allowed.setdefault(family, str(address[0]))
         if not allowed:
             raise OSError("the name leads to private addresses only")
         self.sock = self._dialled(list(allowed.values()))
@@ -138,7 +139,7 @@ class _Connection(http.client.HTTPConnection):
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
 
     def _dialled(self, addresses: list[str]) -> socket.socket:
-        """A connection to the first address that takes one, in STEP_SECONDS for all of them."""
+        """Return a connection to the first address that accepts one, within STEP_SECONDS for all of them."""
         *others, last = addresses
         for address in others:
             with contextlib.suppress(OSError):
@@ -146,7 +147,7 @@ class _Connection(http.client.HTTPConnection):
         return socket.create_connection((last, self.port), STEP_SECONDS / len(addresses))
 
     def _looked_up(self) -> list[Any]:
-        """What the system knows of the name. Raises OSError, also when a name server does not answer in time."""
+        """Resolve the name. Raises OSError, also if a name server does not answer in time."""
         looking = RESOLVERS.submit(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
         try:
             return looking.result(STEP_SECONDS)
@@ -155,7 +156,7 @@ class _Connection(http.client.HTTPConnection):
             raise OSError("the look-up of the host name took too long") from None
 
     def cut(self) -> None:
-        """End it from another thread: what waits for the receiver fails at once."""
+        """Close it from another thread: whatever waits for the receiver fails at once."""
         try:
             self.sock.shutdown(socket.SHUT_RDWR)
         except (OSError, AttributeError):

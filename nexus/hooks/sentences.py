@@ -1,4 +1,4 @@
-"""How the events of webhooks read to people."""
+"""Sentences for the events of webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of webhooks: add, remove, queue events, claim a delivery, settle it. One transaction each."""
+"""Services of webhooks: add, remove, queue events, claim a delivery, settle it. One transaction each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nexus.hooks import sender
 from nexus.hooks.models import BACKOFF, MAX_ATTEMPTS, PAUSES, Webhook, WebhookDelivery, WebhookDeliveryStatus
 from nexus.hooks.pending_notices import concerned
 
-MAX_QUEUED = 100  # deliveries kept per webhook; beyond them its events wait in the log
+MAX_QUEUED = 100  # deliveries kept per webhook; further events wait in the log
 EVENTS_AT_ONCE = 500
 
 
@@ -39,38 +39,38 @@ def add(
     allow_private: bool,
     operator: str,
 ) -> Webhook:
-    """Call `url` with every event from now on that concerns the agent, workspace and types given.
+    """Send every event from now on to `url` that concerns the given agent, workspace and types.
 
     Raises VALIDATION_ERROR (url, types), NOT_FOUND (agent), WORKSPACE_UNRESOLVED.
     """
     for type in types or ():
-        if type not in event_types():  # an event that never comes would be waited for in silence
+        if type not in event_types():  # a mistyped type would never match
             raise invalid(f"There is no event type {type!r}; the types are {', '.join(event_types())}.", field="types")
     host = sender.check_url(url, allow_private=allow_private).hostname
-    place, moment = workspaces.locate(project_root) if project_root is not None else None, now()
+    workspace, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     with write():
         if agent_id is not None:
             require_agent(agent_id)
-        if place is not None:
-            workspaces.ensure(place, moment)
+        if workspace is not None:
+            workspaces.ensure(workspace, moment)
         webhook = Webhook.objects.create(
             webhook_id=new_id("whk"),
             url=url,
             secret=sender.new_secret(),
             agent_id=agent_id,
-            workspace_id=place.workspace_id if place else None,
+            workspace_id=workspace.workspace_id if workspace else None,
             types=list(types) if types else None,
             allow_private=allow_private,
             cursor=log.newest_event_id(),
             created_at=moment,
         )
-        # The host alone: a path or a query may hold a token.
+        # Only the host: a path or a query may contain a token.
         audit.record(operator, "webhook.added", moment, webhook_id=webhook.webhook_id, host=host, agent_id=agent_id)
     return webhook
 
 
 def remove(*, webhook_id: str, operator: str) -> int:
-    """Remove a webhook; how many deliveries it still had. Raises NOT_FOUND."""
+    """Remove a webhook; return the number of its deliveries. Raises NOT_FOUND."""
     with write():
         webhook = _find(webhook_id)
         dropped = webhook.deliveries.count()
@@ -80,7 +80,8 @@ def remove(*, webhook_id: str, operator: str) -> int:
 
 
 def redeliver(*, webhook_id: str, operator: str) -> int:
-    """Give a webhook's dead letters all their attempts again, from now; how many there were. Raises NOT_FOUND."""
+    """Give a webhook's dead letters all their attempts again, from now; return how many there were. Raises
+    NOT_FOUND."""
     moment = now()
     with write():
         revived = (
@@ -94,10 +95,11 @@ def redeliver(*, webhook_id: str, operator: str) -> int:
 
 
 def enqueue(webhook_id: str) -> bool:
-    """Turn events after a webhook's cursor into deliveries, as many as it has room for; whether to call again."""
+    """Turn events after a webhook's cursor into deliveries, as many as it has room for; return whether to call
+    again."""
     newest = log.newest_event_id()
     if not Webhook.objects.filter(pk=webhook_id, cursor__lt=newest).exists():
-        return False  # what only looks must not take the writer's lock
+        return False  # only reading must not take the writer's lock
     moment = now()
     with write():
         webhook = Webhook.objects.filter(pk=webhook_id).first()
@@ -143,10 +145,10 @@ def _concerns(event: Event, webhook: Webhook, agent: Profile | None, moment: dat
 
 
 def claim(webhook_id: str) -> WebhookDelivery | None:
-    """Take the webhook's oldest due delivery for one attempt, and set when the next one is due should this one fail.
+    """Take the webhook's oldest due delivery for one attempt, and set when the next attempt is due if this one fails.
 
-    None while the webhook is paused after failures.
-    So a process that dies while sending loses nothing: the delivery is sent again, under the same id.
+    None while the webhook is paused after failures. So a process that dies while sending loses nothing: the delivery is
+    sent again, with the same id.
     """
     moment = now()
     paused = Q(webhook__next_attempt_at__gt=moment)
@@ -163,9 +165,9 @@ def claim(webhook_id: str) -> WebhookDelivery | None:
 
 
 def settle(delivery: WebhookDelivery, error: str | None) -> None:
-    """Record the outcome of an attempt: done, to be tried again, or after the last attempt a dead letter.
+    """Store the outcome of an attempt: done, to be retried, or after the last attempt a dead letter.
 
-    A failure also pauses the webhook, for longer with each in a row; a success ends that.
+    A failure also pauses the webhook, longer after each failure in a row; a success ends that.
     """
     row, moment = WebhookDelivery.objects.filter(pk=delivery.pk), now()
     webhook = Webhook.objects.filter(pk=delivery.webhook_id)

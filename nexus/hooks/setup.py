@@ -1,4 +1,4 @@
-"""What `nexus hook install` and `nexus connect` share: their options, the command they write, the question they ask."""
+"""Shared parts of `nexus hook install` and `nexus connect`: their options, the command they write, the confirmation."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from nexus.core.logs import redact
 from nexus.core.processes import python
 from nexus.hooks import configuration, repository
 
-BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
-CACHED = "archive-v0"  # the directory of uv's cache in which `uvx` keeps programs
+BACKUPS = "client-backups"  # in the home: backups of clients' files that are in a repository
+CACHED = "archive-v0"  # the directory of `uvx` programs in uv's cache
 DISTRIBUTION = "nexus-hub"
-STORE_SETTINGS = ("home", "db_path", "database_url")  # which store the client's processes open
-GATE = "planning_gate_edits"  # what a hook holds agents to: a setting of planning
-EDITS = "guard_edits"  # and one of files
-TOOLSETS = "toolsets"  # what the client's connections have: a setting of the bridge, and a parameter of its URL
+STORE_SETTINGS = ("home", "db_path", "database_url")  # settings that select the store
+GATE = "planning_gate_edits"  # the setting of planning that a hook enforces
+EDITS = "guard_edits"  # and that of reservations
+TOOLSETS = "toolsets"  # the toolsets of the client's connections: a setting, and a parameter of the URL
 
 
 def add_setup_options(parser: ArgumentParser) -> None:
-    """Where to write, and whether to ask."""
+    """Add the options that say where to write, and whether to ask."""
     parser.add_argument("--scope", choices=("project", "user"), default="project", help="whose file; default: project")
     parser.add_argument("--yes", action="store_true", help="write without asking")
 
 
 def program() -> list[str]:
-    """How to start this very `nexus` from anywhere."""
+    """Return the command that starts this very `nexus` from anywhere."""
     started = Path(sys.argv[0]).absolute()
-    if CACHED in started.parts and (uvx := shutil.which("uvx")):  # uv empties its cache when it likes
+    if CACHED in started.parts and (uvx := shutil.which("uvx")):  # uv may empty its cache at any time
         return [uvx, "--from", DISTRIBUTION, "nexus"]
     if started.name == "__main__.py":  # by `python -m nexus`
         script = Path(sys.executable).with_name("nexus")
@@ -46,9 +46,9 @@ def program() -> list[str]:
 
 
 def settings_flags(*more: str) -> list[str]:
-    """The flags that lead to the store this command was told of, and `more` it was told; none for a default.
+    """Return the flags that name this command's store, and the other settings in `more`; none for defaults.
 
-    None holds a password: every user of the machine reads a command line.
+    No flag holds a password, because every user of the machine can read a command line.
     """
     chosen = [name for name in (*STORE_SETTINGS, *more) if settings.NEXUS_SOURCES[name] != "default"]
     values = {name: str(getattr(settings.NEXUS, name)) for name in chosen}
@@ -58,7 +58,7 @@ def settings_flags(*more: str) -> list[str]:
 
 
 def tell_of_password(command: NexusCommand) -> None:
-    """Say where a client's processes take the database's password from, where one was left out."""
+    """Say where a client's processes get the database's password from, if it was left out."""
     url = CoreSettings.current().database_url
     if url is not None and url.partition(":")[2] != without_password(url).partition(":")[2]:
         command.stderr.write(
@@ -68,7 +68,7 @@ def tell_of_password(command: NexusCommand) -> None:
 
 
 def with_toolsets(url: str) -> str:
-    """An /mcp address with the toolsets that this command was told of; as it was where none were."""
+    """Return an /mcp URL with the toolsets of this command's options; unchanged if there are none."""
     if settings.NEXUS_SOURCES[TOOLSETS] == "default":
         return url
     parts = urlsplit(url)
@@ -78,12 +78,12 @@ def with_toolsets(url: str) -> str:
 
 
 def project(options: Mapping[str, Any]) -> Path:
-    """The project that --project names. Raises WORKSPACE_UNRESOLVED."""
+    """Return the project that --project names. Raises WORKSPACE_UNRESOLVED."""
     return Path(resolve_root(options["project_root"] or str(Path.cwd())))
 
 
 def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool) -> None:
-    """Show a change, ask, write it. Raises CONFIG_ERROR when nobody can be asked."""
+    """Show a change, ask, write it. Raises CONFIG_ERROR if nobody can be asked."""
     if not change.diff:
         command.stdout.write(f"{change.file} needs no change.")
         return
@@ -96,7 +96,7 @@ def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool)
 
 
 def write(change: configuration.Change) -> Path | None:
-    """Write a change; the backup's path, None for a new file. Raises CONFIG_ERROR."""
+    """Write a change; return the backup's path, None for a new file. Raises CONFIG_ERROR."""
     # A backup in a repository would be committed with the next `git add`.
     in_repository = repository.would_track(change.file)
     return configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)

@@ -1,7 +1,7 @@
-"""Signal files: `{home}/signals/<sha256 of the agent's id>` changes its time when something new waits for the agent.
+"""Signal files: `{home}/signals/<sha256 of the agent's id>` gets a new time when something new waits for the agent.
 
-The file is made by whoever wants to be told; where there is none, nothing is written. Only the standard library is
-imported here: a hook looks at its file before anything else.
+Whoever wants signals creates the file; without one nothing is written. Only the standard library is imported here: a
+hook checks its file before anything else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def path(home: Path, agent_id: str) -> Path:
-    """Where an agent's signal file is. Ids are free text, so a hash stands for them."""
+    """Return the path of an agent's signal file. Ids are free text, so the name is a hash."""
     return home / "signals" / _name(agent_id)
 
 
@@ -23,13 +23,13 @@ def _name(agent_id: str) -> str:
 
 
 def private_directory(place: Path) -> None:
-    """Make a directory below the home, and the home, for their owner alone."""
+    """Create a directory below the home, and the home, accessible only by the owner."""
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     place.mkdir(exist_ok=True, mode=0o700)
 
 
 def arm(home: Path, agent_id: str) -> Path:
-    """Make the file, so that signals come from now on."""
+    """Create the file, so that signals are written from now on."""
     file = path(home, agent_id)
     private_directory(file.parent)
     file.touch(mode=0o600)
@@ -37,21 +37,22 @@ def arm(home: Path, agent_id: str) -> Path:
 
 
 def stamp(home: Path, agent_id: str) -> int | None:
-    """The file's time: different from an earlier one when there was a signal since. None where there is no file."""
+    """Return the file's time, which differs from an earlier one if there was a signal since; None if there is no
+    file."""
     with contextlib.suppress(OSError):
         return path(home, agent_id).stat().st_mtime_ns
     return None
 
 
 def anybody(home: Path) -> bool:
-    """Whether anybody ever made a signal file here."""
+    """Return whether anybody ever created a signal file here."""
     return os.path.isdir(f"{home}/signals")  # noqa: PTH112  # on the way of every message: a Path costs more
 
 
 def send(home: Path, agent_id: str) -> None:
-    """Signal one agent, if anybody listens for it. Never fails: a signal is a hint, the store is the truth."""
-    moment = time.time_ns()  # finer than the kernel's own clock of files, so that no two signals look alike
+    """Signal one agent, if anybody listens for it. Never fails: a signal is a hint, and the store has the truth."""
+    moment = time.time_ns()  # finer than the kernel's clock for files, so that two signals differ
     try:
-        os.utime(f"{home}/signals/{_name(agent_id)}", ns=(moment, moment))  # a Path would cost more than the call
+        os.utime(f"{home}/signals/{_name(agent_id)}", ns=(moment, moment))  # a Path would take longer than the call
     except OSError:
         return

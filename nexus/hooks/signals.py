@@ -1,4 +1,4 @@
-"""What happens in this process after a commit: the agents that it concerns are signalled."""
+"""Signals to agents after a commit in this process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from nexus.core.config import CoreSettings
 from nexus.hooks import signal_files
 from nexus.hooks.pending_notices import concerned, types
 
-IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
+IN_THE_END = datetime.max.replace(tzinfo=UTC)  # after this, every fallback is open
 SIGNALLED = ARRIVALS | {"handoff.created", "handoff.expired"}
 
 
 def announce(sender: Any, event: Event, **_: Any) -> None:
-    """Signal whoever got mail, may now claim a handoff or has news of another app; too many rather than too few."""
+    """Signal the agents that got mail, may now claim a handoff, or have a notice of another app; rather too many than
+    too few."""
     home = CoreSettings.current().home
     if event.type not in SIGNALLED | types() or not signal_files.anybody(home):
         return

@@ -1,6 +1,6 @@
-"""What `nexus hook` tells its agent of its mail, its handoffs and its debts: once, and again before it stops.
+"""The notices of `nexus hook` about mail, handoffs and debts: each once, and again before the agent stops.
 
-Most calls see by a file's time that nothing came since the last, and do not ask the store. Standard library alone.
+Most calls see by a file's time that nothing is new, and do not read the store. Standard library alone.
 """
 
 from __future__ import annotations
@@ -21,71 +21,71 @@ BACKGROUND_SECONDS = 60
 
 
 def notice_text(settings: Any, call: Call, ask: Ask) -> str:
-    """What to tell of it; the empty string when there is nothing, or another call tells of it just now."""
+    """Return the notice; empty if there is nothing to say, or another call says it right now."""
     with memory.alone(settings.home, call) as alone:
-        # A harness runs tools in parallel, and their hooks with them: one of them tells.
+        # A harness runs tools in parallel, and their hooks, too: only one of them prints the notice.
         return _turn(settings, call, ask) if alone else ""
 
 
 def _turn(settings: Any, call: Call, ask: Ask) -> str:
-    told = memory.load(settings.home, call)
+    kept = memory.load(settings.home, call)
     if call.event == SESSION_START:
-        told = memory.HookMemory()  # a new context knows nothing
-    due, must_look = _passed(told.refresh_by, settings), _must_look(settings, call, told)
+        kept = memory.HookMemory()  # a new context has been told nothing
+    due, must_look = _passed(kept.refresh_by, settings), _must_look(settings, call, kept)
     if not (due or must_look):
         return ""
     if due:
-        told.refresh_by = time.time() + _pace(settings)
+        kept.refresh_by = time.time() + _pace(settings)
         _in_background(lambda: ask("refresh", call))
-    answer = _look(settings, call, told, ask) if must_look else ""
-    memory.keep_told(settings.home, call, told)
+    answer = _look(settings, call, kept, ask) if must_look else ""
+    memory.save(settings.home, call, kept)
     return answer
 
 
 def _pace(settings: Any) -> float:
-    """How many seconds may go by without a look at the store or a heartbeat."""
+    """Return the seconds that may pass without a check of the store or a heartbeat."""
     return float(settings.session_stale_ttl_seconds / 2)
 
 
 def _passed(moment: float, settings: Any) -> bool:
-    """Whether a remembered moment is over; one that is too far ahead was written before the clock went back."""
+    """Return whether a stored moment is over. One that is too far ahead counts as over: the clock was set back."""
     return not 0 < moment - time.time() <= _pace(settings)
 
 
-def _must_look(settings: Any, call: Call, told: memory.HookMemory) -> bool:
-    if call.event == STOP or _passed(told.look_by, settings):  # what it took itself since, no signal tells of
+def _must_look(settings: Any, call: Call, kept: memory.HookMemory) -> bool:
+    if call.event == STOP or _passed(kept.look_by, settings):  # no signal is sent for what the agent took itself
         return True
     seen = signal_files.stamp(settings.home, call.agent_id)
-    return seen is None or seen != told.signal
+    return seen is None or seen != kept.signal
 
 
-def _look(settings: Any, call: Call, told: memory.HookMemory, ask: Ask) -> str:
-    """Tell what is new, once; at Stop, once more what still waits, and once what the agent owes."""
+def _look(settings: Any, call: Call, kept: memory.HookMemory, ask: Ask) -> str:
+    """Return a notice of what is new, once; at Stop, once more of what still waits, and once of the agent's debts."""
     signal_files.arm(settings.home, call.agent_id)
-    told.signal = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that none is missed
+    kept.signal = signal_files.stamp(settings.home, call.agent_id)  # before the check, so that none is missed
     seen = _seen(settings, call, ask)
-    told.look_by = min(seen.changes_at, time.time() + _pace(settings))
-    told.told = [item for item in told.told if item in seen.waiting]
-    told.pressed = [item for item in told.pressed if item in seen.waiting]
-    known = told.pressed if call.event == STOP else told.told
-    debts = seen.owed - set(told.owed)
+    kept.look_by = min(seen.changes_at, time.time() + _pace(settings))
+    kept.told = [item for item in kept.told if item in seen.waiting]
+    kept.pressed = [item for item in kept.pressed if item in seen.waiting]
+    known = kept.pressed if call.event == STOP else kept.told
+    debts = seen.owed - set(kept.owed)
     if call.event == STOP:
-        told.owed = sorted(seen.owed)
+        kept.owed = sorted(seen.owed)
     if seen.waiting <= set(known) and not debts:
         return ""
     owed = ask("owed", call, keys=sorted(debts)) if debts else ""
     if seen.waiting <= set(known):
         return str(owed)
     text, fresh = ask("waiting", call, known=list(known))
-    told.told = sorted(seen.waiting.union(fresh))  # the notice counts what it does not show
+    kept.told = sorted(seen.waiting.union(fresh))  # the notice gives the number of what it does not show
     if call.event == STOP:
-        told.pressed = told.told
+        kept.pressed = kept.told
     return str(text + owed)
 
 
 def _seen(settings: Any, call: Call, ask: Ask) -> Seen:
-    """What waits: without Django or the hub where the store is a file."""
-    from nexus.hooks import quick_check  # a tenth of the time of a call that does not ask the store
+    """Return what waits; without Django or the hub if the store is a file."""
+    from nexus.hooks import quick_check  # takes a tenth of the time of a call that does not read the store
 
     if settings.database_url is None:
         return quick_check.glance(
@@ -100,7 +100,7 @@ def _seen(settings: Any, call: Call, ask: Ask) -> Seen:
 
 
 def _in_background(work: Callable[[], None]) -> None:
-    """Do what the harness need not wait for in a process of its own; at once where there can be none."""
+    """Run what the harness need not wait for in a separate process; at once if there can be none."""
     if "django" in sys.modules:  # no connection to the store survives a fork
         work()
     else:

@@ -1,4 +1,4 @@
-"""Webhooks: the addresses that are called with events, and what each still has to get."""
+"""The pages of webhooks: URLs to which events are sent, and their pending deliveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 100  # deliveries of one webhook; it keeps no more
 
 @never_cache
 def webhooks(request: HttpRequest) -> HttpResponse:
-    """Every webhook, and the form for another; the answer to the form is the one page that shows its secret."""
+    """Show every webhook, and the form for another; the response to the form is the only page that shows its secret."""
     form = WebhookForm(posted(request))
     if form.is_valid():
         envelope = operate(COORDINATION, request, "webhook_add", "The webhook is added.", form, **form.given())
@@ -26,7 +26,7 @@ def webhooks(request: HttpRequest) -> HttpResponse:
 
 
 def webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
-    """One webhook with what it still has to deliver; POST tries its dead letters again, or removes it."""
+    """Show one webhook with its pending deliveries; POST retries its dead letters, or removes it."""
     if request.method == "POST":
         return _act(request, webhook_id)
     listed = next((listed for listed in selectors.webhooks() if listed.webhook.pk == webhook_id), None)

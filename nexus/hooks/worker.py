@@ -1,6 +1,6 @@
-"""Delivering webhooks: each at its own pace, so that a slow receiver delays nobody else.
+"""Delivery of webhooks, each at its own pace, so that a slow receiver delays nobody else.
 
-A server does `WEBHOOKS` beside its requests; `nexus webhooks deliver` does what is due once.
+A server runs `WEBHOOKS` beside its requests; `nexus webhooks deliver` sends each due delivery once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from nexus.core.work import Work, work_once
 from nexus.hooks import selectors, sender, services
 from nexus.hooks.models import WebhookDelivery
 
-LOOKS = 4  # at the log in one go: every write of this process waits meanwhile
+LOOKS = 4  # batches of events in one go: other writes of this process wait meanwhile
 
 
 class Webhooks(Work[WebhookDelivery, str | None]):
-    """A webhook is a lane, a delivery an item; its outcome is why the attempt failed, or None."""
+    """Background work: a webhook is a lane, a delivery an item. The outcome is the reason of a failure, or None."""
 
     name = "webhooks"
     threads = 8
@@ -48,14 +48,14 @@ class Webhooks(Work[WebhookDelivery, str | None]):
 
     def settle(self, item: WebhookDelivery, outcome: str | None) -> bool:
         services.settle(item, outcome)
-        return outcome is None  # a receiver that failed is left alone for a while
+        return outcome is None  # after a failure the webhook is paused
 
 
 WEBHOOKS = Webhooks()
 
 
 def deliver_once() -> tuple[int, int]:
-    """Send what is due, once each; how many succeeded and how many failed."""
+    """Send each due delivery once; return the numbers of successes and failures."""
     outcomes: list[str | None] = []
     while True:
         for webhook_id in selectors.webhook_ids():

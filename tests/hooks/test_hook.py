@@ -55,7 +55,7 @@ def fresh(builder: Call, committed: None, call: Operation) -> Any:
     call("agent_register", agent_id="builder")
     nexus: Any = settings.NEXUS
     look.refresh(builder)
-    memory.keep_told(nexus.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
+    memory.save(nexus.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
     entry.respond(nexus, builder, must_not_start)
     return nexus
 
@@ -77,7 +77,7 @@ def stamp_unchanged(nexus: Any, call: Call) -> None:
     signal = signal_files.stamp(nexus.home, call.agent_id)
     told = memory.load(nexus.home, call)
     told.signal = signal
-    memory.keep_told(nexus.home, call, told)
+    memory.save(nexus.home, call, told)
 
 
 # Whatever fails
@@ -121,7 +121,7 @@ def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Op
     for file in (fresh.home / "hooks").glob("*.json"):
         file.write_text('{"unknown": 1}')
     write(call, builder.root)
-    memory.keep_told(fresh.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
+    memory.save(fresh.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
     assert "hello" in entry.respond(fresh, builder, look.answer)
 
 
@@ -353,7 +353,7 @@ def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call
         write(call, builder.root)
         told = memory.load(fresh.home, builder)
         told.refresh_by = time.time() + 29
-        memory.keep_told(fresh.home, builder, told)
+        memory.save(fresh.home, builder, told)
         told = memory.load(fresh.home, builder)
         assert told.look_by > time.time() + 3000
         stamp_unchanged(fresh, builder)

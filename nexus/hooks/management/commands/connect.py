@@ -24,7 +24,7 @@ from nexus.hooks.setup import (
 
 
 class Command(NexusCommand):
-    """Writes the entry, or prints it where no file is known."""
+    """Write the entry, or print it if no file is known."""
 
     group = Group.CLIENTS
     help = "Write Nexus into a coding client's MCP configuration. Shows the change first, asks, and keeps a backup."
@@ -80,7 +80,7 @@ class Command(NexusCommand):
         }
         if not options["url"] and not options["remove"]:
             tell_of_password(self)
-        # A client that keeps only one file has that one, whatever the scope.
+        # A client with only one file uses it in either scope.
         in_project = options["scope"] == "project" and known.project_file
         path = known.project_file if in_project else known.user_file
         if path is None:
@@ -102,7 +102,7 @@ class Command(NexusCommand):
 
 
 def check_url(url: str) -> None:
-    """Raises VALIDATION_ERROR for what is no address of a hub."""
+    """Check the URL of a hub. Raises VALIDATION_ERROR."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -117,7 +117,7 @@ def check_url(url: str) -> None:
 
 
 def _keep_out_of_repositories(file: Path) -> None:
-    """Raises CONFIG_ERROR where a key in `file` would be committed."""
+    """Check that a key in `file` would not be committed. Raises CONFIG_ERROR."""
     if repository.would_track(file):
         raise NexusError(
             Code.CONFIG_ERROR,

@@ -1,4 +1,4 @@
-"""`nexus hook`: what a coding agent's harness calls at its turns, and how it comes to call it."""
+"""`nexus hook`: the command that a coding agent's harness calls at its turns, and its installation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from nexus.hooks.setup import (
 
 
 class Command(NexusCommand):
-    """Calls by a harness never come here: `nexus.hooks.entry` answers them before Django starts."""
+    """The installation of hooks. Calls by a harness never come here: `nexus.hooks.entry` answers them before Django
+    starts."""
 
     group = Group.CLIENTS
     help = (
@@ -58,7 +59,8 @@ class Command(NexusCommand):
         add_setup_options(parser)
 
     def _tell_of_unknown(self, agent_id: str) -> None:
-        """A hook registers its agent at its first call, silently: a name that was mistyped is told now."""
+        """Warn about an unknown agent now, because the hook's first call will silently register even a mistyped
+        name."""
         settings = CoreSettings.current()
         is_there = settings.database_url is not None or settings.database.exists()
         if is_there and not store().pending():

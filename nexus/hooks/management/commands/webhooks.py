@@ -1,4 +1,4 @@
-"""`nexus webhooks`: addresses that are called with events, and what they still have to get."""
+"""`nexus webhooks`: URLs to which events are sent, and their pending deliveries."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ class Command(VerbsCommand):
         )
 
     def show_one(self, options: Mapping[str, Any]) -> int:
-        """All there is to know of one webhook."""
+        """Print everything about one webhook."""
         return self.show(options, self._found(options))
 
     def delete(self, options: Mapping[str, Any]) -> int:
-        """Called no more."""
-        url = self._found(options)["url"]  # an unknown one is no question
+        """Remove a webhook."""
+        url = self._found(options)["url"]  # first, so that an unknown one is not confirmed
         if not options["yes"] and sys.stdin.isatty() and not self.ask(f"Call {url} no more?"):
             self.stdout.write("Nothing was changed.")
             return 0
         return self.present(options, self.answer(options))
 
     def deliver(self, options: Mapping[str, Any]) -> int:
-        """What is due, once each."""
+        """Send each due delivery once."""
         sent, failed = worker.deliver_once()
         self.show(options, {"sent": sent, "failed": failed})
         return 1 if failed else 0
