@@ -1,4 +1,4 @@
-"""What operators do to the hub as a whole."""
+"""Operators' operations on the hub as a whole."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def retention_prune(p: _RetentionPrune, caller: Caller) -> Pruned:
 
 
 def _compacted() -> Compacted:
-    """What giving free room back did. What comes before it is committed: that it fails is told, and no failure."""
+    """Return the result of giving free space back. The deletions before it are committed, so an error here is reported
+    and does not fail the call."""
     before = store().size_on_disk()
     try:
         before, after = store().compact()

@@ -20,7 +20,7 @@ class MaintenanceConfig(NexusAppConfig):
         from coordination.toolset import COORDINATION
 
         COORDINATION.administered_in("nexus.maintenance.administration")
-        pre_migrate.connect(_back_up, sender=apps.get_app_config("coordination"))  # sent for apps with models, and once
+        pre_migrate.connect(_back_up, sender=apps.get_app_config("coordination"))  # so that it runs once
         super().ready()
 
     def attention_kinds(self) -> Sequence[AttentionKind]:

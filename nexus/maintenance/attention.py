@@ -1,4 +1,4 @@
-"""A disk that is almost full needs a person."""
+"""A disk that is almost full needs an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backing the store up while it is in use, and putting a backup in its place."""
+"""Backup of the store while it is in use, and restore of a backup."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from nexus.core.progress import Bar
 from nexus.maintenance import store_file
 from nexus.maintenance.users import users_of_file
 
-PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
-UNREAD_IDS = 1_000_000  # that a store may have given out since its backup, where it cannot be asked
-RESTORED = "history.restored"  # the event that tells every follower
+PAGES_A_STEP = 16  # far fewer than any store has, so that there are several steps
+UNREAD_IDS = 1_000_000  # assumed since the backup, if the store cannot be read
+RESTORED = "history.restored"  # the event for every follower
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,23 @@ class Backup:
 
 @dataclass(frozen=True)
 class Restored:
-    """What `restore` did."""
+    """The result of `restore`."""
 
     rows: dict[str, int]
-    replaced: Path | None  # where the former store lies now; None when there was none
+    replaced: Path | None  # the path of the former store; None if there was none
     in_place: bool  # whether processes that had the store open may go on
 
 
 def stamp() -> str:
-    """The time, as file names of this module carry it."""
+    """Return the time as it appears in this module's file names."""
     return now().strftime("%Y%m%dT%H%M%S%fZ")
 
 
 def back_up(database: Path, destination: Path, progress: Bar | None = None) -> Backup:
     """Copy the store as it is at one moment, while others write, and check the copy before it gets its name.
 
-    Raises VALIDATION_ERROR when there is no store or `destination` exists, DB_ERROR when the store is damaged or the
-    copy cannot be written; nothing is left behind then.
+    Raises VALIDATION_ERROR if there is no store or `destination` exists, DB_ERROR if the store is damaged or the copy
+    cannot be written. Leaves nothing behind then.
     """
     if not database.exists():
         raise NexusError(Code.VALIDATION_ERROR, f"There is no store at {database}. Check --home and --db-path.")
@@ -85,14 +85,16 @@ def back_up(database: Path, destination: Path, progress: Bar | None = None) -> B
 
 
 def before_migrating() -> None:
-    """Back a store of an earlier version up into the home, once before a migration, however often that is killed.
+    """Back up a store of an earlier version into the home before a migration; only once, even if the migration is
+    killed and repeated.
 
-    Raises as `back_up` does. Without PostgreSQL's programs it says on stderr that there is no backup, and goes on.
+    Raises the errors of `back_up`. Without PostgreSQL's programs it says on stderr that there is no backup, and goes
+    on.
     """
     applied = set(MigrationRecorder(connection).applied_migrations())
     if not any(app in own_labels() for app, _ in applied) or not pending_migrations(applied):
         return
-    config, told = CoreSettings.current(), OutputWrapper(sys.stderr)
+    config, stderr = CoreSettings.current(), OutputWrapper(sys.stderr)
     backups, suffix = config.home / "backups", "db" if config.database_url is None else "dump"
     becomes = hashlib.sha256(repr(sorted(shipped_migrations())).encode()).hexdigest()[:8]
     if any(backups.glob(f"*.before-{becomes}.{suffix}")):
@@ -101,7 +103,7 @@ def before_migrating() -> None:
     destination = backups / f"nexus-{stamp()}.before-{becomes}.{suffix}"
     try:
         if config.database_url is None:
-            back_up(config.database, destination, Bar(told, "backup"))
+            back_up(config.database, destination, Bar(stderr, "backup"))
         else:
             from nexus.maintenance import dump
 
@@ -109,15 +111,15 @@ def before_migrating() -> None:
     except NexusError as error:
         if error.details.get("cause") not in ("missing_program", "old_program"):
             raise
-        told.write(f"[nexus] The store is migrated without a backup. {error.message}")
+        stderr.write(f"[nexus] The store is migrated without a backup. {error.message}")
     else:
-        told.write(
+        stderr.write(
             f"[nexus] The store is of an earlier version; before its migration it was backed up to {destination}."
         )
 
 
 def checked(path: Path, progress: Bar | None = None) -> Backup:
-    """What a copy holds, once it has been found whole. Raises DB_ERROR for a damaged one, or no store of Nexus."""
+    """Check a copy and return what it holds. Raises DB_ERROR for a damaged one, or one that is not a Nexus store."""
     refuse_damaged(path)
     with closing(store_file.open_store(path, "immutable=1")) as copy:
         if store_file.integrity_faults(copy, progress) or store_file.dangling_references(copy, progress):
@@ -129,16 +131,16 @@ def checked(path: Path, progress: Bar | None = None) -> Backup:
 
 
 def restore(backup: Path, database: Path, *, home: Path, into_running: bool, progress: Bar | None = None) -> Restored:
-    """Put a backup in the place of the store, all of it or nothing; the former store is kept beside it.
+    """Replace the store with a backup, completely or not at all; keep the former store beside it.
 
-    A healthy store is written over in one transaction, which processes that have it open survive; a damaged one is
-    moved aside with its log. Without `into_running` a store that is in use is refused.
+    A healthy store is overwritten in one transaction, which processes that have it open survive. A damaged one is moved
+    aside with its write-ahead log. Without `into_running` a store in use is refused.
 
-    No id is given out twice: the log goes on above the former store's, and its first events are `history.restored`, one
-    in each stream of each workspace, so that whoever follows from a cursor of the former history is told.
+    No id is given out twice: event ids continue above the former store's. The first new events are `history.restored`,
+    one in each stream of each workspace, so that every follower with a cursor from the former history sees it.
 
-    Raises VALIDATION_ERROR for no backup, MIGRATION_ERROR for one of a newer version, DB_ERROR for a damaged one or a
-    store in use.
+    Raises VALIDATION_ERROR for a file that is not a backup, MIGRATION_ERROR for one of a newer version, DB_ERROR for a
+    damaged one or a store in use.
     """
     if not backup.is_file():
         raise NexusError(Code.VALIDATION_ERROR, f"There is no backup at {backup}.")
@@ -164,7 +166,7 @@ def restore(backup: Path, database: Path, *, home: Path, into_running: bool, pro
 
 
 def refuse_in_use(users: str | None) -> None:
-    """Raises DB_ERROR where somebody else uses the store that a backup is to replace."""
+    """Check that nobody else uses the store that a backup is to replace. Raises DB_ERROR."""
     if users:
         raise NexusError(
             Code.DB_ERROR,
@@ -174,7 +176,7 @@ def refuse_in_use(users: str | None) -> None:
 
 
 def refuse_older(pending: set[tuple[str, str]]) -> NexusError:
-    """The refusal to put a backup of an older version under processes that run."""
+    """Return the error for a backup of an older version while processes use the store."""
     return NexusError(
         Code.MIGRATION_ERROR,
         "The backup is of an older version, which the running processes would not understand. Stop them and restore "
@@ -184,14 +186,15 @@ def refuse_older(pending: set[tuple[str, str]]) -> NexusError:
 
 
 def restoration(restored_to: int, head: int) -> str:
-    """The payload of `history.restored`: the highest id of the history that came back, and that of the former one."""
+    """Return the payload of `history.restored`: the highest event id of the restored history, and that of the former
+    one."""
     return json.dumps({"restored_to": restored_to, "former": head})
 
 
 def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
-    """Let the event ids of a copy go on above those the former store gave out, and say in its log what happened.
+    """Let a copy's event ids continue above those of the former store, and record the restore in its log.
 
-    Of a damaged store that cannot be known; then they go on far above.
+    The ids of a damaged store may be unknown; then they continue far above.
     """
     with closing(store_file.open_store(copy)) as restored:
         restored_to = _given_out(restored)
@@ -204,12 +207,12 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
             restored.execute(gaps_admitted(head))
         payload = restoration(restored_to, head)
         numbered = restored.execute("SELECT 1 FROM pragma_table_info('workspaces') WHERE name = 'number'").fetchone()
-        place = "number" if numbered else "workspace_id"
+        column = "number" if numbered else "workspace_id"
         restored.executemany(
-            # An older schema may not know a stream, nor events of no workspace: it does without those.
+            # An older schema may lack a stream, or events without a workspace: those are left out.
             "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"  # noqa: S608
-            f" SELECT {place}, ?, ?, ?, 'public', ?"
-            f" FROM (SELECT {place} FROM workspaces UNION ALL SELECT NULL) ORDER BY {place}",
+            f" SELECT {column}, ?, ?, ?, 'public', ?"
+            f" FROM (SELECT {column} FROM workspaces UNION ALL SELECT NULL) ORDER BY {column}",
             [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in streams()],
         )
         restored.execute("COMMIT")
@@ -226,12 +229,13 @@ def _given_out_of(former: Path) -> int:
 
 
 def _given_out(connection: sqlite3.Connection) -> int:
-    """The highest event id that a store gave out."""
+    """Return the highest event id that a store gave out."""
     return int(connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()[0] or 0)
 
 
 def _write_over(copy: Path, database: Path, aside: Path) -> bool:
-    """Write the copy over the store in one transaction, the former state kept as `aside`; False if too damaged."""
+    """Overwrite the store with the copy in one transaction, and keep the former state as `aside`; False if the store is
+    too damaged for that."""
     if not database.exists():
         return False
 
@@ -239,14 +243,14 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
     unfinished = ExitStack()
 
     def keep(status: int, remaining: int, total: int) -> None:
-        """Called while the transaction holds the store: what is committed now is the last of it."""
+        """Copy the former state, while the transaction holds the store: nothing can be committed after this state."""
         if not kept:
             kept.append(unfinished.enter_context(store_file.partial_file(aside)))
             with closing(store_file.open_store(database)) as former:
                 store_file.copy(former, kept[0])
-            _go_on_above(copy, kept[0])  # changes the copy: SQLite begins with it anew, and keeps the lock
+            _go_on_above(copy, kept[0])  # this changes the copy, so SQLite restarts the backup and keeps the lock
         elif remaining <= PAGES_A_STEP and not aside.exists():
-            store_file.publish(kept[0], aside)  # before the last step, which commits; earlier, a kill would leave it
+            store_file.publish(kept[0], aside)  # before the commit, so that a kill leaves no file
 
     try:
         refuse_damaged(database)
@@ -255,7 +259,7 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
             closing(store_file.open_store(database)) as present,
             closing(store_file.open_store(copy)) as source,
         ):
-            # A log, or the copy of the former state would wait for the lock that this transaction holds.
+            # Needs a write-ahead log: otherwise copying the former state would wait for this transaction's lock.
             if present.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
                 raise NexusError(Code.DB_ERROR, "The store takes no write-ahead log where it is. Choose another disk.")
             store_file.backup(source, present, pages=PAGES_A_STEP, progress=keep)
@@ -269,7 +273,8 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
 
 
 def _swap(copy: Path, database: Path, aside: Path) -> None:
-    """Move what is there aside, the log before the store's name changes hands: a log must never meet another store."""
+    """Move the former store aside and the copy into its place. The write-ahead log goes before the store's name is
+    reused: a log must never meet another store."""
     for suffix in ("-wal", "-shm"):
         if beside(database, suffix).exists():
             beside(database, suffix).rename(beside(aside, suffix))

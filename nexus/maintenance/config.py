@@ -7,6 +7,6 @@ from nexus.core.config import Settings, section, setting
 
 @section
 class MaintenanceSettings(Settings):
-    """What a server does at its start."""
+    """Settings of a server's start."""
 
     auto_prune_on_start: bool = setting(False, "Run one bounded retention pass when a server starts.")

@@ -1,4 +1,4 @@
-"""The examination: one function per check, and what each finds."""
+"""The examination of a store: it runs the checks and collects their findings."""
 
 from __future__ import annotations
 
@@ -46,51 +46,51 @@ SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {
 
 
 def checks(config: CoreSettings) -> list[str]:
-    """The names of the checks that this store can be given, those of every app among them."""
+    """Return the names of the checks that apply to this store, including those of the apps."""
     ours = (*HOME_CHECKS, *ROW_CHECKS, *(() if config.database_url else left_out()))
     return list(dict.fromkeys([*ours, *(check.name for app in nexus_apps() for check in app.doctor_checks())]))
 
 
 def left_out() -> list[str]:
-    """The names of the checks for which the store must be an SQLite file."""
+    """Return the names of the checks that need an SQLite file."""
     return [*FILE_CHECKS, *SQLITE_CHECKS]
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A finding and the check that made it."""
+    """A finding, with the check that made it."""
 
     check: str
     finding: Finding
 
 
 def examine(config: CoreSettings, progress: Bar | None = None, *, quick: bool = False) -> list[Diagnosis]:
-    """Run every check, a quick one of an SQLite file on a sample of its rows.
+    """Run every check; with `quick`, check only a sample of the rows of an SQLite file.
 
-    Raises DB_ERROR when there is nothing to examine, or others keep it locked.
+    Raises DB_ERROR if there is nothing to examine, or others keep it locked.
     """
-    place = Home(config.home, config.database, now())
+    home = Home(config.home, config.database, now())
     if config.database_url is not None:
-        return [*_each(HOME_CHECKS, place), *_examine_server(place, config)]
-    if not place.database.is_file():
-        raise NexusError(Code.DB_ERROR, f"There is no store at {place.database}. Check --home and --db-path.")
-    with store_file.explained(f"{place.database} cannot be examined."):
-        found = [*_each(HOME_CHECKS, place), *_each(FILE_CHECKS, place), *_examine_file(place, progress, quick)]
+        return [*_each(HOME_CHECKS, home), *_examine_server(home, config)]
+    if not home.database.is_file():
+        raise NexusError(Code.DB_ERROR, f"There is no store at {home.database}. Check --home and --db-path.")
+    with store_file.explained(f"{home.database} cannot be examined."):
+        found = [*_each(HOME_CHECKS, home), *_each(FILE_CHECKS, home), *_examine_file(home, progress, quick)]
         if any(diagnosis.check in ("integrity", "file") and not diagnosis.finding.mend for diagnosis in found):
-            found.append(Diagnosis("salvage", _prospects(place)))
+            found.append(Diagnosis("salvage", _prospects(home)))
     return found
 
 
-def _each(checks: Mapping[str, Callable[[Home], Iterator[Finding]]], place: Home) -> list[Diagnosis]:
-    return [Diagnosis(name, finding) for name, check in checks.items() for finding in check(place)]
+def _each(checks: Mapping[str, Callable[[Home], Iterator[Finding]]], home: Home) -> list[Diagnosis]:
+    return [Diagnosis(name, finding) for name, check in checks.items() for finding in check(home)]
 
 
 def _contributed() -> list[tuple[str, Callable[[Any], Iterator[Finding]]]]:
     return [(check.name, check.check) for app in nexus_apps() for check in app.doctor_checks()]
 
 
-def _examine_server(place: Home, config: CoreSettings) -> list[Diagnosis]:
-    examination = ServerExamination(place.path, place.database, place.moment)
+def _examine_server(home: Home, config: CoreSettings) -> list[Diagnosis]:
+    examination = ServerExamination(home.path, home.database, home.moment)
     try:
         with store().snapshot():
             every = [*ROW_CHECKS.items(), *_contributed()]
@@ -103,7 +103,7 @@ def _examine_server(place: Home, config: CoreSettings) -> list[Diagnosis]:
 
 
 def mend(diagnosis: Diagnosis) -> str:
-    """Do what is safe about a finding; what was done, or why it was not."""
+    """Repair a finding as far as that is safe; return what was done, or why it was not."""
     assert diagnosis.finding.mend is not None
     try:
         diagnosis.finding.mend()
@@ -113,12 +113,12 @@ def mend(diagnosis: Diagnosis) -> str:
     return diagnosis.finding.mending
 
 
-def _examine_file(place: Home, progress: Bar | None, quick: bool) -> list[Diagnosis]:
+def _examine_file(home: Home, progress: Bar | None, quick: bool) -> list[Diagnosis]:
     found: list[Diagnosis] = []
-    if file_checks.expected_size(place.database) is None:
+    if file_checks.expected_size(home.database) is None:
         return found
-    with closing(store_file.open_to_look(place.database)) as connection:
-        examination = FileExamination(place.path, place.database, place.moment, connection, progress, quick=quick)
+    with closing(store_file.open_to_look(home.database)) as connection:
+        examination = FileExamination(home.path, home.database, home.moment, connection, progress, quick=quick)
         for name, check in (*ROW_CHECKS.items(), *SQLITE_CHECKS.items(), *_contributed()):
             try:
                 with store_file.telling(connection, progress, name):
@@ -135,10 +135,10 @@ def _examine_file(place: Home, progress: Bar | None, quick: bool) -> list[Diagno
     return found
 
 
-def _prospects(place: Home) -> Finding:
-    rows = salvage.readable(place.database)
+def _prospects(home: Home) -> Finding:
+    rows = salvage.readable(home.database)
     held = ", ".join(f"{count} of {table}" for table, count in rows.items() if count)
-    backup = file_checks.newest_backup(place)
+    backup = file_checks.newest_backup(home)
     if not held:
         return Finding("No row of the store can be read.", f"Only a backup helps.{backup}")
     return Finding(

@@ -1,4 +1,4 @@
-"""Backups of a store on PostgreSQL: one file that pg_dump writes, and that takes the place of the store in one go."""
+"""Backups of a store on PostgreSQL: one file that pg_dump writes, and that replaces the store in one transaction."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from nexus.maintenance import store_file
 from nexus.maintenance.backup import RESTORED, Backup, Restored, refuse_in_use, refuse_older, restoration, stamp
 from nexus.maintenance.users import users_of_server
 
-SECRETS = ("password", "sslpassword")  # of a connection string: no process list shows them
-LOCKED = "locked"  # what psql echoes once the transaction is alone
+SECRETS = ("password", "sslpassword")  # parts of a connection string that must not appear in a process list
+LOCKED = "locked"  # psql echoes this once it holds the lock
 BEGIN = f"""
 SET client_min_messages = error; SET lock_timeout = {{patience}};
 BEGIN; SELECT pg_advisory_xact_lock({WRITERS_LOCK}) \\g /dev/null
 \\echo {LOCKED}
 \\o /dev/null
 """
-DUMP_SECONDS, VERSION_SECONDS = 86_400, 30  # that a program may take
-LARGEST = 1_000_000  # bytes of what it says that are read
+DUMP_SECONDS, VERSION_SECONDS = 86_400, 30  # time limits of the programs
+LARGEST = 1_000_000  # bytes of its output that are read
 COPY = re.compile(r'COPY (?:\w+|"[^"]+")\."?(\w+)"? \(([^)]*)\) FROM stdin;')
 SEQUENCE = re.compile(r"SELECT pg_catalog\.setval\('[^']*\.events_event_id_seq', (\d+), (true|false)\);")
 
 
 @dataclass
 class Dump:
-    """What a dump holds, read from its beginning to its end."""
+    """The content of a dump, read from its beginning to its end."""
 
     rows: dict[str, int] = field(default_factory=dict)  # by table
     applied: set[tuple[str, str]] = field(default_factory=set)  # its migrations
@@ -54,7 +54,7 @@ class Dump:
 def back_up(destination: Path) -> Backup:
     """Dump the store as it is at one moment, while others write, and read the dump before it gets its name.
 
-    Raises VALIDATION_ERROR when `destination` exists, DB_ERROR when the programs are missing or too old, or fail.
+    Raises VALIDATION_ERROR if `destination` exists, DB_ERROR if the programs are missing, too old, or fail.
     """
     if destination.exists():
         raise store_file.exists_error(destination)
@@ -76,7 +76,7 @@ def back_up(destination: Path) -> Backup:
                     f"--snapshot={moment}",
                     f"--file={partial.absolute()}",
                 ),
-                f"--schema={schema}",  # not what others keep in the same database, nor extensions
+                f"--schema={schema}",  # without others' tables in the same database, and without extensions
                 "--dbname",
                 _address(),
             )
@@ -90,7 +90,7 @@ def back_up(destination: Path) -> Backup:
 
 
 def examined(path: Path) -> Dump:
-    """What a dump holds, once all of it could be read. Raises VALIDATION_ERROR for what is no dump of a store."""
+    """Read all of a dump and return its content. Raises VALIDATION_ERROR for a file that is not a dump of a store."""
     found = Dump()
     with _reading(path, "--data-only") as lines:
         table, columns = "", [""]
@@ -114,13 +114,13 @@ def examined(path: Path) -> Dump:
 
 
 def restore(path: Path, *, into_running: bool) -> Restored:
-    """Put a dump in the place of the store, all of it or nothing; the former store is kept as a dump in the home.
+    """Replace the store with a dump, completely or not at all; keep the former store as a dump in the home.
 
-    The writers' lock is held from before the former store is kept until the dump has taken its place. The log goes on
-    above the former ids, and its first events tell every follower, as after the restore of a file.
+    The writers' lock is held from before the former store is dumped until the other dump has replaced it. Event ids
+    continue above the former ones, and the first events tell every follower, as after the restore of a file.
 
-    Raises VALIDATION_ERROR for no dump of a store, MIGRATION_ERROR for one of a newer version, DB_ERROR for a store in
-    use or programs that are missing, too old or fail.
+    Raises VALIDATION_ERROR for a file that is not a dump of a store, MIGRATION_ERROR for one of a newer version,
+    DB_ERROR for a store in use or programs that are missing, too old, or fail.
     """
     config = CoreSettings.current()
     if not path.is_file():
@@ -140,9 +140,9 @@ def restore(path: Path, *, into_running: bool) -> Restored:
         schema = connection.ops.quote_name(name)
         tables = [connection.ops.quote_name(table) for table in connection.introspection.django_table_names()]
         head = max(made.given_out, store().given_out(Event))
-        # What the dump does not know, because a later version made it, must go, too: the next start makes it again.
+        # Drop also what a later version added, which the dump does not have: the next start creates it again.
         psql.write("".join(f"DROP TABLE IF EXISTS {schema}.{table} CASCADE;\n" for table in tables).encode())
-        # An older backup names extensions, too, which only their owner may drop.
+        # An older backup contains extensions, too, which only their owner may drop.
         with _reading(path, f"--schema={name}", "--clean", "--if-exists", "--no-owner", "--no-privileges") as lines:
             psql.writelines(lines)
         psql.write(_after(schema, made.given_out, head).encode())
@@ -150,8 +150,9 @@ def restore(path: Path, *, into_running: bool) -> Restored:
 
 
 def _after(schema: str, restored_to: int, head: int) -> str:
-    """What ends the transaction: the ids go on above `head`, and every follower of every stream is told."""
-    told = ", ".join(map(_quoted, [RESTORED, restoration(restored_to, head), "public", now().isoformat()]))
+    """Return the SQL that ends the transaction: event ids continue above `head`, and every stream gets an event about
+    the restore."""
+    values = ", ".join(map(_quoted, [RESTORED, restoration(restored_to, head), "public", now().isoformat()]))
     return f"""
         SET search_path = {schema};
         SELECT setval(pg_get_serial_sequence('events', 'event_id'), {max(head, 1)}, {str(head > 0).lower()});
@@ -168,7 +169,7 @@ def _after(schema: str, restored_to: int, head: int) -> str:
                 BEGIN
                     EXECUTE format(
                         'INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at) '
-                        'VALUES (%L, %L, %L, %L, %L, %L)', place.named, place.stream, {told}
+                        'VALUES (%L, %L, %L, %L, %L, %L)', place.named, place.stream, {values}
                     );
                 EXCEPTION WHEN integrity_constraint_violation OR check_violation OR not_null_violation THEN
                     NULL; -- an older schema may not know a stream, nor events of no workspace
@@ -181,7 +182,7 @@ def _after(schema: str, restored_to: int, head: int) -> str:
 
 
 def _schema() -> str:
-    """The name of the schema that the store's tables are in."""
+    """Return the name of the schema of the store's tables."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_schema()")
         return str(cursor.fetchone()[0])
@@ -193,9 +194,10 @@ def _quoted(text: str) -> str:
 
 @contextmanager
 def _alone() -> Iterator[IO[bytes]]:
-    """The input of a psql that holds the writers' lock in a transaction, which what is written there must commit.
+    """Yield the input of a psql that holds the writers' lock in a transaction. What is written to it must commit the
+    transaction.
 
-    Whatever fails inside, or in psql, undoes the transaction. Raises DB_ERROR.
+    Any error in the block, or in psql, rolls back. Raises DB_ERROR.
     """
     command = ["psql", "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", _address()]
     _refuse_older_program("psql")
@@ -207,12 +209,12 @@ def _alone() -> Iterator[IO[bytes]]:
                 raise _busy()
             yield process.stdin
         except BrokenPipeError:
-            pass  # psql has ended, and says why
+            pass  # psql has ended; its stderr has the reason
         except BaseException:
-            process.kill()  # its transaction ends with it
+            process.kill()  # ends its transaction
             raise
         finally:
-            with suppress(BrokenPipeError):  # what an ended psql did not read
+            with suppress(BrokenPipeError):  # an ended psql did not read the rest
                 process.stdin.close()
         said = process.stderr.read().decode(errors="replace")
         if process.wait():
@@ -229,7 +231,7 @@ def _busy() -> NexusError:
 
 @contextmanager
 def _reading(path: Path, *options: str) -> Iterator[IO[bytes]]:
-    """The lines of a dump as SQL. Raises VALIDATION_ERROR at the end where pg_restore could not read all of it."""
+    """Yield the lines of a dump as SQL. Raises VALIDATION_ERROR at the end if pg_restore could not read all of it."""
     _refuse_older_program("pg_restore")
     command = ["pg_restore", *options, "--file=-", str(path.absolute())]
     with start(command, cwd=NEUTRAL, env=_environment(), stdout=PIPE) as process:
@@ -252,7 +254,7 @@ def _failed(program: str, said: str) -> NexusError:
 
 
 def _refuse_older_program(program: str) -> None:
-    """Raises DB_ERROR for a program of PostgreSQL's client that is missing, or older than the server."""
+    """Check a program of PostgreSQL's client. Raises DB_ERROR if it is missing, or older than the server."""
     try:
         command = [program, "--version"]
         said = run(command, cwd=NEUTRAL, env=environment(), seconds=VERSION_SECONDS, largest=LARGEST).output
@@ -283,7 +285,7 @@ def _connection() -> dict[str, Any]:
 
 
 def _address() -> str:
-    """The connection string without what is secret."""
+    """Return the connection string without its secrets."""
     return make_conninfo(**{name: value for name, value in _connection().items() if name not in SECRETS})
 
 

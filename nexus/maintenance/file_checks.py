@@ -1,4 +1,4 @@
-"""The checks of the store as a file, of its home and of who uses it: none needs a store that can be read."""
+"""Checks of the store as a file, of its home and of its users. None needs a readable store."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from nexus.maintenance import store_file
 from nexus.maintenance.backup import checked
 from nexus.maintenance.findings import Home
 
-LOG_LIMIT = 64 << 20  # bytes; a log in health is checkpointed every few megabytes
+LOG_LIMIT = 64 << 20  # bytes; a healthy log is checkpointed every few megabytes
 ROOM_LIMIT = 64 << 20  # bytes
-ABANDONED_SECONDS = 3600  # nobody still writes to a partial file that has not changed for so long
+ABANDONED_SECONDS = 3600  # a partial file that has not changed for so long is abandoned
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def permissions(home: Home) -> Iterator[Finding]:
-    """The home and what lies in it belong to one user, and nobody else may look."""
-    directories = [home.path, home.path / "backups"]  # other directories are closed by the home's own mode
+    """Check that the home and its files belong to one user, and that nobody else can read them."""
+    directories = [home.path, home.path / "backups"]  # the home's mode protects other directories
     files = {path for directory in directories for path in directory.glob("*") if path.is_file()}
     files |= {home.database, *(beside(home.database, suffix) for suffix in ("-wal", "-shm"))}
     for path in sorted(path for path in {*directories, *files} if path.exists() and not path.is_symlink()):
@@ -54,7 +54,7 @@ def permissions(home: Home) -> Iterator[Finding]:
 
 
 def room(home: Home) -> Iterator[Finding]:
-    """The disk has space for what comes."""
+    """Check that the disk has space left."""
     free = shutil.disk_usage(home.database.parent).free
     if free < ROOM_LIMIT:
         yield Finding(
@@ -65,7 +65,7 @@ def room(home: Home) -> Iterator[Finding]:
 
 
 def network(home: Home) -> Iterator[Finding]:
-    """The store is on a disk of this machine."""
+    """Check that the store is on a local disk."""
     if kind := network_kind(home.database):
         yield Finding(
             f"{home.database} is on a network file system ({kind}), where SQLite's locks do not hold.",
@@ -75,7 +75,7 @@ def network(home: Home) -> Iterator[Finding]:
 
 
 def servers(home: Home) -> Iterator[Finding]:
-    """One server at a time serves a store."""
+    """Check that one server at a time serves the store."""
     pids = {pid for pid, command in store_file.holders(home.database).items() if " serve" in command}
     holder = instance.running(home.path)
     if holder:
@@ -88,7 +88,7 @@ def servers(home: Home) -> Iterator[Finding]:
 
 
 def log_size(home: Home) -> Iterator[Finding]:
-    """The write-ahead log is written back into the store from time to time."""
+    """Check that the write-ahead log is written back into the store from time to time."""
     log = beside(home.database, "-wal")
     size = log.stat().st_size if log.exists() else 0
     if size > LOG_LIMIT:
@@ -102,7 +102,7 @@ def log_size(home: Home) -> Iterator[Finding]:
 
 
 def leftovers(home: Home) -> Iterator[Finding]:
-    """A backup or restore that was killed left no half-written file."""
+    """Check that no killed backup or restore left a half-written file."""
     for path in sorted([*home.path.glob(".*.partial*"), *home.path.glob("backups/.*.partial*")]):
         if home.moment.timestamp() - path.stat().st_mtime > ABANDONED_SECONDS:
             yield Finding(
@@ -114,7 +114,7 @@ def leftovers(home: Home) -> Iterator[Finding]:
 
 
 def lost_log(home: Home) -> Iterator[Finding]:
-    """The log of a store that is in use, or was not closed, lies beside it."""
+    """Check that the write-ahead log of a store that is in use, or was not closed, lies beside it."""
     if log_is_missing(home.database):
         index = beside(home.database, "-shm")
         yield Finding(
@@ -127,7 +127,7 @@ def lost_log(home: Home) -> Iterator[Finding]:
 
 
 def header(home: Home) -> Iterator[Finding]:
-    """The file is an SQLite database, and as long as its header says."""
+    """Check that the file is an SQLite database, and as long as its header says."""
     size, expected = home.database.stat().st_size, expected_size(home.database)
     if not size:
         yield Finding(
@@ -148,18 +148,18 @@ def header(home: Home) -> Iterator[Finding]:
 
 
 def expected_size(database: Path) -> int | None:
-    """How many bytes the file must have at least; None for what is not SQLite's."""
+    """Return the minimum size of the file in bytes; None if it is not SQLite's."""
     start = first_bytes(database, 100)
     if not start.startswith(HEADER):
         return None
     if beside(database, "-wal").exists():
-        return 0  # the end may still be in the log
+        return 0  # the end may be in the log
     page = int.from_bytes(start[16:18], "big")
     return int.from_bytes(start[28:32], "big") * (65536 if page == 1 else page)
 
 
 def newest_backup(home: Home) -> str:
-    """A sentence on the newest backup in the home that is whole, to end an advice with."""
+    """Return a sentence about the newest valid backup in the home, to end an advice with."""
     for path in sorted(home.path.glob("backups/*.db"), key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(NexusError, OSError, sqlite3.Error):
             checked(path)

@@ -1,4 +1,4 @@
-"""What a check is given."""
+"""The input of checks: the home, and the store under examination."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nexus.core.database.store import store, write
 from nexus.core.progress import Bar
 from nexus.maintenance import store_file
 
-SAMPLED = 10_000  # rows of each table, of a quick examination
+SAMPLED = 10_000  # rows of each table in a quick examination
 
 
 @dataclass(frozen=True)
@@ -34,52 +34,52 @@ class Home:
 
 @dataclass(frozen=True)
 class Examination(Home):
-    """A home whose store could be opened; nothing is written but by what `repair` gives."""
+    """A home whose store could be opened. Only the functions that `repair` returns write anything."""
 
     quick: bool = field(default=False, kw_only=True)
 
     def sample(self, table: str) -> str:
-        """A table, or of a quick examination its newest rows, as SQL that comes after FROM."""
+        """Return SQL for use after FROM: a table, or in a quick examination its newest rows."""
         return table
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query; each ? in it is one of the values."""
+        """Return the rows of a query; each ? in it stands for one of the values."""
         raise NotImplementedError
 
     def value(self, sql: str, *values: Any) -> Any:
-        """The first column of the first row; None without one."""
+        """Return the first column of the first row; None if there is no row."""
         found = self.rows(sql, *values)
         return found[0][0] if found else None
 
     def given_out(self, table: str) -> int:
-        """The highest automatic id that a table ever gave out; 0 when it gave none."""
+        """Return the highest automatic id that a table ever gave out; 0 if it gave none."""
         raise NotImplementedError
 
     def tables(self) -> set[str]:
-        """The names of the tables there are."""
+        """Return the names of the existing tables."""
         raise NotImplementedError
 
     def names(self) -> set[str]:
-        """The names of everything in the schema: tables, indexes, triggers."""
+        """Return the names of everything in the schema: tables, indexes, triggers."""
         raise NotImplementedError
 
     def applied(self) -> set[tuple[str, str]]:
-        """(app, name) of the migrations that were applied; empty for what is no store of Nexus."""
+        """Return (app, name) of the applied migrations; empty if this is not a Nexus store."""
         known = "django_migrations" in self.tables()
         return {(app, name) for app, name in self.rows("SELECT app, name FROM django_migrations")} if known else set()
 
     def faulty_triggers(self) -> dict[str, Callable[[], None]]:
-        """By name, the triggers that are missing or not as they should be, each with its mend."""
+        """Return a repair for each trigger that is missing or wrong, by name."""
         raise NotImplementedError
 
     def repair(self, *statements: str) -> Callable[[], None]:
-        """A mend: the statements in one transaction on a connection of its own."""
+        """Return a function that runs the statements in one transaction on a connection of its own."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class FileExamination(Examination):
-    """The store is an SQLite file, opened without Django: what is damaged can be looked at, too."""
+    """An examination of an SQLite file, opened without Django, so that a damaged one can be examined, too."""
 
     connection: sqlite3.Connection
     progress: Bar | None = None
@@ -113,7 +113,7 @@ class FileExamination(Examination):
 
 @dataclass(frozen=True)
 class ServerExamination(Examination):
-    """The store is a PostgreSQL database."""
+    """An examination of a PostgreSQL database."""
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""What is typed on the page Retention."""
+"""Forms of the Retention page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nexus.web.forms import NumberField, OperationForm
 
 
 class RetentionForm(forms.Form):
-    """A dry run, or a step of a run: what the steps before it deleted."""
+    """A dry run, or a step of a run with the number of rows that earlier steps deleted."""
 
     what = forms.ChoiceField(choices=[("dry", "dry"), ("run", "run")])
     deleted = NumberField(required=False)

@@ -1,4 +1,4 @@
-"""A workspace's history as lines of JSON, and the same lines played into an empty store."""
+"""Export of a workspace's history as lines of JSON, and replay of these lines into an empty store."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from nexus.core.operations.validation import unstorable
 
 FORMAT = 1
 AT_ONCE = 500  # rows
-SECRETS = {"secret_hash": "-"}  # columns that stay behind, and what stands for them: no secret hashes to that
+SECRETS = {"secret_hash": "-"}  # columns that are not exported, with a value that no secret hashes to
 INT64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 @cache
 def kinds() -> dict[str, ExportKind]:
-    """What every app contributes, in the order of the file."""
+    """Return the kinds of rows that the apps contribute, in the order of the file."""
     every = (kind for app in nexus_apps() for kind in app.export_kinds())
     return {kind.name: kind for kind in sorted(every, key=lambda kind: kind.position)}
 
@@ -45,7 +45,7 @@ def _rows(kind: ExportKind, workspace_id: str) -> QuerySet[Any]:
 
 
 def _agents_concerned(workspace_id: str) -> QuerySet[Any]:
-    """The agents that a workspace's rows name; the ids they name that were never registered have no row."""
+    """Return the agents that a workspace's rows name. Names that were never registered have no row."""
     anyone = Q()
     for kind in kinds().values():
         for column in kind.agents:
@@ -59,10 +59,11 @@ def _secrets_of(model: type[models.Model]) -> dict[str, str]:
 
 
 def export(workspace_id: str) -> Generator[str]:
-    """The lines of a workspace's history, in an order that depends on nothing but its rows.
+    """Yield the lines of a workspace's history, in an order that depends only on its rows.
 
     `{"kind": "export", "format", "workspace_id"}`, then `{"kind", "row": {column: value}}` of each row by kind and id,
-    then `{"kind": "end", "rows"}`. Keys and session secrets stay behind. Raises VALIDATION_ERROR for no such workspace.
+    then `{"kind": "end", "rows"}`. Keys and session secrets are left out. Raises VALIDATION_ERROR for an unknown
+    workspace.
     """
     if not Workspace._base_manager.filter(pk=workspace_id).exists():
         raise invalid("That workspace is not in this store.", workspace_id=workspace_id)
@@ -79,10 +80,10 @@ def export(workspace_id: str) -> Generator[str]:
 
 
 def replay(path: Path) -> dict[str, int]:
-    """Play an exported history into this store, whole or not at all; the rows of each kind.
+    """Write an exported history into this store, completely or not at all; return the number of rows of each kind.
 
-    Nothing is committed before a new export has been found equal to the file, byte for byte. Raises VALIDATION_ERROR
-    when the store is not empty, and, with the number of the line, for one that export does not write.
+    It is committed only after a new export was equal to the file, byte for byte. Raises VALIDATION_ERROR if the store
+    is not empty, and, with the number of the line, for a line that export does not write.
     """
     with write():
         if any(model._base_manager.exists() for model in (kind.model for kind in kinds().values())):
@@ -93,8 +94,8 @@ def replay(path: Path) -> dict[str, int]:
                 playing.take(number, line)
             playing.finish()
         with path.open("rb") as file, closing(export(playing.workspace_id)) as lines:
-            _compare(file, lines)  # closed within the transaction, as its cursor on a server must be
-        # Where other workspaces' events were, ids are missing; and a store that was emptied goes on above its own.
+            _compare(file, lines)  # closed within the transaction, as a server-side cursor must be
+        # Ids of other workspaces' events are missing, and the ids of an emptied store continue above its former ones.
         store().admit_gaps(Event._meta.db_table)
         for kind in kinds().values():
             if isinstance(kind.model._meta.pk, models.AutoField) and (last := _last_id(kind.model)):
@@ -116,7 +117,7 @@ class _Playing:
     ended: bool = False
     _batch: list[tuple[int, models.Model]] = field(default_factory=list)
     _seen: set[tuple[type[models.Model], Any]] = field(default_factory=set)
-    _wanted: dict[tuple[type[models.Model], Any], int] = field(default_factory=dict)  # with the line that wants it
+    _wanted: dict[tuple[type[models.Model], Any], int] = field(default_factory=dict)  # with the line that refers to it
 
     def take(self, number: int, line: bytes) -> None:
         """Read one line. Raises VALIDATION_ERROR with its number."""
@@ -135,7 +136,7 @@ class _Playing:
             self._add(number, record.kind, dict(record.row))
 
     def finish(self) -> None:
-        """Write what is left, and see that every row has those it refers to."""
+        """Write the remaining rows, and check that every reference of a row leads to one."""
         if not self.ended:
             raise invalid("The file has no end line: it was cut short. Export the history again.")
         if (Workspace, self.workspace_id) not in self._seen:
@@ -148,7 +149,7 @@ class _Playing:
             raise _refused(number, f"it refers to a row of {model._meta.db_table} that the file does not have")
 
     def _add(self, number: int, kind: str, row: dict[str, Any]) -> None:
-        if problem := unstorable(row, lambda column: math.inf):  # a row may be as large as it was when it was stored
+        if problem := unstorable(row, lambda column: math.inf):  # an exported row may be of any size
             raise _refused(number, problem.message)
         model = kinds()[kind].model
         item = model(**_secrets_of(model), **{name: row[column] for column, name in _columns(model).items()})
@@ -206,7 +207,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _columns(model: type[models.Model]) -> dict[str, str]:
-    """The columns of a table that are exported, with the names the model has for them."""
+    """Return the exported columns of a table, with the names that the model has for them."""
     fields = (item for item in model._meta.concrete_fields if not isinstance(item, TextNumber))
     return {str(item.column): item.attname for item in fields if item.column not in SECRETS}
 
@@ -226,7 +227,7 @@ def _parsed(number: int, line: bytes) -> Any:
 
 @cache
 def _lines() -> TypeAdapter[Any]:
-    """What a line may be, read off the models."""
+    """Return the type of a line, derived from the models."""
     forms = _strict("export", format=Literal[1], workspace_id=str) | _strict("end", rows=int)
     for kind, declared in kinds().items():
         fields, exported = declared.model._meta.concrete_fields, _columns(declared.model)

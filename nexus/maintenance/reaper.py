@@ -1,4 +1,5 @@
-"""The optional reaper of a server: does at its leisure what otherwise happens in passing, when somebody next looks."""
+"""The optional reaper of a server: it records expiries in advance that otherwise the next read or write would
+record."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ Step = Callable[[], None]
 
 
 class Reaper(Work[Step, None]):
-    """Expires leases, closes dead sessions and prunes, a little every few seconds: a step is a short transaction.
+    """Expire leases, close dead sessions and prune, a little every few seconds; each step is a short transaction.
 
-    Nothing is claimed: what a step finds is what is due, and a step that fails finds it again.
+    Nothing is claimed: a step takes what is due, and after a failure the next one finds it again.
     """
 
     name = "reaper"
@@ -34,7 +35,7 @@ class Reaper(Work[Step, None]):
         item()
 
     def settle(self, item: Step, outcome: None) -> bool:
-        return False  # once a tick: others write meanwhile
+        return False  # once per tick, so that others can write meanwhile
 
 
 def _steps() -> dict[str, Step]:

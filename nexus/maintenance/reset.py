@@ -1,4 +1,4 @@
-"""Emptying the database, for an operator who means it."""
+"""Emptying of the database, after an operator's confirmation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.core.database.store import write
 
-ALWAYS_KEPT = (StoredSetting,)  # settings are the hub's, not the team's
+ALWAYS_KEPT = (StoredSetting,)  # settings belong to the hub
 IDENTITIES = (Agent, AgentKey)
 
 
 def reset(*, keep_agents: bool, operator: str) -> int:
-    """Delete every row of Nexus's own tables; how many rows went.
+    """Delete every row of Nexus's own tables and return their number.
 
-    Operators' accounts and stored settings stay, and agents with their keys if asked. Event ids go on from where they
-    were, so that a listener's cursor stays behind what comes. The first event of the empty log says who did it.
+    Operators' accounts and stored settings stay, and agents with their keys if asked. Event ids continue, so that new
+    events come after a follower's cursor. The first event of the empty log says who did it.
     """
     kept = {*ALWAYS_KEPT, *(IDENTITIES if keep_agents else ())}
     models = [model for app in nexus_apps() for model in app.get_models()]

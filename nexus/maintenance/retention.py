@@ -1,7 +1,7 @@
-"""Retention: what is over, and older than its window, is deleted a batch at a time.
+"""Retention: deletion of finished rows that are older than their window, one batch at a time.
 
-Each app contributes the lanes it owns, and only terminal ones. What no lane offers is never deleted: messages,
-handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, mail that is not acknowledged.
+Each app contributes the lanes it owns, with finished rows only. What is in no lane is never deleted: messages,
+handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, unacknowledged mail.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ log = logging.getLogger(__name__)
 
 BATCH = 500  # rows, in several transactions
 FIRST = 50  # rows of a process's first transaction in a lane
-LONGEST_SECONDS = 0.05  # of a transaction: all others' writes wait for it
-BATCHES_AT_ONCE = 4  # per lane, in a pass that somebody else's work waits for
+LONGEST_SECONDS = 0.05  # of a transaction: other writers wait for it
+BATCHES_AT_ONCE = 4  # per lane, in a pass for which others wait
 
 
 class Pace:
-    """How many rows a transaction deletes, by how long the last ones took."""
+    """The number of rows to delete in a transaction, by how long the last ones took."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
@@ -46,7 +46,7 @@ class Pace:
         self.longest = 0.0  # seconds of the longest transaction so far
 
     def took(self, rows: int, seconds: float) -> None:
-        """A transaction deleted so many rows in so many seconds: aim at half of the longest time."""
+        """Record that a transaction deleted so many rows in so many seconds; aim at half of the longest time."""
         self.longest = max(self.longest, seconds)
         aim = LONGEST_SECONDS / 2
         if seconds > aim:
@@ -60,15 +60,16 @@ paces: dict[str, Pace] = {}  # by lane
 
 @cache
 def lanes() -> dict[str, RetentionLane]:
-    """What every app contributes, by name."""
+    """Return the lanes of all apps, by name."""
     return {lane.name: lane for app in nexus_apps() for lane in app.retention_lanes()}
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a pass did in one lane: the rows older than `before` that it deleted, and `found`: those and what is left.
+    """The result of a pass in one lane: the number of rows older than `before` that it deleted, and `found`: those and
+    the remaining ones.
 
-    What is left of a long lane is an estimate, but 0 only where nothing is.
+    The rest of a long lane is an estimate, but 0 only if nothing remains.
     """
 
     keep_days: int
@@ -84,11 +85,10 @@ def prune(
     max_batches: int | None = None,
     operator: str | None = None,
 ) -> dict[str, Pruned]:
-    """Delete what is past its window, in every workspace; the outcome by lane.
+    """Delete rows past their window, in every workspace; return the results by lane.
 
-    `keep_days` replaces windows by lane for this pass; `max_batches` bounds it per lane, and then `found` exceeds
-    `deleted`. A dry run counts only, and exactly. What a batch deletes for an `operator` is recorded with it, all or
-    nothing.
+    `keep_days` replaces windows by lane for this pass. `max_batches` limits the batches per lane; then `found` may
+    exceed `deleted`. A dry run only counts, exactly. Deletions for an `operator` are recorded in the same transaction.
     """
     outcome = {}
     for name, lane in lanes().items():
@@ -101,12 +101,12 @@ def prune(
 
 
 def prune_a_batch(name: str) -> None:
-    """Delete at most one batch of a lane: what a background task does at a time."""
+    """Delete at most one batch of a lane, as a background task does."""
     _delete(lanes()[name], now() - timedelta(days=_window(name)), 1)
 
 
 def prune_on_start() -> None:
-    """One bounded pass where auto_prune_on_start asks for it; a failure is logged, and the start goes on."""
+    """Run one bounded pass if auto_prune_on_start is set. A failure is logged and does not stop the start."""
     try:
         stored_settings.apply()
         if MaintenanceSettings.current().auto_prune_on_start:
@@ -120,7 +120,7 @@ def _window(name: str) -> int:
 
 
 def _first(lane: RetentionLane, before: datetime) -> QuerySet[Any]:
-    """The rows of the next batch, with others after them where it takes no long look to find those."""
+    """Return the rows of the next batch, with further ones if they are quick to find."""
     return lane.first(before, BATCH) if lane.first else lane.rows(before)
 
 
@@ -138,7 +138,7 @@ def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, oper
             count = _delete_batch(lane.name, rows, operator) if rows.exists() else 0
         except OperationalError as error:
             if deleted and store().is_busy(error):
-                break  # what is done stays done, and the caller learns that there is more
+                break  # finished batches stay; the result says that there is more
             raise
         if not count:
             break
@@ -147,15 +147,15 @@ def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, oper
 
 
 def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None) -> int:
-    """Delete up to BATCH rows, and what hangs on them, in as many transactions as their pace asks for; how many rows
-    of the lane."""
+    """Delete up to BATCH rows and their dependents, in as many transactions as the pace requires; return the number of
+    rows of the lane."""
     deleted = 0
     while deleted < BATCH:
         try:
             count, parts = _delete_some(name, rows, BATCH - deleted, operator)
         except OperationalError as error:
             if deleted and store().is_busy(error):
-                break  # the caller meets that again, and knows what is done
+                break  # finished batches count; the next call gets the error
             raise
         deleted += count
         if not count and not parts:
@@ -164,12 +164,12 @@ def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None) -> int:
 
 
 def _delete_some(name: str, rows: QuerySet[Any], most: int, operator: str | None) -> tuple[int, int]:
-    """One transaction: how many rows of the lane it deleted, and how many that hung on them."""
+    """Delete in one transaction; return the number of rows of the lane, and of their dependents."""
     pace = paces.setdefault(name, Pace())
     room = pace.rows
-    with write():  # whoever waits in the writers' queue comes before the next one
+    with write():  # each lets waiting writers go first
         began = pace.clock()
-        permit = RetentionPass.objects.create()  # the log's trigger asks for it
+        permit = RetentionPass.objects.create()  # required by the log's trigger
         keys = list(rows.values_list("pk", flat=True)[: min(most, room)])
         count, parts = 0, _delete_parts(rows.model, keys, room)
         if keys and parts < room:
@@ -183,7 +183,8 @@ def _delete_some(name: str, rows: QuerySet[Any], most: int, operator: str | None
 
 
 def _delete_parts(model: type[Model], keys: Sequence[Any], room: int) -> int:
-    """Delete rows that would go with these, the deepest first, up to `room`; how many. One agent may have a million."""
+    """Delete rows that depend on these, the deepest first, up to `room`; return how many. One agent may have a
+    million."""
     deleted = 0
     for relation in model._meta.related_objects:
         if relation.on_delete is not CASCADE:

@@ -1,4 +1,4 @@
-"""The checks of what the store holds."""
+"""Checks of the store's content."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nexus.core.database.migrations import pending_migrations, unknown_migration
 from nexus.maintenance import store_file
 from nexus.maintenance.findings import Examination, FileExamination
 
-CLOCK_STEP = timedelta(hours=2)  # how far a clock may have been moved without spoiling anything for good
+CLOCK_STEP = timedelta(hours=2)  # tolerated change of the clock
 CLOCK_SLACK = timedelta(minutes=5)
 STOP = "Stop every Nexus process before more is written. Below is what can still be read."
 
 
 def versions(examination: Examination) -> Iterator[Finding]:
-    """The store and the code are of one version."""
+    """Check that the store and the code have the same version."""
     applied = examination.applied()
     if not _own(applied):
         yield Finding("It holds no store of Nexus.", "Point --home, --db-path or --database-url at the right one.")
@@ -39,7 +39,7 @@ def versions(examination: Examination) -> Iterator[Finding]:
 
 
 def schema(examination: Examination) -> Iterator[Finding]:
-    """Every table, index and trigger of this version is there."""
+    """Check that every table, index and trigger of this version exists."""
     applied = examination.applied()
     if unknown_migrations(applied) or _own(pending_migrations(applied)):
         return  # the models describe another version
@@ -66,7 +66,7 @@ def schema(examination: Examination) -> Iterator[Finding]:
 
 
 def integrity(examination: FileExamination) -> Iterator[Finding]:
-    """Every page, index entry and constraint is as SQLite wrote it."""
+    """Check that every page, index entry and constraint is intact."""
     faults = store_file.integrity_faults(examination.connection, examination.progress, quick=examination.quick)
     if not faults:
         return
@@ -80,7 +80,7 @@ def integrity(examination: FileExamination) -> Iterator[Finding]:
 
 
 def references(examination: FileExamination) -> Iterator[Finding]:
-    """Every row that refers to another finds it."""
+    """Check that every reference leads to a row."""
     dangling = store_file.dangling_references(examination.connection, examination.progress)
     for (table, parent), count in dangling.items():
         hint = (
@@ -95,10 +95,10 @@ def references(examination: FileExamination) -> Iterator[Finding]:
 
 
 def event_ids(examination: FileExamination) -> Iterator[Finding]:
-    """Events are numbered without gaps, and only retention removes any: the oldest.
+    """Check that event ids have no gaps. Only retention removes events, the oldest first.
 
-    No gap is: what is missing before the oldest event once a retention pass ran, or beside events that are no more
-    than two hours younger than it (the clock may have been moved), or up to the end of a history that was replayed.
+    Not a gap: ids before the oldest event, once a retention pass ran; ids beside events that are at most two hours
+    younger than the oldest (the clock may have been moved); and ids up to the end of a replayed history.
     """
     if "events" not in examination.tables():
         return
@@ -117,7 +117,7 @@ def event_ids(examination: FileExamination) -> Iterator[Finding]:
 
 
 def _missing(examination: FileExamination) -> Iterator[tuple[int, int, str | None]]:
-    """Each run of missing ids, first to last, and the time of the event before it; None before the oldest."""
+    """Yield each run of missing ids, first and last, with the time of the event before it; None before the oldest."""
     gaps = f"""
         SELECT event_id, before, stamp FROM (
             SELECT event_id, lag(event_id) OVER log AS before, lag(created_at) OVER log AS stamp
@@ -136,7 +136,7 @@ def _missing(examination: FileExamination) -> Iterator[tuple[int, int, str | Non
 
 
 def impossible_rows(examination: Examination) -> Iterator[Finding]:
-    """No row is in a state that no operation leaves behind."""
+    """Check that no row is in a state that no operation leaves behind."""
     tables = examination.tables()
     states = [state for app in nexus_apps() for state in app.impossible_states()]
     for state in (state for state in states if state.table in tables):
@@ -158,7 +158,7 @@ def impossible_rows(examination: Examination) -> Iterator[Finding]:
 
 
 def clock(examination: Examination) -> Iterator[Finding]:
-    """Nothing was written in the future."""
+    """Check that nothing has a time in the future."""
     columns = {table: column for app in nexus_apps() for table, column in app.clock_columns().items()}
     for table in sorted(columns.keys() & examination.tables()):
         latest = examination.value(f"SELECT max({columns[table]}) FROM {examination.sample(table)}")  # noqa: S608
@@ -182,5 +182,5 @@ def _comma_separated(rows: list[tuple[str, str]]) -> str:
 
 
 def _moment(found: str | datetime) -> datetime:
-    """A time as a database gives it: SQLite has it as text, in UTC."""
+    """Return a time from the database: SQLite has it as text, in UTC."""
     return found if isinstance(found, datetime) else datetime.fromisoformat(found).replace(tzinfo=UTC)

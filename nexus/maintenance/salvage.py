@@ -1,4 +1,4 @@
-"""What can be read of a damaged store, counted or written into a new one."""
+"""Recovery of a damaged store: count its readable rows, or write them into a new store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE_LEAF = 13  # the type of a page with rows, in SQLite's file format
 
 
 def readable(database: Path) -> dict[str, int]:
-    """How many rows of each table can be read; empty when not even the list of tables can."""
+    """Return the number of readable rows of each table; empty if not even the list of tables can be read."""
     try:
         with _opened(database) as damaged:
             return {name: sum(1 for _ in _rows(damaged, name)) for name in store_file.tables(damaged)}
@@ -30,9 +30,9 @@ def readable(database: Path) -> dict[str, int]:
 
 
 def save(database: Path, destination: Path) -> dict[str, int]:
-    """Write every row that can be read, and whose references can, into a new store; how many of each table.
+    """Write every readable row whose references are readable into a new store; return the number for each table.
 
-    Raises VALIDATION_ERROR when `destination` exists, DB_ERROR when nothing can be read.
+    Raises VALIDATION_ERROR if `destination` exists, DB_ERROR if nothing can be read.
     """
     if destination.exists():
         raise store_file.exists_error(destination)
@@ -54,7 +54,7 @@ def _save(damaged: sqlite3.Connection, saved: sqlite3.Connection) -> dict[str, i
         saved.execute(statement)
         _copy(damaged, saved, name)
     _copy(damaged, saved, "sqlite_sequence")
-    while orphans := saved.execute("PRAGMA foreign_key_check").fetchall():  # of rows that were lost
+    while orphans := saved.execute("PRAGMA foreign_key_check").fetchall():  # references to lost rows
         for table, row, *_ in orphans:
             saved.execute(f'DELETE FROM "{table}" WHERE rowid = ?', (row,))  # noqa: S608
     for _, name, sql in store_file.schema(damaged):
@@ -69,28 +69,28 @@ def _save(damaged: sqlite3.Connection, saved: sqlite3.Connection) -> dict[str, i
 
 
 def _copy(damaged: sqlite3.Connection, saved: sqlite3.Connection, name: str) -> None:
-    """Replace a table's rows by those that can be read; what damage made impossible is left out."""
-    places = ", ".join("?" * len(saved.execute(f'PRAGMA table_info("{name}")').fetchall()))
+    """Replace a table's rows with the readable ones; leave out rows that damage made invalid."""
+    marks = ", ".join("?" * len(saved.execute(f'PRAGMA table_info("{name}")').fetchall()))
     saved.execute(f'DELETE FROM "{name}"')  # noqa: S608
     rows = (row[1:] for row in _rows(damaged, name))
-    saved.executemany(f'INSERT OR IGNORE INTO "{name}" VALUES ({places})', rows)  # noqa: S608
+    saved.executemany(f'INSERT OR IGNORE INTO "{name}" VALUES ({marks})', rows)  # noqa: S608
 
 
 def _copy_keyed(damaged: sqlite3.Connection, saved: sqlite3.Connection, name: str) -> None:
-    """`_copy` for a table that has no rowid: up to the damage."""
-    places = ", ".join("?" * len(saved.execute(f'PRAGMA table_info("{name}")').fetchall()))
+    """Do the same for a table without rowid: copy up to the damage."""
+    marks = ", ".join("?" * len(saved.execute(f'PRAGMA table_info("{name}")').fetchall()))
     saved.execute(f'DELETE FROM "{name}"')  # noqa: S608
     with suppress(sqlite3.DatabaseError):
         for row in damaged.execute(f'SELECT * FROM "{name}"'):  # noqa: S608
-            saved.execute(f'INSERT OR IGNORE INTO "{name}" VALUES ({places})', row)  # noqa: S608
+            saved.execute(f'INSERT OR IGNORE INTO "{name}" VALUES ({marks})', row)  # noqa: S608
 
 
 def _copy_search_index(damaged: sqlite3.Connection, saved: sqlite3.Connection, name: str) -> None:
-    """Copy an FTS5 index by its parts; one that came out broken is emptied, because writes would fail on it."""
+    """Copy an FTS5 index by its parts. One that is broken then is emptied, because writes would fail on it."""
     parts = saved.execute("SELECT name, sql FROM sqlite_master WHERE name GLOB ?", (f"{name}_*",)).fetchall()
     for part, sql in parts:
         if part == f"{name}_config":
-            continue  # the new index has its own, with the version of its format
+            continue  # the new index has its own format version
         if "WITHOUT ROWID" in sql.upper():
             _copy_keyed(damaged, saved, part)
         else:
@@ -103,7 +103,7 @@ def _copy_search_index(damaged: sqlite3.Connection, saved: sqlite3.Connection, n
 
 @contextmanager
 def _opened(database: Path) -> Iterator[sqlite3.Connection]:
-    """The damaged store, open to look; one whose file SQLite would refuse is looked at in a mended copy."""
+    """Open the damaged store for reading. If SQLite would refuse the file, open a repaired copy."""
     size, expected = database.stat().st_size, expected_size(database)
     with tempfile.TemporaryDirectory() as directory:
         if expected is None or size < expected:
@@ -111,7 +111,7 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
             shutil.copyfile(database, mended)
             _mend_file(mended)
             if (log := beside(database, "-wal")).exists():
-                shutil.copyfile(log, beside(mended, "-wal"))  # the last commits are there
+                shutil.copyfile(log, beside(mended, "-wal"))  # it has the last commits
             database = mended
         with closing(store_file.open_to_look(database)) as connection:
             connection.text_factory = lambda text: text.decode(errors="replace")
@@ -119,7 +119,7 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _mend_file(copy: Path) -> None:
-    """Give the file its first bytes again, and an empty page in the place of each that was cut off its end."""
+    """Restore the file's first bytes, and append an empty page for each one that was cut off its end."""
     with copy.open("r+b") as file:
         file.write(HEADER)
         file.flush()
@@ -133,7 +133,7 @@ def _mend_file(copy: Path) -> None:
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """The rows, each after its rowid: from the first one up to the damage, then from the last one down to it."""
+    """Yield the rows, each after its rowid: from the first one up to the damage, then from the last one down to it."""
     last = None
     try:
         for row in connection.execute(f'SELECT rowid, * FROM "{table}" NOT INDEXED ORDER BY rowid'):  # noqa: S608

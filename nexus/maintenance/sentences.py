@@ -1,4 +1,4 @@
-"""How the events of upkeep read to people."""
+"""Sentences for maintenance's events."""
 
 from __future__ import annotations
 

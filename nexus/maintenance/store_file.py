@@ -1,4 +1,4 @@
-"""The store as a file, without Django's connection: what must work when the store does not."""
+"""The store as a file, without Django's connection: for what must work when the store does not."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ except ImportError:  # not on Windows
 
 WAIT_SECONDS = 5.0
 PAGES_AT_ONCE = 1000
-STEPS_A_LOOK = 100_000  # of SQLite's machine, some milliseconds, between two looks at the clock
+STEPS_A_LOOK = 100_000  # of SQLite's virtual machine (some milliseconds) between two looks at the clock
 FAULTS_SHOWN = 20
-CACHE_KIB = 65_536  # of a check, which looks each row up in indexes, anywhere in them
+CACHE_KIB = 65_536  # of a check, which looks up each row in the indexes
 VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\s", re.IGNORECASE)
 
 Progress = Callable[[int, int, int], object]  # status, pages remaining, pages in all
@@ -41,10 +41,10 @@ def open_store(database: Path, mode: str = "mode=rw") -> sqlite3.Connection:
 
 
 def open_to_look(database: Path) -> sqlite3.Connection:
-    """Open a store so that looking changes nothing and leaves no file behind.
+    """Open a store for reading, so that nothing is changed and no file is left behind.
 
-    Whoever has the store open keeps a write-ahead log beside it; without one it may be read as it lies. So it may with
-    an empty log whose index cannot be made, as on a full disk.
+    A process that has the store open keeps a write-ahead log beside it; without a log the file can be read as it is.
+    The same holds for an empty log whose index cannot be created, as on a full disk.
     """
     log = beside(database, "-wal")
     if not log.exists():
@@ -58,13 +58,13 @@ def open_to_look(database: Path) -> sqlite3.Connection:
         connection.close()
         return open_store(database, "immutable=1")
     except sqlite3.DatabaseError:
-        pass  # for whoever looks
+        pass  # the caller examines it
     return connection
 
 
 @contextmanager
 def one_state(connection: sqlite3.Connection) -> Iterator[None]:
-    """Inside, every read and a whole backup see one committed state, whatever others write."""
+    """Within the block every read and a whole backup see one committed state, whatever others write."""
     connection.execute("BEGIN")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the state is fixed by the first read
@@ -75,7 +75,7 @@ def one_state(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def copy(source: sqlite3.Connection, path: Path, progress: Progress | None = None) -> None:
-    """Copy a store, page by page, into `path`; one file when done, without a log beside it."""
+    """Copy a store into `path`, page by page; the result is one file without a log beside it."""
     target = connect(path, isolation_level=None)
     try:
         backup(source, target, pages=PAGES_AT_ONCE, progress=progress)
@@ -89,8 +89,7 @@ def backup(
 ) -> None:
     """Copy one open store over another one, `pages` at a time.
 
-    Raises DB_ERROR where a lock keeps it waiting for longer than the connections' timeout: Python itself asks again
-    without end.
+    Raises DB_ERROR if it waits for a lock longer than the connections' timeout: Python's own loop would retry for ever.
     """
 
     def step(status: int, remaining: int, total: int) -> None:
@@ -104,7 +103,7 @@ def backup(
 
 @contextmanager
 def telling(connection: sqlite3.Connection, progress: Bar | None, step: str) -> Iterator[None]:
-    """Inside, the bar is told again and again that a connection is still at a step."""
+    """Keep the progress bar moving within the block, while a connection is busy with a step."""
     if progress is not None:
         progress.still(step)
         connection.set_progress_handler(lambda: progress.still(step), STEPS_A_LOOK)
@@ -115,19 +114,20 @@ def telling(connection: sqlite3.Connection, progress: Bar | None, step: str) -> 
 
 
 def migrations(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """(app, name) of the migrations that a store says were applied to it; empty for what is no Nexus store."""
+    """Return (app, name) of the migrations applied to a store; empty if this is not a Nexus store."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone():
         return set()
     return set(connection.execute("SELECT app, name FROM django_migrations"))
 
 
 def schema(connection: sqlite3.Connection) -> list[tuple[str, str, str | None]]:
-    """(type, name, SQL) of everything in a store's schema, ordered."""
+    """Return (type, name, SQL) of everything in a store's schema, ordered."""
     return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, str]:
-    """The tables that hold rows, with their SQL, in the order they were made; no search index nor its parts."""
+    """Return the tables that hold rows, with their SQL, in the order of creation; without search indexes and their
+    parts."""
     made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall()
     indexes = [name for name, sql in made if VIRTUAL.match(sql or "")]
     derived = ("sqlite_", *(f"{name}_" for name in indexes))
@@ -135,16 +135,17 @@ def tables(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def row_counts(connection: sqlite3.Connection) -> dict[str, int]:
-    """How many rows each table has, by name."""
+    """Return the number of rows of each table, by name."""
     count = 'SELECT count(*) FROM "{}"'
     return {name: connection.execute(count.format(name)).fetchone()[0] for name in tables(connection)}
 
 
 def integrity_faults(connection: sqlite3.Connection, progress: Bar | None = None, *, quick: bool = False) -> list[str]:
-    """What SQLite's integrity checks find, at most 20 lines; a quick look compares no index with its table.
+    """Return the findings of SQLite's integrity checks, at most 20 lines; with `quick`, indexes are not compared with
+    their tables.
 
-    The whole file comes first: it alone tells which pages the free list or two tables share. Then it is a table at a
-    time, for the bar.
+    The whole file is checked first: only that finds pages that the free list or two tables share. Then it is one table
+    at a time, for the progress bar.
     """
     connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
     with telling(connection, progress, "integrity of the file"):
@@ -161,7 +162,7 @@ def _faults(connection: sqlite3.Connection, check: str) -> list[str]:
 
 
 def dangling_references(connection: sqlite3.Connection, progress: Bar | None = None) -> dict[tuple[str, str], int]:
-    """(table, table it refers to) with the number of rows whose reference leads nowhere."""
+    """Return the number of rows with a dangling reference, by (table, table it refers to)."""
     counts: dict[tuple[str, str], int] = {}
     for name in _each_table(connection, progress, "references"):
         for table, _, parent, _ in connection.execute(f"PRAGMA foreign_key_check('{name}')"):
@@ -170,7 +171,7 @@ def dangling_references(connection: sqlite3.Connection, progress: Bar | None = N
 
 
 def _each_table(connection: sqlite3.Connection, progress: Bar | None, step: str) -> Iterator[str]:
-    """The tables with pages of their own, quoted for SQL, while the bar is told at which one a step is."""
+    """Yield the tables with pages of their own, quoted for SQL, and show each in the progress bar."""
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY rowid")
     names = [name for (name,) in rows.fetchall()]
     for number, name in enumerate(names, 1):
@@ -179,10 +180,11 @@ def _each_table(connection: sqlite3.Connection, progress: Bar | None, step: str)
 
 
 def holders(database: Path) -> dict[int, str]:
-    """The other processes that have the store open, with their command lines; as far as /proc tells (Linux)."""
+    """Return the other processes that have the store open, with their command lines, as far as /proc shows them
+    (Linux)."""
     found: dict[int, str] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # gone meanwhile, or another user's
+        with suppress(OSError):  # removed meanwhile, or another user's
             if int(process.name) != os.getpid() and any(
                 database.samefile(descriptor) for descriptor in (process / "fd").iterdir() if descriptor.is_file()
             ):
@@ -192,9 +194,10 @@ def holders(database: Path) -> dict[int, str]:
 
 @contextmanager
 def partial_file(destination: Path) -> Iterator[Path]:
-    """A private temporary file in the directory of `destination`, gone at the end unless it was moved away.
+    """Yield a private temporary file in the directory of `destination`; it is removed at the end unless it was moved
+    away.
 
-    What a process left that was killed goes first.
+    Files that a killed process left are removed first.
     """
     discard_abandoned(destination)
     with files.draft(destination) as path, path.open("rb") as claimed:
@@ -202,11 +205,11 @@ def partial_file(destination: Path) -> Iterator[Path]:
         try:
             yield path
         finally:
-            path.with_name(path.name + "-journal").unlink(missing_ok=True)  # SQLite's, of a copy that was cut short
+            path.with_name(path.name + "-journal").unlink(missing_ok=True)  # SQLite's journal of an interrupted copy
 
 
 def discard_abandoned(destination: Path) -> None:
-    """Remove the temporary files for `destination` whose process has ended, and what SQLite kept beside them."""
+    """Remove the temporary files for `destination` whose process has ended, and SQLite's files beside them."""
     if fcntl is None:
         return
     for path in destination.parent.glob(f".{glob.escape(destination.name)}.*.partial"):
@@ -217,7 +220,7 @@ def discard_abandoned(destination: Path) -> None:
 
 
 def _claim(file: BinaryIO) -> bool:
-    """Take the lock that says that a process works on a temporary file; False where another one has it.
+    """Take the lock of a temporary file, which says that a process works on it; False if another process has it.
 
     The system frees it when the process ends, however that ends.
     """
@@ -231,13 +234,13 @@ def _claim(file: BinaryIO) -> bool:
 
 
 def one_file(path: Path) -> None:
-    """Make a store that nobody has open one file, without a log beside it."""
+    """Turn a store that nobody has open into one file, without a log beside it."""
     with closing(open_store(path)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")
 
 
 def publish(path: Path, destination: Path) -> None:
-    """Give a finished file its name, atomically and durably. Raises VALIDATION_ERROR when the name is taken."""
+    """Give a finished file its name, atomically and durably. Raises VALIDATION_ERROR if the name is taken."""
     try:
         files.publish(path, destination)
     except FileExistsError:
@@ -245,7 +248,7 @@ def publish(path: Path, destination: Path) -> None:
 
 
 def exists_error(destination: Path) -> NexusError:
-    """The refusal to write over a file."""
+    """Return the error for a file that exists already."""
     return NexusError(
         Code.VALIDATION_ERROR, f"{destination} exists already and was left as it is. Choose another name."
     )
@@ -253,7 +256,7 @@ def exists_error(destination: Path) -> NexusError:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns an error of SQLite or the system into a DB_ERROR that begins with `what`."""
+    """Turn an error of SQLite or the system into a DB_ERROR that begins with `what`."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""A whole store moved into another one, of whichever database, and seen to be the same before it counts."""
+"""Copy of a whole store into another database, compared before it is committed."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from nexus.maintenance.users import in_use
 log = logging.getLogger(__name__)
 
 AT_ONCE = 500  # rows
-DOCUMENTS = "message_documents"  # what leads from search to messages whose event is gone: a table without a model
-MADE_BY_MIGRATE = (Permission, ContentType)  # a new store has rows there; the old one's take their place
+DOCUMENTS = "message_documents"  # the search index of messages without an event: a table without a model
+MADE_BY_MIGRATE = (Permission, ContentType)  # a new store has rows in these, which are replaced
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a store holds, as far as two of them are compared."""
+    """The content of a store, as far as two stores are compared."""
 
     rows: dict[str, int]  # by table
-    given_out: dict[str, int]  # by table, the highest automatic id
-    histories: dict[str, str]  # by workspace, the SHA-256 of its export
+    given_out: dict[str, int]  # the highest automatic id, by table
+    histories: dict[str, str]  # the SHA-256 of the export, by workspace
 
 
 def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
-    """Copy the store into the empty one that `target` names, all of it or nothing; the rows by table.
+    """Copy the store into the empty one that `target` names, completely or not at all; return the rows by table.
 
-    Nobody writes to the store meanwhile, and it stays as it is. Raises VALIDATION_ERROR for a target that is not empty
-    or is the store itself, MIGRATION_ERROR for a newer one, DB_ERROR where the store is in use or the copy differs.
+    The store is locked for writers meanwhile, and is not changed. Raises VALIDATION_ERROR for a target that is not
+    empty or is the store itself, MIGRATION_ERROR for a newer one, DB_ERROR if the store is in use or the copy differs.
     """
     current = CoreSettings.current()
     if target.place == current.place:
@@ -72,42 +72,42 @@ def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
             store_file.one_file(partial)
             store_file.publish(partial, destination)
         finally:
-            for left in partial.parent.glob(f"{partial.name}?*"):  # locks, and the log of one that failed
+            for left in partial.parent.glob(f"{partial.name}?*"):  # locks, and the log of a failed one
                 left.unlink(missing_ok=True)
     return rows
 
 
-def _transfer(target: CoreSettings, place: str, progress: Progress) -> dict[str, int]:
+def _transfer(target: CoreSettings, database: str, progress: Progress) -> dict[str, int]:
     store().prepare()
     with write():
         source, held = connections[DEFAULT_DB_ALIAS], contents()
-        with instead(target), _explained(place):
+        with instead(target), _explained(database):
             if target.database_url is None:
-                store().prepare()  # a new file; SQLite makes no table that others refer to within a transaction
+                store().prepare()  # outside of a transaction, in which SQLite cannot create all tables
             with write():
                 if target.database_url is not None:
-                    _complete(place)
+                    _complete(database)
                 _copy(source, sum(held.rows.values()), progress)
                 for model in _numbered():
                     store().give_out_above(model, held.given_out[model._meta.db_table])
-                store().admit_gaps(Event._meta.db_table)  # what one database burnt is no gap, and none to another one
+                store().admit_gaps(Event._meta.db_table)  # ids skipped by the source are no gaps
                 if differing := _differing(held, contents()):
                     raise NexusError(
                         Code.DB_ERROR,
-                        f"The copy in {place} differs from the store in {differing}; it was undone. "
+                        f"The copy in {database} differs from the store in {differing}; it was undone. "
                         "Run `nexus doctor`, then try again.",
                     )
     return held.rows
 
 
-def _complete(place: str) -> None:
-    """Bring the server's database to this version within the transaction: a copy that fails leaves no table."""
-    _refuse_used(place)
+def _complete(database: str) -> None:
+    """Migrate the target database to this version within the transaction, so that a failed copy leaves no table."""
+    _refuse_used(database)
     if store().pending():
         call_command("migrate", interactive=False, verbosity=0)
 
 
-def _refuse_used(place: str) -> None:
+def _refuse_used(database: str) -> None:
     with connection.cursor() as cursor:
         tables = set(connection.introspection.table_names(cursor))
         made = {"django_migrations", *(model._meta.db_table for model in MADE_BY_MIGRATE)}
@@ -116,13 +116,13 @@ def _refuse_used(place: str) -> None:
             cursor.execute(f"SELECT 1 FROM {connection.ops.quote_name(table)} LIMIT 1")  # noqa: S608
             if foreign or cursor.fetchone():
                 raise invalid(
-                    f"{place} is not empty (see its table {table}), and was left as it is. "
+                    f"{database} is not empty (see its table {table}), and was left as it is. "
                     "A store is moved into a new one."
                 )
 
 
 def contents() -> Contents:
-    """What the store in use holds."""
+    """Return the content of the store in use."""
     with connection.cursor() as cursor:
         rows = {}
         for table in (*(model._meta.db_table for model in _models()), DOCUMENTS):
@@ -143,7 +143,7 @@ def _digest(lines: Iterator[str]) -> str:
 
 
 def _differing(ours: Contents, copied: Contents) -> str:
-    """What is not the same in the copy, in words; empty where all is."""
+    """Return the differences of the copy, in words; empty if there are none."""
     tables = [table for table, count in ours.rows.items() if copied.rows[table] != count]
     if tables:
         return f"the rows of {', '.join(tables)}"
@@ -156,8 +156,8 @@ def _differing(ours: Contents, copied: Contents) -> str:
 
 
 def _models() -> list[type[models.Model]]:
-    """Every table's model. References are looked at when a transaction ends; but the triggers that index an event read
-    its message and its document: events come last."""
+    """Return the model of every table. References are checked when a transaction ends. But the triggers that index an
+    event read its message and its document, so events come last."""
     every = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
     return [*(model for model in every if model is not Event), Event]
 
@@ -169,7 +169,7 @@ def _numbered() -> Iterator[type[models.Model]]:
 def _copy(source: BaseDatabaseWrapper, total: int, progress: Progress) -> None:
     left = total
 
-    def told(count: int) -> None:
+    def count_rows(count: int) -> None:
         nonlocal left
         left -= count
         progress(0, left, total)
@@ -177,11 +177,11 @@ def _copy(source: BaseDatabaseWrapper, total: int, progress: Progress) -> None:
     with connection.cursor() as cursor:
         for made in MADE_BY_MIGRATE:
             cursor.execute(f"DELETE FROM {connection.ops.quote_name(made._meta.db_table)}")  # noqa: S608
-    _copy_table(source, DOCUMENTS, ["document", "message_id"], tuple, told)
+    _copy_table(source, DOCUMENTS, ["document", "message_id"], tuple, count_rows)
     for model in _models():
         fields = model._meta.concrete_fields
         columns = [str(field.column) for field in fields]
-        _copy_table(source, model._meta.db_table, columns, _conversion(source, fields), told)
+        _copy_table(source, model._meta.db_table, columns, _conversion(source, fields), count_rows)
     with connection.cursor() as cursor:
         cursor.execute(PRUNED[connection.vendor])
 
@@ -191,13 +191,13 @@ def _copy_table(
     table: str,
     columns: Sequence[str],
     converted: Callable[[Sequence[Any]], Sequence[Any]],
-    told: Callable[[int], None],
+    count_rows: Callable[[int], None],
 ) -> None:
     quoted = connection.ops.quote_name(table)
-    listed = ", ".join(map(connection.ops.quote_name, columns))
-    insertion = f"INSERT INTO {quoted} ({listed}) VALUES ({', '.join(['%s'] * len(columns))})"  # noqa: S608
+    names = ", ".join(map(connection.ops.quote_name, columns))
+    insertion = f"INSERT INTO {quoted} ({names}) VALUES ({', '.join(['%s'] * len(columns))})"  # noqa: S608
     with source.chunked_cursor() as reading, connection.cursor() as writing:
-        reading.execute(f"SELECT {listed} FROM {quoted}")  # noqa: S608
+        reading.execute(f"SELECT {names} FROM {quoted}")  # noqa: S608
         while rows := reading.fetchmany(AT_ONCE):
             try:
                 writing.executemany(insertion, [converted(row) for row in rows])
@@ -209,11 +209,12 @@ def _copy_table(
                     Code.DB_ERROR,
                     f"The database refuses a row of {table}, and nothing was written; the log has the cause.",
                 ) from None
-            told(len(rows))
+            count_rows(len(rows))
 
 
 def _conversion(source: BaseDatabaseWrapper, fields: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What one database gave, as the other one takes it. JSON is text in both, and stays as it was written."""
+    """Return a function that converts a row of one database for the other. JSON is text in both, and stays as it was
+    written."""
     reading = []
     for field in fields:
         column = field.get_col(field.model._meta.db_table)
@@ -233,15 +234,15 @@ def _conversion(source: BaseDatabaseWrapper, fields: Sequence[Any]) -> Callable[
 
 
 @contextmanager
-def _explained(place: str) -> Iterator[None]:
-    """Turns what the other database says into a DB_ERROR that tells that nothing was written there."""
+def _explained(database: str) -> Iterator[None]:
+    """Turn errors of the other database into a DB_ERROR that says that nothing was written there."""
     try:
         yield
     except DatabaseError as error:
         known = store().failure(error)
         if known is None:
-            log.error("moving the store to %s failed", place, exc_info=error)
+            log.error("moving the store to %s failed", database, exc_info=error)
         why = known.message if known else "The log has the cause."
         raise NexusError(
-            Code.DB_ERROR, f"Nothing was written to {place}. {why}", known.details if known else {}
+            Code.DB_ERROR, f"Nothing was written to {database}. {why}", known.details if known else {}
         ) from None

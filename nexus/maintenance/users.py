@@ -1,4 +1,4 @@
-"""Who uses the store, as far as can be told: who may not be there when another one takes its place."""
+"""Other users of the store, as far as they can be found: nobody may use it while another one replaces it."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SESSIONS = """
 
 
 def in_use(config: CoreSettings) -> str | None:
-    """Who else uses the store that is in use here, in words; None when nobody does."""
+    """Return who else uses this store, in words; None if nobody does."""
     return users_of_file(config.database, config.home) if config.database_url is None else users_of_server(config.home)
 
 
 def users_of_server(home: Path) -> str | None:
-    """The home's server, and Nexus's other connections to the database, from whichever machine."""
+    """Return the home's server, and Nexus's other connections to the database, from whichever machine."""
     from nexus.core.database.postgres.schema import direct
 
-    with direct() as server:  # a pool of one's own has connections that it has not told of
+    with direct() as server:  # a connection pool of ours may hold further connections
         if server.execute(SESSIONS).fetchall():
-            server.execute("SELECT pg_sleep(0.5)")  # somebody may just be leaving
+            server.execute("SELECT pg_sleep(0.5)")  # others may be disconnecting
         found = server.execute(SESSIONS).fetchall()
     users = [f"a process at {host} (connection {pid})" for pid, host in found]
     return _comma_separated([*_server(home), *users])
 
 
 def users_of_file(database: Path, home: Path) -> str | None:
-    """The home's server, who has the file open, and whoever SQLite knows of."""
+    """Return the home's server, the processes that have the file open, and any others that SQLite knows of."""
     users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
     users += [server for server in _server(home) if not any(server.rpartition("(")[2] in user for user in users)]
     return _comma_separated(users) or ("another process" if _is_open(database) else None)
@@ -55,19 +55,19 @@ def _comma_separated(users: list[str]) -> str | None:
 
 
 def _is_open(database: Path) -> bool:
-    """Whether others have the store open: then SQLite does not give it to one connection alone."""
+    """Return whether others have the store open: if so, SQLite does not give it to one connection exclusively."""
     try:
         refuse_damaged(database)
     except NexusError:
-        return False  # not to be touched
+        return False  # must not be opened
     if not database.exists():
         return False
     with closing(store_file.open_store(database)) as alone:
-        alone.execute("PRAGMA busy_timeout=500")  # somebody may just be leaving
+        alone.execute("PRAGMA busy_timeout=500")  # others may be disconnecting
         alone.execute("PRAGMA locking_mode=EXCLUSIVE")
         try:
             alone.execute("BEGIN IMMEDIATE")
         except sqlite3.DatabaseError as error:
-            return store().is_busy(error)  # a damaged store tells nothing
-        beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
+            return store().is_busy(error)  # a damaged store gives no answer
+        beside(database, "-shm").unlink(missing_ok=True)  # the only connection removes the log, but not this file
     return False

@@ -1,4 +1,4 @@
-"""The page Retention: what is past its window is deleted, or the database is emptied."""
+"""The Retention page: delete what is past its window, or empty the database."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from coordination.toolset import COORDINATION, run
 from nexus.maintenance.forms import ResetForm, RetentionForm
 from nexus.web.page import form_only, operate, operator, posted, render
 
-BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page shows how far it is
+BATCHES = 4  # of 500 rows per lane and step: short steps, so that the page shows progress
 
 
 def retention(request: HttpRequest) -> HttpResponse:
-    """Retention: a dry run counts, a run deletes a step at a time and shows how far it is."""
+    """Show the Retention page: a dry run counts; a run deletes step by step and shows its progress."""
     form = RetentionForm(posted(request))
     return _retention(request, **(_pruned(request, form.cleaned_data) if form.is_valid() else {}))
 
 
 def _retention(request: HttpRequest, reset: ResetForm | None = None, **context: Any) -> TemplateResponse:
-    listed = run(operator(request), "settings_list", {})["data"]["settings"]
-    windows = [setting for setting in listed if setting["name"].startswith("retention_")]
+    rows = run(operator(request), "settings_list", {})["data"]["settings"]
+    windows = [setting for setting in rows if setting["name"].startswith("retention_")]
     return render(
         request,
         "maintenance/retention.html",
@@ -37,9 +37,9 @@ def _retention(request: HttpRequest, reset: ResetForm | None = None, **context: 
 
 
 def _pruned(request: HttpRequest, step: dict[str, Any]) -> dict[str, Any]:
-    """What a dry run found, or how far a run is after this step.
+    """Return what a dry run found, or the progress of a run after this step.
 
-    Nothing is kept of a run between its steps: what is left is counted anew by each, whatever became of the one before.
+    No state is kept between steps: each counts the rest anew, whatever became of the step before.
     """
     dry, deleted = step["what"] == "dry", step["deleted"] or 0
     envelope = operate(

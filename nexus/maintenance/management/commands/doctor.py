@@ -1,4 +1,4 @@
-"""`nexus doctor`: what is wrong with the store and its home, and what to do about it."""
+"""`nexus doctor`: find what is wrong with the store and its home, and say what to do about it."""
 
 from __future__ import annotations
 

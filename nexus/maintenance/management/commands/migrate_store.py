@@ -1,4 +1,4 @@
-"""`nexus migrate-store`: the whole store into another database, and back."""
+"""`nexus migrate-store`: copy the whole store into another database, in either direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nexus prune`: delete what is past its retention window, from a shell or a cron job."""
+"""`nexus prune`: delete rows past their retention window, from a shell or a cron job."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Command(OperatorCommand):
         return 0
 
     def report(self, data: Data) -> None:
-        """The outcome for people."""
+        """Print the outcome."""
         done = "would delete" if data["dry_run"] else "deleted"
         self.print_table(
             ["rows", "window", "older than", done],

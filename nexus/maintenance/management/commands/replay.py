@@ -1,4 +1,4 @@
-"""`nexus replay`: an exported history played into an empty store."""
+"""`nexus replay`: write an exported history into an empty store."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ exit codes: 0 played; 1 nothing was played"""
             raise invalid(f"There is no file {options['file']}.")
         store().prepare()
         played = history.replay(options["file"])
-        listed = ", ".join(f"{kind} {count}" for kind, count in played.items())
-        self.stdout.write(json.dumps({"played": played}) if options["json"] else f"Played: {listed}.")
+        counts = ", ".join(f"{kind} {count}" for kind, count in played.items())
+        self.stdout.write(json.dumps({"played": played}) if options["json"] else f"Played: {counts}.")

@@ -1,4 +1,4 @@
-"""`nexus restore`: a backup takes the place of the store."""
+"""`nexus restore`: replace the store with a backup."""
 
 from __future__ import annotations
 
@@ -37,18 +37,19 @@ exit codes: 0 restored; 1 nothing was changed"""
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        place, done = CoreSettings.current().place, self._restore(options["backup"].absolute(), options["into_running"])
+        database = CoreSettings.current().place
+        done = self._restore(options["backup"].absolute(), options["into_running"])
         replaced = str(done.replaced) if done.replaced else None
         if options["json"]:
             answer = {
-                "database": place,
+                "database": database,
                 "rows": done.rows,
                 "replaced": replaced,
                 "in_place": done.in_place,
             }
             self.stdout.write(json.dumps(answer))
             return
-        self.stdout.write(f"{place}: {sum(done.rows.values())} rows restored from {options['backup']}.")
+        self.stdout.write(f"{database}: {sum(done.rows.values())} rows restored from {options['backup']}.")
         if replaced:
             self.stdout.write(f"The former store is {replaced}; delete it when you no longer need it.")
         if options["into_running"] and not done.in_place:
