@@ -17,13 +17,13 @@ if TYPE_CHECKING:
         Sentence,
     )
 
-# With these no claim ends, so that most calls of handoffs cost no look at what was reserved for them.
+# These events end no claim, so most calls on handoffs need no read of reservations.
 GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended".split()}
 
 
 class FilesConfig(NexusAppConfig):
     name = "nexus.reservations"
-    label = "files"  # of the tables' rows in django_migrations and django_content_type
+    label = "files"  # the label in django_migrations and django_content_type
 
     def ready(self) -> None:
         from coordination import arrivals, debts, overlong, renewal
@@ -32,7 +32,7 @@ class FilesConfig(NexusAppConfig):
         from nexus.reservations.models import Reservation
 
         overlong.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
-        import_module("nexus.reservations.toolset")  # which names what declares its operations
+        import_module("nexus.reservations.toolset")  # imports the modules that declare the operations
         arrivals.register("reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked))
         renewal.register(
             "files",
@@ -107,7 +107,7 @@ class FilesConfig(NexusAppConfig):
 
 
 def settle(sender: object, event: Any, **_: object) -> None:
-    """What was reserved for a handoff ends with its holder's claim on it."""
+    """Record the end of reservations made for a handoff when its holder's claim ends."""
     from handoffs.models import STREAM
 
     if event.handoff_id is not None and event.stream == STREAM and event.type not in GO_ON:

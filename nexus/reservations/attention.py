@@ -1,4 +1,4 @@
-"""What of the reservations needs a person, and what a person can do about it."""
+"""The reservations that a person must look at, and the actions on them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nexus.reservations.questions import Question
 
 
 def _unanswered_requests(picture: Picture, each: int) -> Found:
-    """What others asked for long ago, and whose holder neither gives it up nor writes to them; one that does nothing
-    stands among those who owe, with all that it does."""
+    """Find reservations that others requested long ago and whose holder neither releases them nor writes to them. A
+    holder that does nothing at all is listed with its debts instead."""
     rows, idle = questions.wanted(picture.moment), picture.once(debtors)
     waiting = questions.unanswered([row for row in rows if row.agent_id not in idle], until=picture.moment - patience())
     needs = [_need(row, list(these)) for row, these in groupby(waiting, key=lambda question: question.row)]
@@ -63,7 +63,7 @@ ACTIONS = (
 
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """One for each reservation, to whoever asked first."""
+    """Yield a debt for each requested reservation, to the agent that asked first."""
     waiting = questions.unanswered(questions.wanted(moment, agents), until=moment)
     for row, these in groupby(waiting, key=lambda question: question.row):
         first = min(these, key=lambda question: question.at)

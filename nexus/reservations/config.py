@@ -1,4 +1,4 @@
-"""The settings of this app."""
+"""Settings of the reservations app."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ LEAST_SECONDS, MOST_SECONDS = 10, 86_400  # of a reservation's lease
 
 @section
 class GuardSettings(Settings):
-    """What keeps agents from files that another one holds: hooks of git, and of their clients."""
+    """Settings of the guard: hooks of git and of clients that keep agents from files that another agent holds."""
 
     guard_unreadable: str = setting(
         "open",
         "What git's hooks do when the store cannot be read. open: say so and let pass; closed: refuse.",
         choices=("open", "closed"),
-        live=False,  # the hooks are told when they are installed
+        live=False,  # the hooks get it when they are installed
     )
     guard_edits: str = setting(
         "tell",
         "What a client's hook does before an agent edits a file that another one holds: off, tell or stop.",
         choices=("off", "tell", "stop"),
-        live=False,  # a hook asks it without the store
+        live=False,  # a hook reads it without the store
     )
 
 
 @section
 class FilesSettings(Settings):
-    """Reservations of files."""
+    """Settings of reservations."""
 
     file_reservation_ttl_seconds: int = setting(
         900,

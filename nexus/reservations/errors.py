@@ -1,4 +1,4 @@
-"""The codes of this app."""
+"""Error codes of the reservations app."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nexus.core.operations.errors import ErrorCode
 
 
 class FilesCode(ErrorCode):
-    """Why files cannot be reserved."""
+    """Errors of reservations."""
 
     FILES_RESERVED = (
         "FILES_RESERVED",

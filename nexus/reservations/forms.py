@@ -1,4 +1,4 @@
-"""What is typed and filtered on the page of reservations."""
+"""Forms and filters of the pages of reservations."""
 
 from __future__ import annotations
 

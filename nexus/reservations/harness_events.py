@@ -1,5 +1,5 @@
-"""What this app does when something happens in a coding harness: an agent learns, before it edits a file, that another
-one holds it."""
+"""The reaction of this app to events of a coding client: before an edit, an agent learns that another one holds the
+file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import os
 from nexus.core.harness_events import HANDLERS, NOTHING, Happening, HarnessEvent, Said, edits_files
 
 STARTS = (HarnessEvent.SESSION_START, HarnessEvent.CONTEXT_COMPACT)
-ENVIRONMENT = "CLAUDE_ENV_FILE"  # where Claude Code reads, at these, what its shell commands find in the environment
+ENVIRONMENT = "CLAUDE_ENV_FILE"  # the file from which Claude Code sets its shell commands' environment, at these events
 
 
 def handle(what: Happening) -> Said:
-    """Tell of an edit of what another agent holds, or refuse it. Raises Unreadable."""
+    """Warn of an edit of what another agent holds, or refuse it. Raises Unreadable."""
     if what.event in STARTS and (file := os.environ.get(ENVIRONMENT)):
-        import shlex  # most calls are of other points
+        import shlex  # most events do not need it
 
         with open(file, "a") as exports:  # noqa: PTH123
-            exports.write(f"export NEXUS_AGENT_ID={shlex.quote(what.caller)}\n")  # so that git's hooks know it
+            exports.write(f"export NEXUS_AGENT_ID={shlex.quote(what.caller)}\n")  # so that git's hooks know the agent
     if what.event is not HarnessEvent.PRE_TOOL_USE or what.settings.guard_edits == "off":
         return NOTHING
     if not what.files or not edits_files(what.client, what.tool):

@@ -1,4 +1,4 @@
-"""What of this app an export and retention take, and the states that no operation leaves behind."""
+"""What this app adds to exports and retention, and the states that no operation leaves behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ HELD = """
 
 
 def _reservations(examination: Any) -> Iterator[Finding]:
-    """Every reservation is found where its pattern leads, and no two agents hold a file against each other."""
+    """Check that every reservation has the index columns of its pattern, and that no two agents hold conflicting
+    ones."""
     if "file_reservations" not in examination.tables():
         return
     held = examination.rows(HELD)
@@ -62,7 +63,7 @@ def _in_place(pattern: str, where: str, kind: str) -> bool:
 
 
 def _at_once(held: list[tuple[Any, ...]]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Pairs of reservations that no two agents may hold together. Each is compared with those above its place alone."""
+    """Yield pairs of reservations that two agents must not hold together. Each is compared only with those above it."""
     above: list[tuple[Any, ...]] = []
     for row in held:
         above = [other for other in above if other[0] == row[0] and row[1].startswith(other[1])]

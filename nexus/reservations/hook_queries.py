@@ -1,6 +1,7 @@
-"""What an agent was asked for, as SQL: `nexus hook` asks it without Django.
+"""Requests to an agent for its reservations, as SQL: `nexus hook` runs it without Django.
 
-`nexus.reservations.debts` tells what of it waits."""
+`nexus.reservations.debts` finds which of them wait.
+"""
 
 from __future__ import annotations
 

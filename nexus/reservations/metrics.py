@@ -1,4 +1,4 @@
-"""What /metrics tells of reservations."""
+"""What /metrics shows of reservations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nexus.reservations import selectors
 
 
 def collect() -> Iterator[Metric]:
-    """The reservations of files that are held now, by how."""
+    """Count the reservations that are held now, exclusive and shared."""
     counted = dict(selectors.held(now()).values_list("exclusive").annotate(Count("pk")).order_by())
     by_mode = {"exclusive": counted.get(True, 0), "shared": counted.get(False, 0)}
     yield gauge("nexus_file_reservations", "Reservations of files that are held.", "mode", by_mode)

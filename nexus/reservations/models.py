@@ -1,4 +1,4 @@
-"""Reservations: who has which files of a project for now, and who had them."""
+"""Reservations: which agent holds which files of a project, and who held them."""
 
 from __future__ import annotations
 
@@ -11,50 +11,52 @@ from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from nexus.core.database.prepared import Slot
 from nexus.reservations.patterns import EXTENSION_LENGTH, MAX_PATTERN, PLACE_LENGTH
 
-STREAM = "file"  # of the log
+STREAM = "file"  # of the event log
 
 
 class Outcome(models.TextChoices):
     """How a reservation ended."""
 
-    RELEASED = "released"  # by its holder, or by an operator
-    EXPIRED = "expired"  # its lease ran out
-    SETTLED = "settled"  # its handoff ended, or is its holder's no more
+    RELEASED = "released"  # by its holder or an operator
+    EXPIRED = "expired"  # its lease expired
+    SETTLED = "settled"  # its handoff ended, or its holder lost the claim
 
 
 class ReservationQuerySet(models.QuerySet["Reservation"]):
-    """Reservations by state. One whose lease ran out is over, whether or not that was recorded yet."""
+    """Reservations by state. One whose lease expired has ended, whether or not that was recorded yet."""
 
     def unended(self) -> ReservationQuerySet:
         """Those whose end is not recorded."""
         return self.filter(released_at=None)
 
     def running(self, moment: datetime | Slot) -> ReservationQuerySet:
-        """Those whose lease has not run out; it holds up to and with its last moment."""
+        """Those whose lease has not expired; its last moment still belongs to it."""
         return self.unended().filter(expires_at__gte=moment)
 
 
 class Reservation(models.Model):
-    """The files that a pattern matches, held by an agent until the lease runs out; ended ones are history."""
+    """The files that a pattern matches, held by an agent until the lease expires; ended ones are history."""
 
     reservation_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="reservations", db_index=False)
-    agent_id = models.CharField(max_length=ID_LENGTH)  # who holds it
-    pattern = models.CharField(max_length=MAX_PATTERN)  # as `patterns.normalized` gives it
-    place = models.CharField(max_length=PLACE_LENGTH, blank=True)  # `patterns.place` of it: what may overlap is near
-    extension = models.CharField(max_length=EXTENSION_LENGTH, blank=True)  # `patterns.extension` of it: and of its kind
-    exclusive = models.BooleanField()  # else shared, which refuses exclusive ones alone
+    agent_id = models.CharField(max_length=ID_LENGTH)  # the holder
+    pattern = models.CharField(max_length=MAX_PATTERN)  # as `patterns.normalized` returns it
+    # `patterns.prefix_key` of the pattern: finds what may overlap
+    place = models.CharField(max_length=PLACE_LENGTH, blank=True)
+    # `patterns.extension` of the pattern: narrows that down
+    extension = models.CharField(max_length=EXTENSION_LENGTH, blank=True)
+    exclusive = models.BooleanField()  # otherwise shared, which conflicts only with exclusive ones
     reason = models.TextField(null=True)
-    handoff_id = models.CharField(max_length=ID_LENGTH, null=True)  # ends with the holder's claim on it
-    task_id = models.BigIntegerField(null=True)  # the planned task it is for, as agents know it
-    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # of the call that made it; a retry makes no more
+    handoff_id = models.CharField(max_length=ID_LENGTH, null=True)  # the reservation ends with the holder's claim on it
+    task_id = models.BigIntegerField(null=True)  # the planned task it is for, by its number in the cycle
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # of the call that made it, for retries
     item = models.PositiveSmallIntegerField()  # its number in that call
-    asked_by = models.JSONField(default=list)  # the agents that asked its holder for it, once each
-    seconds = models.PositiveIntegerField()  # of its lease, from the holder's latest act
+    asked_by = models.JSONField(default=list)  # the agents that requested it, without duplicates
+    seconds = models.PositiveIntegerField()  # the length of its lease, from the holder's latest act
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
-    released_at = models.DateTimeField(null=True)  # when it ended
-    outcome = models.CharField(max_length=16, choices=Outcome, null=True)  # and how
+    released_at = models.DateTimeField(null=True)  # the time of its end
+    outcome = models.CharField(max_length=16, choices=Outcome, null=True)  # the kind of its end
 
     objects = ReservationQuerySet.as_manager()
 

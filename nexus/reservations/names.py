@@ -1,6 +1,6 @@
 """The names in the patterns of reservations: literal ones, and those with wildcards.
 
-A name with wildcards is a row of classes of characters, and STAR for any number of any.
+A name with wildcards is a sequence of character classes, with STAR for any number of any characters.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby, takewhile
 
-MAX_WILD = 100  # characters of a name with wildcards; a longer one costs too much to compare
+MAX_WILD = 100  # characters of a name with wildcards; a longer one is too expensive to compare
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, in order, apart: what one character may be
-Wild = tuple[Ranges, ...]  # what each character may be; STAR any number of any
+Ranges = tuple[tuple[int, int], ...]  # sorted, disjoint ranges of code points: what one character may be
+Wild = tuple[Ranges, ...]  # what each character may be; STAR is any number of any
 Name = str | Wild
 
 STAR: Ranges = ()
@@ -28,7 +28,7 @@ POSIX = {
 
 @lru_cache(maxsize=16_384)
 def read(name: str) -> Name:
-    """A name as a pattern spells it. Raises ValueError for one that matches no name."""
+    """Parse a name of a pattern. Raises ValueError for one that matches no name."""
     characters = list(_characters(name))
     if all(isinstance(character, str) for character in characters):
         return "".join(map(str, characters))
@@ -44,7 +44,7 @@ def read(name: str) -> Name:
 
 
 def end_of(name: Name) -> str:
-    """What every name ends with that this one stands for; it may be empty."""
+    """Return the text with which every matching name ends; it may be empty."""
     if isinstance(name, str):
         return name
     literals = (chr(each[0][0]) if each != STAR and each[0][0] == each[-1][1] else "" for each in reversed(name))
@@ -52,7 +52,7 @@ def end_of(name: Name) -> str:
 
 
 def literals(name: Name) -> list[str]:
-    """The runs of literal characters in a name: each name that this one stands for contains all of them."""
+    """Return the runs of literal characters in a name: every matching name contains all of them."""
     if isinstance(name, str):
         return [name]
     spelled_out = ("" if (character := single(ranges)) is None else chr(character) for ranges in name)
@@ -60,8 +60,8 @@ def literals(name: Name) -> list[str]:
 
 
 def has_extension(name: Name) -> bool:
-    """Whether a name ends in `.py` or the like: letters, digits or wildcards for one character, a letter among them,
-    behind a dot that is not its first character."""
+    """Return whether a name ends in `.py` or the like: letters, digits or one-character wildcards, a letter among
+    them, after a dot that is not its first character."""
     characters = name if isinstance(name, str) else ["" if ranges == STAR else _only(ranges) for ranges in name]
     behind: list[str] = []
     for position in range(len(characters) - 1, 0, -1):
@@ -75,13 +75,13 @@ def has_extension(name: Name) -> bool:
 
 
 def _only(ranges: Ranges) -> str:
-    """The one character that is in the ranges; `?` for several."""
+    """Return the one character in the ranges; `?` for several."""
     character = single(ranges)
     return "?" if character is None else chr(character)
 
 
 def spelled(name: Name) -> Wild:
-    """A name as a row of classes, whether or not it has wildcards."""
+    """Return a name as a sequence of classes, whether or not it has wildcards."""
     return tuple(map(_one, name)) if isinstance(name, str) else name
 
 
@@ -90,7 +90,7 @@ def _one(character: str) -> Ranges:
 
 
 def _characters(name: str) -> Iterator[str | Ranges]:
-    """What each character may be: a literal one, or a wildcard."""
+    """Yield what each character may be: a literal one, or a wildcard."""
     position = 0
     while position < len(name):
         character = name[position]
@@ -112,7 +112,7 @@ def _characters(name: str) -> Iterator[str | Ranges]:
 
 
 def _class(name: str, position: int) -> tuple[Ranges, int]:
-    """A class of characters from behind its bracket on, and the position behind it."""
+    """Parse a character class after its bracket; return it and the position after it."""
     negated = name[position : position + 1] in ("!", "^")
     position += negated
     first, found = position, []
@@ -122,7 +122,7 @@ def _class(name: str, position: int) -> tuple[Ranges, int]:
             if kind not in POSIX:
                 raise ValueError(f"has a class [:{kind[:20]}:] that there is not; use one of {', '.join(POSIX)}")
             ends = POSIX[kind]
-            found += [(ord(ends[place]), ord(ends[place + 1])) for place in range(0, len(ends), 2)]
+            found += [(ord(ends[index]), ord(ends[index + 1])) for index in range(0, len(ends), 2)]
             position += len(kind) + 4
             continue
         low, position = _member(name, position)
@@ -139,7 +139,7 @@ def _class(name: str, position: int) -> tuple[Ranges, int]:
 
 
 def _member(name: str, position: int) -> tuple[str, int]:
-    """A character of a class, and the position behind it."""
+    """Parse a character of a class; return it and the position after it."""
     position += name[position] == "\\"
     if position == len(name):
         raise ValueError(r"has a [ without its ]; a bracket that counts is \[")
@@ -147,7 +147,7 @@ def _member(name: str, position: int) -> tuple[str, int]:
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Ranges:
-    """Ranges in order, those that touch as one."""
+    """Return ranges in order, with adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(range for range in ranges if range[0] <= range[1]):
         if joined and low <= joined[-1][1] + 1:
@@ -158,7 +158,7 @@ def _joined(ranges: list[tuple[int, int]]) -> Ranges:
 
 
 def _others(ranges: list[tuple[int, int]]) -> Ranges:
-    """The characters that are in none of the ranges."""
+    """Return the characters that are in none of the ranges."""
     joined = _joined(ranges)
     lows = [1, *(high + 1 for _, high in joined)]
     highs = [*(low - 1 for low, _ in joined), LAST]
@@ -167,7 +167,7 @@ def _others(ranges: list[tuple[int, int]]) -> Ranges:
 
 @lru_cache(maxsize=16_384)
 def common(one: Ranges, other: Ranges) -> Ranges:
-    """The characters that are in both."""
+    """Return the characters that are in both."""
     found: list[tuple[int, int]] = []
     first = second = 0
     while first < len(one) and second < len(other):
@@ -182,11 +182,11 @@ def common(one: Ranges, other: Ranges) -> Ranges:
 
 
 def single(ranges: Ranges) -> int | None:
-    """The one character that is in the ranges; None for several."""
+    """Return the one character in the ranges; None for several."""
     return ranges[0][0] if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else None
 
 
 def holds(ranges: Ranges, character: int) -> bool:
-    """Whether a character is in the ranges."""
-    place = bisect_right(ranges, (character, LAST)) - 1
-    return place >= 0 and character <= ranges[place][1]
+    """Return whether a character is in the ranges."""
+    index = bisect_right(ranges, (character, LAST)) - 1
+    return index >= 0 and character <= ranges[index][1]

@@ -1,4 +1,4 @@
-"""Paths and globs as agents write them, as patterns: what they mean depends on the project that they are of."""
+"""Conversion of agents' paths and globs into patterns, which depends on the project's files."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from nexus.reservations.guard import repository
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-def patterns_of(paths: Iterable[str], *, project_root: str, place: ProjectDirectory) -> list[str]:
-    """The normalized patterns of paths, each once, in order. Raises VALIDATION_ERROR."""
-    return list(dict.fromkeys(pattern_of(path, project_root=project_root, place=place) for path in paths))
+def patterns_of(paths: Iterable[str], *, project_root: str, project: ProjectDirectory) -> list[str]:
+    """Return the normalized patterns of paths, without duplicates, in order. Raises VALIDATION_ERROR."""
+    return list(dict.fromkeys(pattern_of(path, project_root=project_root, project=project) for path in paths))
 
 
-def pattern_of(path: str, *, project_root: str, place: ProjectDirectory) -> str:
-    """The normalized pattern of a path or glob; an absolute one is made relative to the project.
+def pattern_of(path: str, *, project_root: str, project: ProjectDirectory) -> str:
+    """Return the normalized pattern of a path or glob; an absolute one is made relative to the project.
 
-    What exists is taken for what it is: a name with brackets for itself and no glob, and a directory with an extension
-    for a directory, a link for what it leads to. Raises VALIDATION_ERROR, with what to write instead.
+    Existing files decide: a name with brackets is literal and no glob, a directory with an extension is a
+    directory, a link is its target. Raises VALIDATION_ERROR, with what to write instead.
     """
     try:
-        text = _relative(path, (place.root, os.path.normpath(project_root)))
-        pattern = patterns.normalized("/".join(_names(text, place.root)))
-        if not pattern.endswith("/") and _is_directory(os.path.join(place.root, pattern.strip("/"))):
+        text = _relative(path, (project.root, os.path.normpath(project_root)))
+        pattern = patterns.normalized("/".join(_names(text, project.root)))
+        if not pattern.endswith("/") and _is_directory(os.path.join(project.root, pattern.strip("/"))):
             pattern = patterns.normalized(pattern + "/")
     except ValueError as why:
         raise refused(path, str(why)) from None
@@ -37,12 +37,12 @@ def pattern_of(path: str, *, project_root: str, place: ProjectDirectory) -> str:
 
 
 def refused(path: str, why: str) -> NexusError:
-    """The error for a path that cannot be reserved."""
+    """Return the error for a path that cannot be reserved."""
     return invalid(f"The path {path[:200]!r} {why}.", field="paths", path=path[:200])
 
 
 def _relative(path: str, roots: Iterable[str]) -> str:
-    """A path below the root with `./` in its place; an absolute one that leads elsewhere raises ValueError."""
+    """Return a path relative to the root, starting with `./`. Raises ValueError for an absolute one outside of it."""
     for root in roots:
         if path == root or path.startswith(root.rstrip("/") + "/"):
             return "./" + path[len(root) :].lstrip("/")
@@ -58,8 +58,8 @@ def _is_directory(path: str) -> bool:
 
 
 def _names(text: str, root: str) -> list[str]:
-    """The names of a path; one in brackets that exists is that name, as `app/[id]/page.tsx`, and a link within the
-    project is what it leads to: two agents must not have one file by two names."""
+    """Return the names of a path. An existing name in brackets is literal, as in `app/[id]/page.tsx`, and a link
+    within the project is its target: two agents must not hold one file by two names."""
     names, directory = [], root
     for name in text.split("/"):
         directory = os.path.join(directory, name)
@@ -73,11 +73,11 @@ def _names(text: str, root: str) -> list[str]:
     return names
 
 
-def shared_by(place: ProjectDirectory) -> list[str]:
-    """The ids of the workspaces in which the same names are the same files: the project's own first, and those in its
-    place in the other work trees, whether or not anybody works there."""
-    here = repository.find(place.root)
+def shared_by(project: ProjectDirectory) -> list[str]:
+    """Return the ids of the workspaces that have the same files under the same names: the project's own first, then the
+    corresponding ones in the other work trees, whether or not anybody works there."""
+    here = repository.find(project.root)
     if here is None:
-        return [place.workspace_id]
-    inner = place.root[len(here.top) :]
-    return [place.workspace_id, *(workspace_id_of(tree + inner) for tree in here.trees if tree != here.top)]
+        return [project.workspace_id]
+    inner = project.root[len(here.top) :]
+    return [project.workspace_id, *(workspace_id_of(tree + inner) for tree in here.trees if tree != here.top)]

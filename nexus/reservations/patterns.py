@@ -1,16 +1,16 @@
-r"""The patterns of reservations: gitignore's, and whether two of them can match one file.
+"""The patterns of reservations: gitignore's syntax, and whether two of them can match the same file.
 
-A path is names joined by `/`, relative to the project. A glob without a slash, as `*.py`, matches at any depth, all
-else from the project's root; so does a plain name, which git looks for everywhere: `src` is the root's, `**/src` any.
-Either stands for a file, or a directory with everything below it: `dir/` for the directory alone, and what ends in an
-extension (`*.py`, `app.py`) for files alone, where git would take a directory of such a name, too. Upper and lower case
+A path is names joined by `/`, relative to the project. A glob without a slash, such as `*.py`, matches at any depth;
+everything else from the project's root, also a plain name, which git would find at any depth: `src` is the root's,
+`**/src` any. Both stand for a file, or a directory with everything below it: `dir/` for the directory alone, and what
+ends in an extension (`*.py`, `app.py`) for files alone, where git would also match a directory. Upper and lower case
 differ; letters with marks are compared in their composed form (NFC).
 
-Two or more stars are `**` where they are a whole name. They are, too, behind the literal beginning of a pattern with a
-slash, as git compares that beginning for itself: `a**/b` stands for `ab` and for `a*/**/b`.
+Two or more stars are `**` where they are a whole name. They also are after the literal beginning of a pattern with a
+slash, as git compares that beginning separately: `a**/b` stands for `ab` and for `a*/**/b`.
 
-Libraries match a path against such a pattern (pathspec), or intersect regular expressions of any kind (greenery) at a
-thousand times the price: none decides on two globs. Both decisions are one here, as a path is a pattern, too.
+Libraries match a path against such a pattern (pathspec), or intersect any regular expressions (greenery) at a thousand
+times the cost: none compares two globs. Here both comparisons are one, because a path is a pattern, too.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ from nexus.reservations.names import (
 )
 
 MAX_PATTERN = 1024  # characters
-MAX_CLASSES = 32  # [ab] and the like: each is compared with each of another pattern
+MAX_CLASSES = 32  # classes such as [ab]: each is compared with each of another pattern
 PLACE_PARTS, PLACE_LENGTH = 8, 64
 EXTENSION_LENGTH = 16
 
-Part = Name | None  # of a path: a name, or DEEP
+Part = Name | None  # of a path: a name or DEEP
 
-DEEP = None  # any number of names, or none
-# A literal beginning, the stars behind it with any more names of stars, and the rest.
+DEEP = None  # any number of names, also none
+# A literal beginning, the stars after it with any names of stars that follow, and the rest.
 BEGINNING = re.compile(r"/?([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(.*))?$")
 
 
 def normalized(text: str) -> str:
-    """A pattern in the form that is kept and compared: `./src//a.py` is `src/a.py`, `./Makefile` is `/Makefile`.
+    """Return a pattern in the form that is stored and compared: `./src//a.py` is `src/a.py`, `./Makefile` is
+    `/Makefile`.
 
-    The root itself is `/**`. Raises ValueError, with what to write instead, for one that can match no file below the
-    root.
+    The root itself is `/**`. Raises ValueError, with what to write instead, for one that can match no file below
+    the root.
     """
     text = _without_trailing_spaces(composed(text))
     if not text.strip():
@@ -74,19 +75,19 @@ def normalized(text: str) -> str:
     first, *_ = [read(name) for name in names]
     anchored = "/" in text.rstrip("/") or text.startswith("/") or isinstance(first, str)
     kept = ("/" if anchored and len(names) == 1 else "") + "/".join(names) + ("/" if text.endswith("/") else "")
-    _alternatives(kept)  # a name that is put together may be too long
+    _alternatives(kept)  # a name with an alternative inserted may be too long
     return kept
 
 
 def literal(name: str) -> str:
-    """The pattern of exactly this name, whatever is in it."""
+    """Return the pattern that matches exactly this name, whatever it contains."""
     return "".join(rf"\{character}" if character in r"\*?[" else character for character in name)
 
 
 def prefix_key(pattern: str) -> str:
-    """Where a normalized pattern leads: of its first literal parts, eight hexadecimal digits each.
+    """Return the index key of a normalized pattern: eight hexadecimal digits for each of its first literal parts.
 
-    Of two patterns that overlap the place of one begins with the place of the other.
+    Of two patterns that overlap, the key of one is a prefix of the other's.
     """
     digits = ""
     for part in _alternatives(pattern)[0][:PLACE_PARTS]:
@@ -97,23 +98,23 @@ def prefix_key(pattern: str) -> str:
 
 
 def extension(pattern: str) -> str:
-    """The extension of every file that a normalized pattern matches, without the dot; empty where it tells none.
+    """Return the extension of every file that a normalized pattern matches, without the dot; empty where it has none.
 
-    Two patterns with different ones do not overlap.
+    Two patterns with different extensions do not overlap.
     """
     name = pattern.rpartition("/")[2]
     last = name.rpartition(".")[2]
-    told = name and has_extension(read(name)) and last.isascii() and last.isalnum() and len(last) <= EXTENSION_LENGTH
-    return last if told else ""
+    certain = name and has_extension(read(name)) and last.isascii() and last.isalnum() and len(last) <= EXTENSION_LENGTH
+    return last if certain else ""
 
 
 def ending(path: str) -> str:
-    """What a pattern that tells an extension tells, if it matches a file of that path."""
+    """Return the extension that a pattern must have, if it has one, to match a file of that path."""
     return composed(path).rstrip("/").rpartition(".")[2]
 
 
 def prefix_keys(path: str) -> Iterator[str]:
-    """The places of the patterns that can match a file, given by its path relative to the project's root."""
+    """Yield the index keys of the patterns that can match a file, given by its path relative to the project's root."""
     digits = ""
     yield digits
     for name in composed(path).split("/")[:PLACE_PARTS]:
@@ -123,16 +124,16 @@ def prefix_keys(path: str) -> Iterator[str]:
 
 @lru_cache(maxsize=16_384)
 def _digits(name: str) -> str:
-    return f"{zlib.crc32(name.encode(errors='surrogateescape')):08x}"  # a file's name need be no text
+    return f"{zlib.crc32(name.encode(errors='surrogateescape')):08x}"  # a file's name may be invalid UTF-8
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether a path exists that both normalized patterns match."""
+    """Return whether a path exists that both normalized patterns match."""
     return any(_meet(each, facing) for each in _alternatives(one) for facing in _alternatives(other))
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a normalized pattern matches a file, given by its path relative to the project's root."""
+    """Return whether a normalized pattern matches a file, given by its path relative to the project's root."""
     path = composed(path)
     names = tuple(path.split("/"))
     return path.endswith(tail(pattern)) and any(_meet(parts, names) for parts in _alternatives(pattern))
@@ -140,15 +141,15 @@ def matches(pattern: str, path: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def tail(pattern: str) -> str:
-    """What every path, in its composed form, ends with that a normalized pattern matches; it may be empty."""
+    """Return the text with which every matching path ends, in its composed form; it may be empty."""
     last = _alternatives(pattern)[0][-1]
     return "" if last is DEEP else end_of(last)
 
 
 @lru_cache(maxsize=4_096)
 def fragment(pattern: str) -> str:
-    """A text that every path contains, in its composed form, that a normalized pattern matches: the longest behind the
-    literal beginning, which `place` tells of; it may be empty."""
+    """Return the longest text that every matching path contains, in its composed form, after the literal beginning,
+    which `prefix_key` covers; it may be empty."""
     first, *others = _alternatives(pattern)
     behind = dropwhile(lambda part: isinstance(part, str), first)
     whole = [_runs(parts) for parts in others]
@@ -157,21 +158,21 @@ def fragment(pattern: str) -> str:
 
 
 def _runs(parts: Iterable[Part]) -> list[str]:
-    """The runs of literal characters in names."""
+    """Return the runs of literal characters in names."""
     return [run for part in parts if part is not DEEP for run in literals(part)]
 
 
 def composed(text: str) -> str:
-    """A text with its letters and their marks composed (NFC)."""
+    """Return a text with its letters and marks composed (NFC)."""
     if text.isascii():
         return text
-    import unicodedata  # most names need nothing of it
+    import unicodedata  # most names do not need it
 
     return unicodedata.normalize("NFC", text)
 
 
 def _without_trailing_spaces(text: str) -> str:
-    """As git reads a line: spaces at its end count when a backslash stands before them."""
+    """Strip trailing spaces as git does: they count when a backslash stands before them."""
     stripped = text.rstrip(" ")
     escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2
     return text[: len(stripped) + escaped]
@@ -179,8 +180,8 @@ def _without_trailing_spaces(text: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _alternatives(pattern: str) -> tuple[tuple[Part, ...], ...]:
-    """What a path may be, part by part, to be matched by a normalized pattern: the first alternative begins and ends
-    with the fewest literal parts."""
+    """Return the alternatives of a normalized pattern, each as the parts of a path. The first one begins and ends with
+    the fewest literal parts."""
     text, below = pattern.rstrip("/"), "/" if pattern.endswith("/") else ""
     found = BEGINNING.match(text) if "/" in text else None
     if found is None:
@@ -192,7 +193,7 @@ def _alternatives(pattern: str) -> tuple[tuple[Part, ...], ...]:
 
 
 def _parts(pattern: str) -> tuple[Part, ...]:
-    """What a path has to be, part by part, to be matched by a pattern whose stars mean what they say."""
+    """Return the parts of a path that match a pattern in which every star is an ordinary one."""
     names = ["**" if len(name) > 1 and set(name) == {"*"} else name for name in pattern.strip("/").split("/")]
     parts: list[Part] = [] if "/" in pattern.rstrip("/") else [DEEP]
     for name in names:
@@ -201,7 +202,7 @@ def _parts(pattern: str) -> tuple[Part, ...]:
         elif not parts or parts[-1] is not DEEP:
             parts.append(DEEP)
     if names[-1] == "**":
-        parts[-1:] = [ANY_NAME, DEEP]  # what is in a directory, and not itself
+        parts[-1:] = [ANY_NAME, DEEP]  # the content of a directory, without itself
     elif not has_extension(read(names[-1])) and not pattern.endswith("/"):
         parts.append(DEEP)
     if pattern.endswith("/"):
@@ -210,20 +211,20 @@ def _parts(pattern: str) -> tuple[Part, ...]:
 
 
 class _Automaton(NamedTuple):
-    """The parts of a pattern side by side in the bits of integers, so that all are advanced at once.
+    """The parts of a pattern side by side in the bits of integers, so that one step advances all of them.
 
-    A part has a bit before each of its characters, one behind the last, and a guard; DEEP has its first bit alone.
+    A part has a bit before each of its characters, one after the last, and a guard; DEEP has only its first bit.
     """
 
     firsts: int
-    lasts: int  # of names
+    lasts: int  # last bits of names
     guards: int
-    deep: int  # the first bits of DEEP
-    stars: int  # before a STAR
-    everything: int  # all but the guards
-    end: int  # behind the last part
-    characters: dict[int, int]  # the bits before each character
-    classes: dict[Ranges, int]  # and before each class of several
+    deep: int  # first bits of DEEP
+    stars: int  # bits before a STAR
+    everything: int  # all bits but the guards
+    end: int  # the bit after the last part
+    characters: dict[int, int]  # by character, the bits before it
+    classes: dict[Ranges, int]  # by class of several characters, the bits before it
 
 
 @lru_cache(maxsize=4_096)
@@ -254,7 +255,7 @@ def _automaton(parts: tuple[Part, ...]) -> _Automaton:
 
 
 def _fitting(ranges: Ranges, automaton: _Automaton) -> int:
-    """The bits before everything that has a character in common with `ranges`."""
+    """Return the bits before everything that has a character in common with `ranges`."""
     if (character := single(ranges)) is not None:
         alike = automaton.characters.get(character, 0)
         return alike | sum(bits for others, bits in automaton.classes.items() if holds(others, character))
@@ -263,20 +264,20 @@ def _fitting(ranges: Ranges, automaton: _Automaton) -> int:
 
 
 def _meet(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
-    """Whether a path exists that both stand for, in a step for each character of `one`: none goes back."""
+    """Return whether a path exists that both match, in one step for each character of `one`, without backtracking."""
     automaton = _automaton(other)
     firsts, lasts, guards, deep, stars, everything, end, *_ = automaton
     fitting: dict[Ranges, int] = {}
-    reached = 1 | (deep & 1) << 2  # before parts that may come next; DEEP may be no name
+    reached = 1 | (deep & 1) << 2  # before parts that may come next; DEEP may match no name
     for part in one:
         if part is DEEP:
-            reached = firsts & -(reached & -reached)  # whatever names the other's parts need
+            reached = firsts & -(reached & -reached)  # DEEP takes all the names that the other's parts need
             continue
         inside = reached & ~deep
         for ranges in spelled(part):
             inside |= (inside & stars) << 1
             if ranges == STAR:
-                # All bits from the lowest of a part on: a subtraction finds it, and the guard ends it, in each part.
+                # All bits from the lowest one of a part on: in each part a subtraction sets them, up to the guard.
                 guarded = inside | guards
                 below = (guarded - firsts) ^ guarded
                 inside = everything & ~below | inside

@@ -1,4 +1,4 @@
-"""How reservations are answered."""
+"""The rows of reservations as every transport returns them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RefusedRow(TypedDict):
 
 
 def reservation_row(reservation: Reservation) -> ReservationRow:
-    """The shape of a reservation."""
+    """Return the row of a reservation."""
     row: ReservationRow = {
         "reservation_id": reservation.reservation_id,
         "pattern": reservation.pattern,
@@ -55,5 +55,5 @@ def reservation_row(reservation: Reservation) -> ReservationRow:
 
 
 def refused_row(conflict: Conflict) -> RefusedRow:
-    """The shape of what is in the way of a path."""
+    """Return the row of a conflict."""
     return {"path": conflict.pattern, "held": reservation_row(conflict.held)}

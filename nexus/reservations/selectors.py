@@ -1,4 +1,4 @@
-"""The reads of reservations: what is held, what two calls would both have, who had it last."""
+"""The reads of reservations: what is held, what conflicts, who held it last."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from nexus.core.operations.errors import invalid
 from nexus.reservations.models import Reservation, ReservationQuerySet
 from nexus.reservations.patterns import PLACE_PARTS, extension, fragment, overlap, prefix_key
 
-LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
-MOST_LISTED = 200  # of those who have a path
-MOST_NAMED = 3  # of what overlaps a pattern
-MOST_COMPARED = 1_000_000  # characters, by a caller in COMPARED_SECONDS
+LOOKED_BACK = 1_000  # ended reservations that a search for the last one reads
+MOST_LISTED = 200  # holders of a path in an answer
+MOST_NAMED = 3  # conflicts of a pattern in an answer
+MOST_COMPARED = 1_000_000  # characters, by one caller in COMPARED_SECONDS
 COMPARED_SECONDS = 60
-MOST_REMEMBERED = 50_000  # comparisons of a caller
-MOST_IN_TURN = 10_000  # characters that are compared for the first time in a transaction, which every writer waits for
+MOST_REMEMBERED = 50_000  # comparisons of one caller
+MOST_IN_TURN = 10_000  # characters compared for the first time in one transaction, which every writer waits for
 COMPARING = 500  # callers whose comparisons are remembered
 BEYOND = "g"  # sorts after every hexadecimal digit
 
 
 def held(moment: datetime | Slot) -> ReservationQuerySet:
-    """The reservations that count: the lease runs, and the holder still has the handoff that it is for."""
+    """Return the reservations in force: the lease runs, and the holder still has the handoff that it is for."""
     return Reservation.objects.running(moment).filter(Q(handoff_id=None) | claimed(moment))
 
 
 def claimed(moment: datetime | Slot) -> Exists:
-    """That the holder of a reservation has the handoff that it is for."""
+    """Return the condition that the holder of a reservation has the handoff that it is for."""
     return Exists(
         Handoff.objects.held().filter(
             pk=OuterRef("handoff_id"), claimed_by=OuterRef("agent_id"), lease_expires_at__gte=moment
@@ -48,7 +48,7 @@ def claimed(moment: datetime | Slot) -> Exists:
 
 
 def _above() -> Q:
-    """The places above one, and that itself."""
+    """Return the condition that a key is a prefix of the given one, or equal."""
     return Q(place__in=[Slot(f"above_{count}") for count in range(PLACE_PARTS + 1)])
 
 
@@ -57,27 +57,28 @@ def _below() -> Q:
 
 
 def _alike_or_untold() -> Q:
-    """Of an extension: what tells another one overlaps nothing of it."""
+    """Return the condition that a pattern has the given extension or none: different extensions do not overlap."""
     return Q(extension__in=[Slot("extension"), ""])
 
 
 def _has(text: Value | Slot) -> GreaterThan:
-    """That a text stands in the pattern."""
+    """Return the condition that the pattern contains a text."""
     return GreaterThan(StrIndex(F("pattern"), text), 0)
 
 
 def _several_or_fitting() -> Q:
-    """Of a fragment: one file whose path does not contain it is nothing that its pattern matches."""
-    several = Q(extension="")  # perhaps a directory, with all that is below
+    """Return the condition that a pattern may overlap one with the given fragment: a single file must contain the
+    fragment."""
+    several = Q(extension="")  # perhaps a directory, with everything below
     for sign in ("*", "?", "[", "\\"):
         several |= Q(_has(Value(sign)))
     return several | Q(_has(Slot("fragment")))
 
 
-# Above and below are a read each: of both in one no index would be used. Lists by whether the pattern has an extension.
-# Nothing above names one file, but that of the very same path.
+# Two queries, above and below: one for both would use no index. By whether the pattern has an extension.
+# Above a single file there is no other single file, except with the same path.
 _held_near = {
-    told: [
+    has_extension: [
         Select(
             lambda where=where: (  # type: ignore[misc]
                 held(Slot("moment"))
@@ -87,7 +88,7 @@ _held_near = {
         )
         for where in (_above() & kind, _below() & _several_or_fitting() & kind)
     ]
-    for told, kind in ((False, Q()), (True, _alike_or_untold()))
+    for has_extension, kind in ((False, Q()), (True, _alike_or_untold()))
 }
 _ended_at, _ended_below = (
     Select(
@@ -132,21 +133,21 @@ class Conflict(NamedTuple):
 
 
 def _around(pattern: str) -> dict[str, str]:
-    """The slots of a pattern's place."""
+    """Return the values for the slots of a pattern's key."""
     here = prefix_key(pattern)
     above = {f"above_{count}": here[: 8 * count] for count in range(PLACE_PARTS + 1)}
     return {**above, "place": here, "end": here + BEYOND}
 
 
 class Uncompared(Exception):
-    """There is more to compare for the first time than a transaction may hold up every writer for."""
+    """More patterns must be compared for the first time than a transaction may, since every writer waits for it."""
 
 
 class Compared:
-    """What one caller compared, in all of its calls and looks, and how much more it may.
+    """What one caller has compared, in all of its calls and reads, and its remaining allowance.
 
-    No two patterns are compared twice: a parked call looks again with each event, and what a call compares again in its
-    transaction holds up every writer.
+    No two patterns are compared twice: a parked call reads again at each event, and comparisons in a transaction delay
+    every writer.
     """
 
     def __init__(self) -> None:
@@ -155,11 +156,11 @@ class Compared:
         self._counted = time.monotonic()
 
     def knows(self, pattern: str, other: str) -> bool:
-        """Whether the caller compared the two before."""
+        """Return whether the caller has compared the two."""
         return (pattern, other) in self._overlaps
 
     def overlap(self, pattern: str, other: str) -> bool:
-        """Whether two patterns overlap. Raises VALIDATION_ERROR where the caller compares too much."""
+        """Return whether two patterns overlap. Raises VALIDATION_ERROR where the caller compares too much."""
         if (known := self._overlaps.get((pattern, other))) is not None:
             return known
         self._spend(len(pattern) + len(other))
@@ -183,13 +184,13 @@ class Compared:
 
 @lru_cache(maxsize=COMPARING)
 def compared_by(caller: str) -> Compared:
-    """What an agent, or a connection that is no agent's, compared in this process."""
+    """Return what an agent, or a connection without an agent, has compared in this process."""
     return Compared()
 
 
 def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
-    """What is held and may overlap a pattern, by workspace and oldest first: its key, its pattern, whether it is
-    exclusive, and who holds it."""
+    """Yield the reservations that may overlap a pattern, by workspace and oldest first: key, pattern, whether it is
+    exclusive, and holder."""
     kind, part, around = extension(pattern), fragment(pattern), _around(pattern)
     for workspace_id in workspaces:
         near = (
@@ -197,11 +198,11 @@ def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator
             for select in _held_near[bool(kind)]
             for row in select(workspace_id=workspace_id, moment=moment, extension=kind, fragment=part, **around)
         )
-        yield from sorted(near)  # ids are in the order of time
+        yield from sorted(near)  # ids rise with time
 
 
 def _in_use(workspaces: Sequence[str]) -> list[str]:
-    """Those of the workspaces in which anything may be held; a read only where there is more than one."""
+    """Return those of the workspaces that may have reservations; reads the store only where there are several."""
     if len(workspaces) == 1:
         return list(workspaces)
     used = Reservation.objects.unended().filter(workspace_id__in=workspaces).values_list("workspace_id", flat=True)
@@ -217,11 +218,11 @@ def conflicts(
     moment: datetime,
     at_once: float = math.inf,
 ) -> list[Conflict]:
-    """What is in the way of reserving patterns in workspaces that share their files, the first MOST_NAMED for each;
-    shared ones are in no other's.
+    """Return the reservations that conflict with patterns in workspaces that share their files, the first MOST_NAMED
+    for each pattern; two shared ones do not conflict.
 
-    Raises VALIDATION_ERROR where that is too much to compare, and Uncompared where more than `at_once` characters have
-    not been compared before.
+    Raises VALIDATION_ERROR where that is too much to compare, and Uncompared where more than `at_once` characters
+    have not been compared before.
     """
     found: list[tuple[str, str]] = []
     used, compared, left = _in_use(workspaces), compared_by(agent_id), at_once
@@ -248,16 +249,16 @@ def conflicts(
 def holders(
     workspaces: Sequence[str], pattern: str, moment: datetime, compared: Compared
 ) -> tuple[list[Reservation], int]:
-    """The reservations that overlap a pattern in workspaces that share their files, oldest first and at most
-    MOST_LISTED, and how many there are. Raises VALIDATION_ERROR where that is too much to compare."""
+    """Return the reservations that overlap a pattern in workspaces that share their files, oldest first and at most
+    MOST_LISTED, and their total number. Raises VALIDATION_ERROR where that is too much to compare."""
     near = _near(_in_use(workspaces), pattern, moment)
-    keys = sorted(key for key, other, _, _ in near if compared.overlap(pattern, other))  # ids are in the order of time
+    keys = sorted(key for key, other, _, _ in near if compared.overlap(pattern, other))  # ids rise with time
     rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
     return [rows[key] for key in keys if key in rows], len(keys)
 
 
 def last(workspace_id: str, pattern: str, compared: Compared) -> Reservation | None:
-    """The reservation that ended last of those that overlap a pattern; None when the latest in its place do not.
+    """Return the latest ended reservation that overlaps a pattern; None when none of the latest near it does.
 
     Raises VALIDATION_ERROR where that is too much to compare.
     """
@@ -273,13 +274,13 @@ def last(workspace_id: str, pattern: str, compared: Compared) -> Reservation | N
 
 
 def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]:
-    """What an agent holds in a workspace, oldest first."""
+    """Return an agent's reservations in a workspace, oldest first."""
     rows = _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
     return sorted(rows, key=lambda row: row.pk)
 
 
 class Reserved(TypedDict):
-    """A reservation, as an agent that joins is told of it."""
+    """A reservation in the answer to an agent that joins."""
 
     agent_id: str
     pattern: str
@@ -288,7 +289,7 @@ class Reserved(TypedDict):
 
 
 def reserved_in(agent_id: str, workspace_id: str, moment: datetime) -> list[Reserved]:
-    """What is reserved in a workspace, by whomever, the newest first."""
+    """Return the reservations in a workspace, newest first."""
     rows = held(moment).filter(workspace_id=workspace_id).order_by("-reservation_id")[:MOST]
     return [
         {
@@ -302,7 +303,7 @@ def reserved_in(agent_id: str, workspace_id: str, moment: datetime) -> list[Rese
 
 
 def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:
-    """What an agent holds that overlaps the first MOST_NAMED patterns, at most as many for each.
+    """Return an agent's reservations that overlap the first MOST_NAMED patterns, at most as many for each.
 
     Raises VALIDATION_ERROR where that is too much to compare.
     """
@@ -317,7 +318,7 @@ def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], m
 def alike(
     *, workspace_id: str, agent_id: str, pattern: str, exclusive: bool, handoff_id: str | None, moment: datetime
 ) -> Reservation | None:
-    """What an agent holds of the same pattern in the same way."""
+    """Return an agent's reservation of the same pattern with the same mode and handoff."""
     rows = _alike(
         workspace_id=workspace_id,
         place=prefix_key(pattern),
@@ -330,12 +331,12 @@ def alike(
 
 
 def holds(workspace_id: str, agent_id: str, moment: datetime, limit: int) -> int:
-    """How many reservations an agent has in a workspace, counted up to `limit`."""
+    """Count an agent's reservations in a workspace, up to `limit`."""
     return len(_own_keys(limit, workspace_id=workspace_id, agent_id=agent_id, moment=moment))
 
 
 def made_by_call(agent_id: str, client_id: str) -> list[Reservation]:
-    """What an earlier call with the same client_id reserved."""
+    """Return what an earlier call with the same client_id reserved."""
     return _of_call(agent_id=agent_id, client_id=client_id)
 
 
@@ -348,8 +349,8 @@ def list_reservations(
     offset: int = 0,
     limit: int,
 ) -> list[Reservation]:
-    """Reservations for people: those held, oldest first, or those that ended, latest first; `search` finds parts of
-    patterns, reasons and names."""
+    """Return reservations for people: those held, oldest first, or those that ended, latest first; `search` finds
+    parts of patterns, reasons and names."""
     if ended:
         rows = Reservation.objects.filter(released_at__isnull=False).order_by("-released_at", "pk")
     else:
@@ -360,13 +361,14 @@ def list_reservations(
         rows = rows.filter(agent_id=agent_id)
     if search:
         rows = rows.filter(Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search))
-    keys = rows.values("pk")[offset : offset + limit]  # so that no more than these are sorted with their texts
+    keys = rows.values("pk")[offset : offset + limit]  # so that only these are sorted with their texts
     page = Reservation.objects.filter(pk__in=keys).order_by(*rows.query.order_by)
     return list(page.select_related("workspace"))
 
 
 def next_change(workspaces: Sequence[str]) -> datetime | None:
-    """When time alone next ends a reservation of the workspaces: its lease, or its holder's on the handoff."""
+    """Return when a reservation of the workspaces next ends by time alone: by its lease, or the holder's lease on the
+    handoff."""
     moment = now()
     running = held(moment).filter(workspace_id__in=workspaces)
     claims = Handoff.objects.filter(pk__in=running.exclude(handoff_id=None).values("handoff_id"))
@@ -374,5 +376,5 @@ def next_change(workspaces: Sequence[str]) -> datetime | None:
         running.aggregate(first=Min("expires_at"))["first"],
         claims.aggregate(first=Min("lease_expires_at"))["first"],
     ]
-    # the boundary itself does not expire
+    # a lease ends after its last moment
     return min((end + timedelta(microseconds=1) for end in ends if end is not None), default=None)

@@ -1,4 +1,4 @@
-"""How the events of reservations read to people."""
+"""The sentences for events of reservations."""
 
 from __future__ import annotations
 

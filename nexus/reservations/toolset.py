@@ -1,4 +1,4 @@
-"""The toolset of files: who reserves which, so that agents do not edit the same."""
+"""The toolset of reservations: agents reserve files so that no two edit the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FILES = Toolset(
     "files",
     "Reservations of files: paths and globs of a project that one agent edits, or several read, until a lease ends.",
     instructions=packaged("nexus.reservations", "instructions"),
-    modules=(  # in the order in which agents see them; most agents do without
+    modules=(  # in the order in which agents see them; most agents need neither
         "nexus.reservations.operations.reserving",
         "nexus.reservations.operations.holding",
         "nexus.reservations.operations.administration",

@@ -1,4 +1,5 @@
-"""Files: who holds which, what for and until when; and ending a reservation that was left behind."""
+"""The pages of reservations: who holds which files, why and until when; and ending a reservation that was left
+behind."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ PAGE = 50
 
 
 def files(request: HttpRequest) -> TemplateResponse:
-    """What is held, oldest first; `?state=ended`: what was, latest first. `?workspace=`, `?q=` in patterns, reasons and
-    names, `?page=`."""
+    """List what is held, oldest first; `?state=ended`: what was held, latest first. `?workspace=`, `?q=` in patterns,
+    reasons and names, `?page=`."""
     filters = FilesFilters(request.GET)
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
     ended = filters.text("state") == "ended"
@@ -47,7 +48,7 @@ def files(request: HttpRequest) -> TemplateResponse:
 
 
 def reservation(request: HttpRequest, reservation_id: str) -> HttpResponse:
-    """One reservation; POST ends it, whoever holds it."""
+    """Show one reservation; POST ends it, whoever holds it."""
     row = get_object_or_404(Reservation.objects.select_related("workspace"), pk=reservation_id)
     form = EndForm(posted(request))
     if form.is_valid():
@@ -62,6 +63,6 @@ def reservation(request: HttpRequest, reservation_id: str) -> HttpResponse:
 
 
 def _titles(rows: Sequence[Reservation]) -> list[str]:
-    """The titles of the handoffs that reservations are for; empty where there is none."""
+    """Return the titles of the reservations' handoffs; empty where there is none."""
     known = dict(Handoff.objects.filter(pk__in={row.handoff_id for row in rows}).values_list("pk", "title"))
     return [known.get(row.handoff_id or "", "") for row in rows]

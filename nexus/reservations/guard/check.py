@@ -1,4 +1,4 @@
-"""What git's hooks ask: whether a commit or a push touches what another agent holds. Standard library alone."""
+"""The check of git's hooks: whether a commit or a push touches what another agent holds. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nexus.reservations.guard.repository import Repository
 if TYPE_CHECKING:
     from nexus.reservations.guard.held import Conflict
 
-OVERRIDE_SECONDS = 120  # to record that a person goes on all the same
-TIME_LIMIT_SECONDS = 5  # then the question counts as not answered
+OVERRIDE_SECONDS = 120  # to record an override
+TIME_LIMIT_SECONDS = 5  # after that, the check counts as failed
 REFUSED, INTERRUPTED = 1, 130
 OVERRIDE, AGENT = "NEXUS_OVERRIDE", "NEXUS_AGENT_ID"
 PRE_COMMIT = "pre-commit"
@@ -26,8 +26,9 @@ VERBS = {PRE_COMMIT: "commit", "pre-push": "push"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """A hook's exit code. The arguments: the hook's name, the hook that was there before, the store, what to do when it
-    cannot be read (`open` or `closed`), the flags that lead `nexus` there, and what git gives its hook."""
+    """Return a hook's exit code. The arguments are the hook's name, the hook that was there before, the store, what to
+    do when the store cannot be read (`open` or `closed`), the flags with which `nexus` finds it, and git's own
+    arguments."""
     name, kept, store, unreadable, flags, *given = arguments
     verb = VERBS[name]
     try:
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         said = _decided(verb, os.environ.get(OVERRIDE, "").strip(), flags, agent_id, conflicts)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (Unreadable, OSError) as error:  # a TimeoutError among them
+    except (Unreadable, OSError) as error:  # includes TimeoutError
         words.say(words.unanswered(" ".join(str(error).split()), closed=unreadable == "closed", verb=verb))
         return REFUSED if unreadable == "closed" else 0
     words.say(said)
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
-    """The exit code of the hook that was there before; it may change what is committed, so it comes first."""
+    """Return the exit code of the hook that was there before. It runs first, because it may change what is
+    committed."""
     if not (hook and os.access(hook, os.X_OK)):
         return 0
     code: int
@@ -57,27 +59,25 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
         if error.errno != errno.ENOEXEC:
             words.say(words.unrun(hook, str(error.strerror)))
             return REFUSED
-        code = in_foreground(
-            ["sh", hook, *given], input=text
-        ).code  # as git does with a script that names no interpreter
+        code = in_foreground(["sh", hook, *given], input=text).code  # like git for a script without an interpreter line
     return code if code >= 0 else 128 - code
 
 
 def _conflicts(
     store: str, changed: Callable[[Repository], list[str]], environ: Mapping[str, str]
 ) -> tuple[str | None, list[Conflict]]:
-    """Who commits, and what of the changed files others hold. Raises Unreadable."""
+    """Return the agent that commits, and the changed files that others hold. Raises Unreadable."""
     here = repository.at(os.path.realpath(os.curdir))
     with opened(store) as held:
         projects = held.projects(here)
         if not projects:
-            return None, []  # as nearly always: git need not be asked
+            return None, []  # nearly always: git is not needed
         agent_id = _agent(environ)
         return agent_id, held.conflicts(here, projects, agent_id, changed(here))
 
 
 def _decided(verb: str, reason: str, flags: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> str:
-    """Why it is refused; the empty string when it is not."""
+    """Return why the commit or push is refused; the empty string when it is not."""
     if not conflicts:
         return ""
     if reason and agent_id is None:
@@ -86,7 +86,7 @@ def _decided(verb: str, reason: str, flags: str, agent_id: str | None, conflicts
 
 
 def _agent(environ: Mapping[str, str]) -> str | None:
-    """Who commits: the environment says it, or the work tree; None is a person."""
+    """Return the agent that commits, from the environment or the work tree; None is a person."""
     if AGENT in environ:
         return environ[AGENT] or None
     said = in_foreground(["git", "config", "--get", "nexus.agent"], captured=True)
@@ -94,7 +94,7 @@ def _agent(environ: Mapping[str, str]) -> str | None:
 
 
 def _staged(here: Repository) -> list[str]:
-    """The paths that the commit changes, both of a rename; of a merge those that are not as one side has them."""
+    """Return the paths that the commit changes, both of a rename; of a merge, those that differ from both sides."""
     paths = _names("diff", "--cached", *NAMES)
     for side in here.merged():
         theirs = set(_names("diff", "--cached", *NAMES, side))
@@ -103,14 +103,15 @@ def _staged(here: Repository) -> list[str]:
 
 
 def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
-    """The paths that commits change which no remote has yet, as a function; `text` is what git tells its hook."""
+    """Return a function that finds the paths changed by commits which no remote has yet; `text` is git's input to its
+    hook."""
     revisions, excluded = [], []
     for line in os.fsdecode(text).splitlines():
-        told = line.rsplit(" ", 3)  # what is pushed may be named with spaces, as HEAD^{/fix it} is
-        if len(told) != 4:
+        fields = line.rsplit(" ", 3)  # a revision may contain spaces, such as HEAD^{/fix it}
+        if len(fields) != 4:
             raise Unreadable("pre-push was not called as git calls it")
-        local, remote = told[1], told[3]
-        if local.strip("0"):  # else a branch is deleted
+        local, remote = fields[1], fields[3]
+        if local.strip("0"):  # otherwise a branch is deleted
             revisions.append(local)
             excluded += [f"^{remote}"] if remote.strip("0") else []
 
@@ -118,30 +119,30 @@ def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
         trees, others = _trees(revisions)
         paths = [path for tree in trees for path in _paths_below(tree)]
         if others:
-            listed = "\n".join([*others, *excluded, ""]).encode()
-            paths += _names("log", *EVERY_COMMIT, *NAMES, "--stdin", "--not", "--remotes", text=listed)
+            wanted = "\n".join([*others, *excluded, ""]).encode()
+            paths += _names("log", *EVERY_COMMIT, *NAMES, "--stdin", "--not", "--remotes", text=wanted)
         return paths
 
     return changed
 
 
 def _trees(revisions: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split what is pushed: the trees, also below tags, and what `git log` knows the changes of."""
+    """Split what is pushed into trees, also below tags, and revisions whose changes `git log` shows."""
     asked = "".join(f"{revision}^{{}}\n" for revision in revisions).encode()
     kinds = _git("cat-file", "--batch-check=%(objecttype) %(objectname)", text=asked).decode().splitlines()
     trees = [kind.partition(" ")[2] for kind in kinds if kind.startswith("tree ")]
     commits = [each for each, kind in zip(revisions, kinds, strict=True) if not kind.startswith(("tree ", "blob "))]
-    return trees, commits  # a blob has no path that anybody could hold
+    return trees, commits  # a blob has no path that an agent could hold
 
 
 def _paths_below(tree: str) -> list[str]:
-    """Every path of a tree, a submodule's with a slash at its end: no history tells which of them changed."""
+    """Return every path of a tree, a submodule's with a trailing slash: without a history, each may have changed."""
     rows = os.fsdecode(_git("ls-tree", "-r", "-z", "--full-tree", tree)).split("\0")
     split = [row.split("\t", 1) for row in rows if row]
     return [f"{path}/" if about.startswith(SUBMODULE) else path for about, path in split]
 
 
-# Whatever the repository's own configuration has git show beside, or leave out.
+# Overrides whatever the repository's configuration adds to git's output, or leaves out.
 EVERY_COMMIT = ("--format=", "-c", "--root", "--no-show-signature", "--ignore-missing")
 NAMES = (
     "--raw",
@@ -156,15 +157,15 @@ SUBMODULE = "160000"  # its mode
 
 
 def _names(*arguments: str, text: bytes | None = None) -> list[str]:
-    """The paths that git tells of, a submodule's with a slash at its end."""
+    """Return the paths in git's output, a submodule's with a trailing slash."""
     done = _git(*arguments, text=text)
-    told = iter([each for each in os.fsdecode(done).split("\0") if each])
-    # Modes and the like come first, then the path; of a submodule whatever is in it changes.
-    return [f"{path}/" if _moves(about) else path for about, path in zip(told, told, strict=True)]
+    entries = iter([each for each in os.fsdecode(done).split("\0") if each])
+    # Modes and hashes come first, then the path; for a submodule, everything in it changes.
+    return [f"{path}/" if _moves(about) else path for about, path in zip(entries, entries, strict=True)]
 
 
 def _git(*arguments: str, text: bytes | None = None) -> bytes:
-    """What git answers. Raises Unreadable."""
+    """Return git's output. Raises Unreadable."""
     done = in_foreground(["git", *arguments], input=text, captured=True)
     if done.code:
         raise Unreadable(f"git {arguments[0]} failed: {os.fsdecode(done.errors)[:300]}")
@@ -172,17 +173,17 @@ def _git(*arguments: str, text: bytes | None = None) -> bytes:
 
 
 def _moves(about: str) -> bool:
-    """Whether git tells of a submodule, by one of the modes between the colons and the hashes."""
+    """Return whether git's entry is a submodule, by one of the modes between the colons and the hashes."""
     return SUBMODULE in about and SUBMODULE in about.lstrip(":").split()
 
 
 def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict]) -> str:
-    """Record that a person goes on all the same; why it could not be recorded, else the empty string."""
+    """Record that a person overrides the guard; return why it could not be recorded, else the empty string."""
     import json
     import shlex
 
     command = python("nexus_site", "guard", "override", "--verb", verb, *shlex.split(flags))
-    told = {
+    override = {
         "reason": os.fsencode(reason).decode(errors="replace"),
         "paths": [words.plain(each.path) for each in conflicts],
         "reservation_ids": [each.holding.reservation_id for each in conflicts],
@@ -191,7 +192,7 @@ def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict])
         command,
         cwd=NEUTRAL,
         env=own_environment(),
-        input=json.dumps(told).encode(),
+        input=json.dumps(override).encode(),
         seconds=OVERRIDE_SECONDS,
         largest=CHUNK,
     )

@@ -1,4 +1,4 @@
-"""Whether a tool would edit what another agent holds. Standard library alone."""
+"""The check whether a tool would edit what another agent holds. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def warning(what: Happening) -> str:
-    """What to say before a tool edits; the empty string when nobody else holds its files. Raises Unreadable."""
+    """Return the warning for a tool's edit; the empty string when nobody else holds its files. Raises Unreadable."""
     settings = what.settings
     if settings.database_url is None and not settings.database.exists():
         return ""
@@ -26,13 +26,14 @@ def warning(what: Happening) -> str:
             conflicts += store.conflicts(here, projects, what.caller, paths) if projects else []
     if not conflicts:
         return ""
-    from nexus.reservations.guard import words  # as nearly never
+    from nexus.reservations.guard import words  # rarely needed
 
     return words.edit(what.caller, conflicts, stopped=settings.guard_edits == "stop")
 
 
 def _by_repository(what: Happening) -> dict[Repository, list[str]]:
-    """The files below the work tree, or the project where there is none; a link's own path, and where it leads."""
+    """Return the files by repository, or by project where there is none; a link counts with its own path and its
+    target."""
     found: dict[Repository, list[str]] = {}
     for file in what.files:
         named = os.path.join(what.root, file)

@@ -1,4 +1,4 @@
-"""Which files others hold, of what the store says is held. Standard library alone."""
+"""The files that others hold, from the store's reservations. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nexus.reservations import patterns
 
 
 class Holding(NamedTuple):
-    """Files that an agent alone may change for now."""
+    """Files that only one agent may change."""
 
     reservation_id: str
     agent_id: str
@@ -24,25 +24,25 @@ class Holding(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A file, by its path below the work tree, that another agent holds."""
+    """A file that another agent holds, with its path in the work tree."""
 
     path: str
     holding: Holding
 
 
 class Held:
-    """What is held in a project, of rows as `holdings.HOLDINGS` selects them."""
+    """The reservations of a project, from rows as `holdings.HOLDINGS` selects them."""
 
     def __init__(self, rows: Iterable[Sequence[Any]]) -> None:
-        self._by_place: dict[str, list[Holding]] = defaultdict(list)
-        self._tails: dict[str, tuple[str, ...]] = {}  # by place, what ends all that is matched there
-        for place, *row, expires_at in rows:
-            with suppress(ValueError):  # a damaged row protects nothing, and `nexus doctor` tells of it
-                self._by_place[place].append(Holding._make([*row, _moment(expires_at)]))
+        self._by_key: dict[str, list[Holding]] = defaultdict(list)
+        self._tails: dict[str, tuple[str, ...]] = {}  # by key, the text with which all paths matched there end
+        for key, *row, expires_at in rows:
+            with suppress(ValueError):  # a damaged row protects nothing, and `nexus doctor` reports it
+                self._by_key[key].append(Holding._make([*row, _moment(expires_at)]))
 
     def of(self, name: str) -> Iterator[Holding]:
-        """What a file is held with, by its path relative to the project's root; with a slash at its end it is a
-        directory, whose whole content is meant: what holds any name in it, or its own."""
+        """Yield the reservations of a file, by its path in the project. A trailing slash means a directory with its
+        whole content: every reservation in it counts."""
         if name.endswith("/"):
             yield from self._of(name[:-1])
             yield from self._of(f"{name}*")
@@ -51,13 +51,13 @@ class Held:
 
     def _of(self, name: str) -> Iterator[Holding]:
         composed = patterns.composed(name)
-        for place in patterns.prefix_keys(name):
-            here = self._by_place.get(place)
+        for key in patterns.prefix_keys(name):
+            here = self._by_key.get(key)
             if here is None:
                 continue
-            if place not in self._tails:
-                self._tails[place] = tuple(set(_tails(here)))
-            if composed.endswith(self._tails[place]):  # a look at all of them spares most comparisons
+            if key not in self._tails:
+                self._tails[key] = tuple(set(_tails(here)))
+            if composed.endswith(self._tails[key]):  # one check for all of them saves most comparisons
                 for holding in here:
                     with suppress(ValueError):
                         if patterns.matches(holding.pattern, name):
@@ -67,10 +67,10 @@ class Held:
 def conflicts(
     paths: Sequence[str], projects: Iterable[tuple[Sequence[tuple[str, str]], Held]], agent_id: str | None
 ) -> list[Conflict]:
-    """Which files others than the agent hold, in the order given; a project is the files' paths, each with its name
-    there, and what is held in it."""
+    """Return the files that others than the agent hold, in the given order. A project is the files' paths with their
+    names in it, and its reservations."""
     found: dict[str, Conflict] = {}
-    own: dict[str, str] = {}  # by path, the oldest reservation of the agent's own
+    own: dict[str, str] = {}  # by path, the agent's own oldest reservation
     for names, held in projects:
         for path, name in names:
             for holding in held.of(name):
@@ -78,7 +78,7 @@ def conflicts(
                     own[path] = min(own.get(path, holding.reservation_id), holding.reservation_id)
                 elif path not in found or holding.reservation_id < found[path].holding.reservation_id:
                     found[path] = Conflict(path, holding)
-    # In two work trees two agents can come to hold one file: it is whose reservation is older.
+    # Two agents can hold one file in two work trees: the older reservation counts.
     return [
         found[path]
         for path in paths

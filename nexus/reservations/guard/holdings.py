@@ -1,9 +1,9 @@
-"""What is held of a repository's files, read from the store without Django. Standard library alone, and little of it:
-most calls find nothing, and pay for what is imported."""
+"""Reads of a repository's reservations without Django. Standard library only, and little of it: most calls find
+nothing, and each import costs them time."""
 
 from __future__ import annotations
 
-import _sqlite3 as sqlite3  # what the package adds costs more than the look at the store: `datetime`, to convert values
+import _sqlite3 as sqlite3  # the package's `datetime` and converters cost more than the query
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from nexus.reservations.guard.repository import Repository
 
 BUSY_SECONDS, SERVER_SECONDS = 0.5, 3
-FEW = 400  # places that are asked for; of more files, everything that is held is read
-# Of both databases alike; `?` is a value.
+FEW = 400  # keys in one query; for more files, all reservations are read
+# For both databases; `?` is a value.
 HELD = """
 r.released_at IS NULL AND r.exclusive AND r.expires_at >= ? AND (r.handoff_id IS NULL OR EXISTS (
     SELECT 1 FROM handoffs h
@@ -35,38 +35,38 @@ FROM file_reservations r WHERE r.workspace_id = ? AND {HELD}
 
 
 class Unreadable(Exception):
-    """Why the store says nothing."""
+    """The store cannot be read; the text says why."""
 
 
 class Store:
-    """An open store, at one moment."""
+    """An open store at one moment."""
 
     def __init__(self, query: Any, moment: Any) -> None:
         self._query, self._moments = query, (moment, moment)
 
     def projects(self, repository: Repository) -> dict[str, str]:
-        """The projects that have to do with the repository and in which anything is held: roots by their ids."""
+        """Return the projects of the repository with reservations: roots by their ids."""
         rows = self._query(PROJECTS, self._moments)
         return {workspace_id: root for workspace_id, root in rows if repository.concerns(root)}
 
     def conflicts(
         self, repository: Repository, projects: dict[str, str], agent_id: str | None, paths: Iterable[str]
     ) -> list[Conflict]:
-        """Which files, given by their paths below the work tree, others than the agent hold; in the order given."""
-        listed = list(dict.fromkeys(paths))
+        """Return the files, by their paths in the work tree, that others than the agent hold; in the given order."""
+        unique = list(dict.fromkeys(paths))
         concerned = []
         for workspace_id, root in projects.items():
-            names = repository.names(root, listed)
+            names = repository.names(root, unique)
             if rows := self._rows(workspace_id, [name for _, name in names]):
                 concerned.append((names, rows))
         if not concerned:
             return []
-        from nexus.reservations.guard import held  # as nearly never
+        from nexus.reservations.guard import held  # rarely needed
 
-        return held.conflicts(listed, [(names, held.Held(rows)) for names, rows in concerned], agent_id)
+        return held.conflicts(unique, [(names, held.Held(rows)) for names, rows in concerned], agent_id)
 
     def _rows(self, workspace_id: str, names: Sequence[str]) -> list[Sequence[Any]]:
-        """What is held in a project; of few files only what may have to do with them."""
+        """Return the reservations of a project; for few files only those that may match them."""
         if not names:
             return []
         sql, values = HOLDINGS, [workspace_id, *self._moments]
@@ -82,7 +82,7 @@ class Store:
 
 @contextmanager
 def opened(store: str) -> Iterator[Store]:
-    """The store at a file's path, or a PostgreSQL database's URL. Raises Unreadable."""
+    """Open the store at a file's path, or at a PostgreSQL URL. Raises Unreadable."""
     with _of_server(store) if "://" in store else _of_file(store) as opened:
         yield opened
 
@@ -103,7 +103,7 @@ def _of_file(path: str) -> Iterator[Store]:
 def _of_server(url: str) -> Iterator[Store]:
     import site
 
-    site.main()  # the hook started without it, for the many that need no database's driver
+    site.main()  # the hook starts without `site`, because most need no database driver
     try:
         import psycopg
     except ImportError:

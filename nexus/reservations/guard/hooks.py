@@ -1,4 +1,4 @@
-"""Git's hooks of a repository: put in so that what is there goes on, and taken out so that it is as it was."""
+"""Installation of git's hooks in a repository. Existing hooks still run, and removal restores them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, environment, run
 
 NAMES = ("pre-commit", "pre-push")
-KEPT = ".before-nexus"  # what was there, beside ours
+KEPT = ".before-nexus"  # suffix of a hook that was there before
 MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f]{64})\)[^\n]*\n")
-MANAGERS = ("husky", "lefthook")  # programs that write their hooks again, over whatever is there
+MANAGERS = ("husky", "lefthook")  # programs that write their hooks over existing ones
 CHECK = Path(__file__).with_name("run.py")
 GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 TIME_LIMIT_SECONDS = 30
@@ -26,21 +26,21 @@ TIME_LIMIT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Hook:
-    """One hook of a repository as it is."""
+    """One hook of a repository in its current state."""
 
     file: Path
-    content: bytes | None  # None where there is none
+    content: bytes | None  # None where there is no hook
     state: str  # installed, edited, other, none
-    keeps: bool  # whether there is one of another's making that ours runs
+    keeps: bool  # whether there is another program's hook that ours runs
 
 
 @dataclass(frozen=True)
 class HooksDirectory:
-    """Where a repository has its hooks."""
+    """The directory of a repository's hooks."""
 
     directory: Path
     own: bool  # whether it is in the git directory, where nobody else's files are
-    scope: str  # where `core.hooksPath` was set; empty where it was not
+    scope: str  # where `core.hooksPath` is set; empty where it is not
 
     @property
     def hooks(self) -> list[Hook]:
@@ -49,7 +49,7 @@ class HooksDirectory:
 
 
 def hooks_directory(repository: str) -> HooksDirectory:
-    """Where git looks for the hooks of the repository at a path. Raises CONFIG_ERROR where there is none."""
+    """Return where git looks for the hooks of the repository at a path. Raises CONFIG_ERROR where there is none."""
     common = _git(repository, "rev-parse", "--git-common-dir")
     directory = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-path", "hooks"))))
     configured = _git(repository, "config", "--show-scope", "--get", "core.hooksPath", wrong=None)
@@ -58,12 +58,12 @@ def hooks_directory(repository: str) -> HooksDirectory:
 
 
 def top(repository: str) -> str:
-    """The work tree at a path. Raises CONFIG_ERROR where there is none."""
+    """Return the work tree at a path. Raises CONFIG_ERROR where there is none."""
     return _git(repository, "rev-parse", "--show-toplevel")
 
 
 def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
-    """What git says; the empty string where it fails and `wrong` is None. Raises CONFIG_ERROR."""
+    """Return git's output; the empty string where git fails and `wrong` is None. Raises CONFIG_ERROR."""
     here = _named(repository)
     if not Path(repository).is_dir():
         raise _refused(f"There is no directory {here}")
@@ -71,7 +71,7 @@ def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
         done = run(
             ["git", *arguments],
             cwd=repository,
-            env=environment(*GIT_CONFIGURATION),  # a GIT_DIR would lead to another repository
+            env=environment(*GIT_CONFIGURATION),  # a GIT_DIR would select another repository
             seconds=TIME_LIMIT_SECONDS,
             largest=CHUNK,
         )
@@ -91,17 +91,18 @@ def _named(repository: str) -> str:
 
 
 def command(name: str, store: str, unreadable: str, flags: str, kept: str = "''") -> str:
-    """The line of a shell that checks, as the hook `name`, against a store: a file's path, or a database's URL."""
+    """Return the shell line that runs the check for the hook `name` against a store: a file's path, or a database's
+    URL."""
     return f"{program()} {name} {kept} {shlex.quote(store)} {unreadable} {shlex.quote(flags)}"
 
 
 def program() -> str:
-    """How a shell starts the check."""
+    """Return the shell words that start the check."""
     return f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(CHECK))}"
 
 
 def script(name: str, store: str, unreadable: str, flags: str) -> bytes:
-    """A hook of ours. It outlives Nexus, and a repository must not be blocked by what is no longer there."""
+    """Return a hook of ours. It may outlive Nexus, and must not block the repository then."""
     line = command(name, store, unreadable, flags, f'"$0{KEPT}"')
     body = f"""if [ -x {shlex.quote(sys.executable)} ] && [ -f {shlex.quote(str(CHECK))} ]; then
   exec {line} "$@"
@@ -134,9 +135,10 @@ def _look(file: Path) -> Hook:
 
 
 def install(repository: str, store: str, unreadable: str, flags: str) -> list[Path]:
-    """Put the hooks in; those that changed. What is there already is kept beside, and run first.
+    """Install the hooks; return those that changed. An existing hook is kept under another name, and runs first.
 
-    Raises CONFIG_ERROR, with nothing changed, where the hooks are not this repository's alone or a file is in the way.
+    Raises CONFIG_ERROR, with nothing changed, where the hooks are shared with other repositories or a file is in
+    the way.
     """
     where = hooks_directory(repository)
     if not where.own:
@@ -186,7 +188,7 @@ def _refuse_what_is_in_the_way(hook: Hook) -> None:
 
 
 def _same(file: Path, kept: Path) -> bool:
-    """Whether a hook was kept already, by an installation that was killed."""
+    """Return whether a hook was kept already, by an installation that was interrupted."""
     try:
         return file.is_symlink() == kept.is_symlink() and file.read_bytes() == kept.read_bytes()
     except OSError:
@@ -194,7 +196,7 @@ def _same(file: Path, kept: Path) -> bool:
 
 
 def _keep(hook: Hook) -> None:
-    """Put a hook's very content, as it was judged, beside it; nobody else's is overwritten. Raises OSError."""
+    """Copy the content that was checked to the kept file; never overwrite another file. Raises OSError."""
     kept = Path(f"{hook.file}{KEPT}")
     if hook.keeps:
         return
@@ -209,7 +211,7 @@ def _keep(hook: Hook) -> None:
 
 
 def _put_back(hook: Hook) -> None:
-    """Undo what an installation did to one hook that it did not get through with."""
+    """Undo an incomplete installation of one hook."""
     kept = Path(f"{hook.file}{KEPT}")
     if hook.state == "other":
         kept.replace(hook.file)
@@ -220,9 +222,9 @@ def _put_back(hook: Hook) -> None:
 
 
 def uninstall(repository: str) -> list[Path]:
-    """Take the hooks out and put back what was there; those that changed.
+    """Remove the hooks and restore those that were there; return those that changed.
 
-    Raises CONFIG_ERROR, with nothing changed, where one was changed by hand or cannot be written.
+    Raises CONFIG_ERROR, with nothing changed, where a hook was changed by hand or cannot be written.
     """
     hooks = hooks_directory(repository).hooks
     for hook in hooks:

@@ -1,4 +1,4 @@
-"""What a person did over the heads of agents, for the record and for them."""
+"""Records and notices of commits and pushes in which a person overrides the guard."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import not_found
 from nexus.reservations.models import STREAM, Reservation
 
-NAMED = 20  # files that an event or a message names; more are counted
+NAMED = 20  # files that an event or a message names; the rest is counted
 
 
 def record(*, reservation_ids: Sequence[str], paths: Sequence[str], verb: str, reason: str, operator: str) -> list[str]:
-    """Record a commit or a push of files that agents hold, and tell them; the agents.
+    """Record a commit or a push of files that agents hold, and notify these agents; return them.
 
     Raises NOT_FOUND and CONTENT_TOO_LARGE.
     """
@@ -29,8 +29,8 @@ def record(*, reservation_ids: Sequence[str], paths: Sequence[str], verb: str, r
         for reservation_id in reservation_ids:
             if reservation_id not in known:
                 raise not_found("reservation", reservation_id)
-        told = sorted({(row.workspace_id, row.agent_id, row.handoff_id or "") for row in known.values()})
-        for workspace_id, holder, handoff_id in told:
+        holders = sorted({(row.workspace_id, row.agent_id, row.handoff_id or "") for row in known.values()})
+        for workspace_id, holder, handoff_id in holders:
             emit(
                 workspace_id=workspace_id,
                 stream=STREAM,
@@ -47,7 +47,7 @@ def record(*, reservation_ids: Sequence[str], paths: Sequence[str], verb: str, r
                 moment=moment,
                 handoff_id=handoff_id or None,
             )
-        for workspace_id, holder in dict.fromkeys(each[:2] for each in told):
+        for workspace_id, holder in dict.fromkeys(each[:2] for each in holders):
             mail.notify(
                 workspace_id=workspace_id,
                 from_agent_id=OPERATOR_AGENT,
@@ -56,4 +56,4 @@ def record(*, reservation_ids: Sequence[str], paths: Sequence[str], verb: str, r
                 body=f"{operator} did it: {reason}\n\nOf these files some are yours: {names}",
                 moment=moment,
             )
-    return list(dict.fromkeys(holder for _, holder, _ in told))
+    return list(dict.fromkeys(holder for _, holder, _ in holders))

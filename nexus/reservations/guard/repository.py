@@ -1,6 +1,6 @@
-"""The git repository around a file, as its own files tell it: a process of git costs more than a hook may take.
+"""The git repository of a file, read from git's own files: a git process is too slow for a hook.
 
-Standard library alone.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import NamedTuple
 from nexus.core.files import read_regular
 
 POINTER = "gitdir: "
-LONGEST = 65_536  # bytes; whatever a file of a repository leads to, it is not read to its end
+LONGEST = 65_536  # bytes that are read of a file, wherever a link leads
 
 
 class Repository(NamedTuple):
     """A repository, seen from one of its work trees; every path is resolved."""
 
     top: str  # this work tree
-    own: str  # its git directory, where its index is
-    trees: tuple[str, ...]  # all work trees of the repository, this one among them
+    own: str  # its git directory, with its index
+    trees: tuple[str, ...]  # all work trees of the repository, with this one
 
     def names(self, root: str, paths: Iterable[str]) -> list[tuple[str, str]]:
-        """Files by their paths below each work tree, each with what it is called in the project at `root`, where it has
-        a part in that; it may be called more than one.
+        """Return the files that belong to the project at `root`, each with its path in the work tree and its name in
+        the project; a file may have several names.
 
-        The work trees hold the same files: one that is held in any of them is held in all.
+        All work trees hold the same files: a reservation in one of them counts in all.
         """
-        begins = []  # how a path begins, and what the project has in the place of that
+        begins = []  # prefixes of paths, and what replaces each in the project
         around = max((tree for tree in self.trees if _is_below(root, tree)), key=len, default=None)
         if around is not None:
             inner = _from(around, root)
@@ -37,17 +37,17 @@ class Repository(NamedTuple):
         return [(path, new + path[len(old) :]) for path in paths for old, new in begins if path.startswith(old)]
 
     def concerns(self, root: str) -> bool:
-        """Whether the project at `root` is in this repository, or has it inside."""
+        """Return whether the project at `root` is in this repository, or contains it."""
         return any(_is_below(root, tree) or _is_below(tree, root) for tree in self.trees)
 
     def merged(self) -> list[str]:
-        """The commits that are being merged into this work tree's."""
+        """Return the commits that are being merged in this work tree."""
         return (_line(os.path.join(self.own, "MERGE_HEAD")) or "").split()
 
 
-def find(place: str) -> Repository | None:
-    """The repository whose work tree a path is in; None outside of any."""
-    top = os.path.realpath(place)
+def find(path: str) -> Repository | None:
+    """Return the repository whose work tree contains a path; None outside of any."""
+    top = os.path.realpath(path)
     while not os.path.lexists(os.path.join(top, ".git")):
         above = os.path.dirname(top)  # noqa: PTH120  # pathlib costs a third of what a hook may take
         if above == top:
@@ -57,7 +57,7 @@ def find(place: str) -> Repository | None:
 
 
 def at(top: str) -> Repository:
-    """The repository with a work tree at `top`, a resolved path."""
+    """Return the repository with a work tree at `top`, a resolved path."""
     own = os.path.join(top, ".git")
     if (pointer := _line(own)) and pointer.startswith(POINTER):
         own = os.path.join(top, pointer.removeprefix(POINTER))
@@ -77,7 +77,7 @@ def at(top: str) -> Repository:
 
 
 def _line(file: str) -> str | None:
-    """What a file of git's that holds one path says; None for a directory, or what cannot be read."""
+    """Return the path in a file of git's; None for a directory, or a file that cannot be read."""
     content = read_regular(file, LONGEST)
     return None if content is None else os.fsdecode(content.partition(b"\0")[0]).rstrip("\n")
 

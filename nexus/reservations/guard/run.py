@@ -1,4 +1,4 @@
-"""What git's hooks start, with `python -I -S`: the standard library and Nexus's own modules, and nothing else."""
+"""The entry point of git's hooks, run with `python -I -S`: only the standard library and Nexus's own modules."""
 
 import os
 import sys

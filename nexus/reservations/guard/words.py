@@ -1,4 +1,4 @@
-"""What the guard says, in text that no file's name and no agent can pass off as something else."""
+"""The guard's messages. Names of files and texts of agents are escaped, so that they cannot imitate anything else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from nexus.reservations.guard.held import Conflict
 
-SHOWN = 10  # files in one text
-LONGEST = 200  # characters of what others wrote
+SHOWN = 10  # files in one message
+LONGEST = 200  # characters of others' texts
 MARK = "[nexus] guard:"
 
 
@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 
 def quoted(text: str, longest: int = LONGEST) -> str:
-    """A text of others as one line: what is invisible, or a quote, is escaped."""
+    """Return a text of others in one line, with invisible characters and quotes escaped."""
     shown = "".join(
         letter if letter.isprintable() and letter not in '"\\' else letter.encode("unicode_escape").decode()
         if letter not in '"\\' else f"\\{letter}"
@@ -29,13 +29,13 @@ def quoted(text: str, longest: int = LONGEST) -> str:
 
 
 def plain(path: str) -> str:
-    """A path as it is, quoted where it could be taken for something else."""
+    """Return a path, quoted where it could be mistaken for something else."""
     odd = not path.isprintable() or path.strip() != path or '"' in path or "\\" in path
     return quoted(path, 1000) if odd else path
 
 
 def holder(conflict: Conflict) -> str:
-    """Who holds a file, as what, until when and why."""
+    """Return who holds a file, as what, until when and why."""
     holding = conflict.holding
     minutes = max(0, int((holding.expires_at - datetime.now(UTC)).total_seconds() // 60))
     left = f"{minutes} min" if minutes else "less than a minute"
@@ -49,13 +49,13 @@ def holder(conflict: Conflict) -> str:
 
 
 def file_lines(conflicts: Sequence[Conflict]) -> str:
-    """The files, a line each."""
+    """Return the files, one a line."""
     lines = [f"  {plain(each.path)}: {holder(each)}\n" for each in conflicts[:SHOWN]]
     return "".join(lines) + (f"  and {len(conflicts) - SHOWN} more\n" if len(conflicts) > SHOWN else "")
 
 
 def refusal(verb: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> str:
-    """Why a commit or a push is refused, and what to do."""
+    """Return why a commit or a push is refused, and what to do."""
     files = (
         "a file that another agent holds" if len(conflicts) == 1 else f"{len(conflicts)} files that other agents hold"
     )
@@ -72,29 +72,29 @@ def refusal(verb: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> s
 
 
 def unanswered(why: str, *, closed: bool, verb: str) -> str:
-    """That nobody could say what is held."""
+    """Return the message that the reservations could not be read."""
     then = f"the {verb} was refused (guard_unreadable is closed)" if closed else "nothing was checked"
     return f"{MARK} {why.rstrip('.')}: {then}.\n"
 
 
 def unrun(hook: str, why: str) -> str:
-    """That the hook that was there before cannot be started."""
+    """Return the message that the hook that was there before cannot be started."""
     return f"{MARK} {plain(hook)} cannot be run: {why}.\n"
 
 
 def unrecorded(verb: str, said: str) -> str:
-    """That an override is refused, because nothing could tell of it later."""
+    """Return the message that an override is refused because it could not be recorded."""
     why = " ".join(said.split())[-300:]
     return f"{MARK} the override could not be recorded, so the {verb} was refused: {why}\n"
 
 
 def overridden(verb: str, conflicts: Sequence[Conflict]) -> str:
-    """What a person overrides."""
+    """Return the message about what a person overrides."""
     return f"{MARK} this {verb} goes on over what others hold, and that was recorded.\n{file_lines(conflicts)}"
 
 
 def edit(agent_id: str, conflicts: Sequence[Conflict], *, stopped: bool) -> str:
-    """What an agent is told before it edits."""
+    """Return the message to an agent that is about to edit."""
     files = "A file that this edit changes is" if len(conflicts) == 1 else "Files that this edit changes are"
     then = "The edit was refused. Work" if stopped else "Rather work"
     return (

@@ -1,4 +1,4 @@
-"""What operators do with reservations beyond what agents do; no agent has these as tools."""
+"""Operators' operations on reservations; they are not tools for agents."""
 
 from __future__ import annotations
 

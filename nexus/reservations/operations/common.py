@@ -1,4 +1,4 @@
-"""What the operations of files share."""
+"""Parameters and helpers that the operations of reservations share."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nexus.reservations.config import LEAST_SECONDS, MOST_SECONDS
 from nexus.reservations.paths import shared_by
 
 MOST_PATHS, MOST_IDS = 200, 1_000
-GIVEN_PATH = 4096  # characters, as an absolute path has them
+GIVEN_PATH = 4096  # characters; an absolute path may be this long
 
-# A work tree of the same repository may be on a mount, too.
+# A work tree of the same repository may also be on a mount.
 SharedRoot = Annotated[
     ProjectRoot,
     Outside(lambda root: shared_by(workspaces.locate(root)), silent=CoordinationCode.WORKSPACE_UNRESOLVED),

@@ -1,4 +1,4 @@
-"""Giving files up, holding them on, and seeing who has them."""
+"""Operations that release and extend reservations, and show who holds files."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class ReleasedFiles(TypedDict):
     acts_as="agent_id",
     guards=(in_session("session_id"),),
     idempotent=True,
-    slow=lambda p: p.paths is not None,  # which may be compared with all that the agent holds
-    own_transaction=True,  # it compares outside of it
+    slow=lambda p: p.paths is not None,  # these are compared with all that the agent holds
+    own_transaction=True,  # it compares before the transaction
 )
 def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
     """Give files up as soon as you are done: whoever waits has them at once."""
@@ -112,11 +112,11 @@ class FileHolders(TypedDict):
 @operation(FilesWho, *IN_WORKSPACE, read_only=True, slow=True)
 def files_who(p: FilesWho, caller: Caller) -> FileHolders:
     """Who has files, what for and until when; and who had them last."""
-    place = workspaces.locate(p.project_root)
-    pattern = pattern_of(p.path, project_root=p.project_root, place=place)
+    project = workspaces.locate(p.project_root)
+    pattern = pattern_of(p.path, project_root=p.project_root, project=project)
     compared = selectors.compared_by(caller.agent_id or caller.connection or caller.transport)
-    held, count = selectors.holders(shared_by(place), pattern, now(), compared)
-    last = selectors.last(place.workspace_id, pattern, compared)
+    held, count = selectors.holders(shared_by(project), pattern, now(), compared)
+    last = selectors.last(project.workspace_id, pattern, compared)
     return {
         "pattern": pattern,
         "held": [reservation_row(reservation) for reservation in held],

@@ -1,4 +1,4 @@
-"""Reserving files, and waiting for those that another has."""
+"""The operation that reserves files, and waits for those that another agent holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nexus.reservations.rows import RefusedRow, ReservationRow, refused_row, res
 from nexus.reservations.services import reserving
 from nexus.reservations.toolset import operation
 
-TOLD, MOST_TOLD = 5, 50  # conflicts that the message of an error tells, and its details
+TOLD, MOST_TOLD = 5, 50  # conflicts in the message of an error, and in its details
 
 
 class FilesReserve(OfAgent, Trusted):
@@ -73,9 +73,9 @@ def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.ProjectDirectory]
 
 
 def _perform(p: FilesReserve, caller: Caller, *, ask: bool) -> ReservedFiles:
-    wish, place = _wish(p)
+    wish, project = _wish(p)
     recorded = partial(domain().acting, caller.operator, "files_reserve", agent_id=p.agent_id)
-    reserved = reserving.reserve(wish, place, ask=ask, recorded=recorded)
+    reserved = reserving.reserve(wish, project, ask=ask, recorded=recorded)
     data: ReservedFiles = {
         "reservations": [reservation_row(reservation) for reservation in reserved.reservations],
         "refused": [refused_row(conflict) for conflict in reserved.conflicts],
@@ -88,21 +88,22 @@ def _perform(p: FilesReserve, caller: Caller, *, ask: bool) -> ReservedFiles:
 
 
 def _ends(p: FilesReserve) -> Interest:
-    """What may free the files: also the end of a handoff that the caller may not see."""
+    """Return the interest in events that may free the files, also in the end of a handoff that the caller may not
+    see."""
     sharing = shared_by(workspaces.locate(p.project_root))
     return Interest(interest_keys(sharing, (STREAM, HANDOFFS), None), lambda event: True)
 
 
 def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
-    """Whether the call would reserve something by now."""
+    """Return whether the call would reserve something now."""
     wish, _ = _wish(p)
     return {"reservations": bool(reserving.free(wish, reserving.in_the_way(wish)))}
 
 
 def _refuse(data: ReservedFiles) -> NoReturn:
-    """Raises FILES_RESERVED, for nothing was reserved."""
+    """Raise FILES_RESERVED: nothing was reserved."""
     refused, asked = data["refused"], data.get("asked", [])
-    listed = "; ".join(_conflict_sentence(row) for row in refused[:TOLD])
+    sentences = "; ".join(_conflict_sentence(row) for row in refused[:TOLD])
     more = f"; and {len(refused) - TOLD} more" if len(refused) > TOLD else ""
     then = (
         f"{', '.join(asked)} got your question; wait for the files with timeout_seconds."
@@ -111,7 +112,7 @@ def _refuse(data: ReservedFiles) -> NoReturn:
     )
     raise NexusError(
         FilesCode.FILES_RESERVED,
-        f"Nothing was reserved: {listed}{more}. {then}",
+        f"Nothing was reserved: {sentences}{more}. {then}",
         {"refused": refused[:MOST_TOLD], "refused_count": len(refused), **({"asked": asked} if asked else {})},
     )
 
@@ -140,7 +141,7 @@ def _conflict_sentence(row: RefusedRow) -> str:
     acts_as="agent_id",
     guards=(in_session("session_id"),),
     slow=True,  # a file, too, is compared with each glob that may match it
-    own_transaction=True,  # it compares outside of it
+    own_transaction=True,  # it compares before the transaction
     wait=Wait[FilesReserve](
         timeout=lambda p: p.timeout_seconds,
         interested=_ends,

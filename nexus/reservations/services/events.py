@@ -1,4 +1,4 @@
-"""Whom a change of reservations tells: the log, and the holder of what another wants."""
+"""Events of reservations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from coordination.log.emit import emit
 from nexus.core.clock import iso
 from nexus.reservations.models import STREAM, Reservation
 
-NAMED = 20  # patterns that an event or a message names; more are counted
+NAMED = 20  # patterns that an event or a message names; the rest is counted
 
 
 def by_holder(reservations: Iterable[Reservation]) -> list[list[Reservation]]:
-    """Reservations of one agent in one workspace together."""
+    """Group reservations by agent and workspace."""
     grouped: dict[tuple[str, str], list[Reservation]] = {}
     for reservation in reservations:
         grouped.setdefault((reservation.workspace_id, reservation.agent_id), []).append(reservation)

@@ -1,4 +1,4 @@
-"""Holding reservations on and ending them: by their holder, by an operator, by time, with a handoff."""
+"""Extension and end of reservations: by their holder, by an operator, by time, with a handoff."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nexus.reservations.models import Outcome, Reservation
 from nexus.reservations.paths import patterns_of
 from nexus.reservations.services.events import by_holder, emit_event
 
-RECORDED_AT_ONCE = 200  # lapsed reservations: a call must not pay for a year of them
+RECORDED_AT_ONCE = 200  # expired reservations: a call must not pay for a year of them
 
 _lapsed = Select(lambda: Reservation.objects.unended().filter(expires_at__lt=Slot("moment")).order_by("expires_at"))
 _orphaned = Select(
@@ -55,7 +55,7 @@ _prolong = Update(
 
 
 class Released(NamedTuple):
-    """What was given up now, and what one still holds of the paths that one does not hold just so."""
+    """The released reservations, and the agent's other reservations that still cover the named paths."""
 
     reservations: list[Reservation]
     still_held: list[selectors.Conflict] | None  # None: too much to compare
@@ -69,10 +69,10 @@ def release(
     paths: Sequence[str] | None,
     recorded: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Released:
-    """Give up reservations of one's own: those named, or all in the project.
+    """Release the agent's own reservations: those named, or all in the project.
 
-    One that ended before stays as it ended, and so does one that has more files than a path that is named.
-    What is given up is so inside `recorded`, in a transaction.
+    One that has already ended stays as it is, and so does one that covers more than a named path.
+    The change is made inside `recorded`, in a transaction.
     Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """
     with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment), recorded():
@@ -80,10 +80,10 @@ def release(
     missed = sorted(named - {*(reservation_ids or ()), *(row.pattern for row in chosen)})
     if not missed:
         return Released(chosen, [])
-    workspace_id = workspaces.locate(project_root).workspace_id  # not in the transaction: comparing is slow
+    workspace_id = workspaces.locate(project_root).workspace_id  # before the transaction: the comparison is slow
     try:
         return Released(chosen, selectors.overlapping_own(workspace_id, agent_id, missed, moment))
-    except NexusError:  # no reason to keep the files
+    except NexusError:  # no reason not to release
         return Released(chosen, None)
 
 
@@ -95,8 +95,8 @@ def extend(
     paths: Sequence[str] | None,
     seconds: int | None,
 ) -> list[Reservation]:
-    """Let leases of one's own run from now on for so long, or as long as each was reserved for; those named, or all in
-    the project.
+    """Extend the agent's own leases to `seconds` from now, or to each one's original length; those named, or all in the
+    project.
 
     Raises as `release` does, and INVALID_TRANSITION for one that ended; none is extended then.
     """
@@ -116,19 +116,20 @@ def extend(
 def _own(
     project_root: str, agent_id: str, reservation_ids: Sequence[str] | None, paths: Sequence[str] | None
 ) -> Iterator[tuple[list[Reservation], set[str], datetime]]:
-    """The transaction of an agent's act on its own reservations: those chosen, what the call named, and the moment."""
-    place = workspaces.locate(project_root)
-    patterns = None if paths is None else patterns_of(paths, project_root=project_root, place=place)
+    """Open the transaction of an agent's act on its own reservations; yield those chosen, what the call named, and the
+    moment."""
+    project = workspaces.locate(project_root)
+    patterns = None if paths is None else patterns_of(paths, project_root=project_root, project=project)
     with write():
         moment = now()
         record_ends(moment)
-        chosen = _chosen(place.workspace_id, agent_id, reservation_ids, patterns, moment)
+        chosen = _chosen(project.workspace_id, agent_id, reservation_ids, patterns, moment)
         yield chosen, {*(reservation_ids or ()), *(patterns or ())}, moment
         agents.touch(agent_id, moment)
 
 
 def take_away(*, reservation_id: str, reason: str | None, operator: str) -> Reservation:
-    """End any reservation, as an operator; its holder is told. Raises CONTENT_TOO_LARGE, NOT_FOUND, and
+    """End any reservation as an operator, and notify its holder. Raises CONTENT_TOO_LARGE, NOT_FOUND, and
     INVALID_TRANSITION for one that ended."""
     within_limit(reason, "reason")
     with write():
@@ -152,14 +153,16 @@ def take_away(*, reservation_id: str, reason: str | None, operator: str) -> Rese
 
 
 def record_ends(moment: datetime) -> None:
-    """Inside a transaction: record what ended, in whatever project, because its lease ran out, the oldest first, or
-    with the claim on its handoff: that one may be claimed again, and what others took meanwhile stays theirs."""
+    """Record the reservations of all projects whose lease expired, oldest first, or whose handoff is no longer claimed
+    by the holder. Call it inside a transaction. The handoff may be claimed again, and reservations of others made
+    meanwhile stay."""
     _record_end(_lapsed(RECORDED_AT_ONCE, moment=moment), Outcome.EXPIRED, None, moment)
     _record_end(_orphans(moment=moment), Outcome.SETTLED, None, moment)
 
 
 def settle(handoff_id: str) -> None:
-    """Record what ended with the claim on a handoff; it counted no more before. A read, where there is nothing."""
+    """Record the reservations that ended with the claim on a handoff; they were not in force before either. Only reads
+    where there are none."""
     if _orphaned.first(handoff_id=handoff_id, moment=now()) is None:
         return
     with write():
@@ -168,15 +171,15 @@ def settle(handoff_id: str) -> None:
 
 
 def renew(agent_id: str, moment: datetime) -> None:
-    """Inside the transaction of an agent's act: its running leases run from now on."""
+    """Renew an agent's running leases from now on. Call it inside the transaction of the agent's act."""
     for (seconds,) in _lengths(agent_id=agent_id, moment=moment):
         until = moment + timedelta(seconds=seconds)
-        due = until - timedelta(seconds=seconds) / 10  # one that was renewed a moment ago need not be written again
+        due = until - timedelta(seconds=seconds) / 10  # a lease that was just renewed is not written again
         _renew(agent_id=agent_id, moment=moment, seconds=seconds, until=until, due=due)
 
 
 def prolong(reservations: Iterable[Reservation], seconds: int | None, moment: datetime) -> None:
-    """Inside the transaction: leases run from now on, and none ends earlier than it would have."""
+    """Renew leases from now on, without shortening any. Call it inside a transaction."""
     extended = list(reservations)
     for reservation in extended:
         reservation.seconds = seconds or reservation.seconds
@@ -193,7 +196,7 @@ def _chosen(
     patterns: Sequence[str] | None,
     moment: datetime,
 ) -> list[Reservation]:
-    """What the agent holds of the reservations and patterns that a call names; everything where it names none."""
+    """Return the agent's reservations that a call names by id or pattern; all where it names none."""
     held = selectors.own(workspace_id, agent_id, moment)
     if reservation_ids is None and patterns is None:
         return held
@@ -216,7 +219,7 @@ def _chosen(
 def _record_end(
     reservations: Sequence[Reservation], outcome: Outcome, actor: str | None, moment: datetime, **more: str | None
 ) -> None:
-    """Inside the transaction: reservations ended, and the log tells of each holder's."""
+    """Record the end of reservations, with one event for each holder. Call it inside a transaction."""
     _end.each({"reservation_id": row.pk, "moment": moment, "outcome": outcome} for row in reservations)
     for reservation in reservations:
         reservation.released_at, reservation.outcome = moment, outcome

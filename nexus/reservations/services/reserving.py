@@ -1,4 +1,4 @@
-"""Reserving files: of two agents that want one exclusively, one gets it."""
+"""Reserving files: of two agents that want a file exclusively, one gets it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from nexus.reservations.selectors import Conflict
 from nexus.reservations.services.events import NAMED, by_holder, emit_event
 from nexus.reservations.services.holding import prolong, record_ends
 
-MOST_HELD = 2_000  # by one agent in a project: each costs whoever reserves a comparison
+MOST_HELD = 2_000  # of one agent in a project: each is a comparison for every other reservation
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What an agent would reserve: patterns, and what holds for all of them."""
+    """What an agent wants to reserve: patterns, and what applies to all of them."""
 
     workspace_id: str
-    shared_by: list[str]  # the workspaces that have the same files
+    shared_by: list[str]  # the workspaces with the same files
     agent_id: str
     patterns: list[str]
     exclusive: bool
@@ -50,7 +50,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Reserved:
-    """What became of a wish: what is reserved now, and what is in the way of the rest."""
+    """The result of a call: what is reserved now, and the conflicts of the rest."""
 
     reservations: list[Reservation]
     conflicts: list[Conflict] = field(default_factory=list)
@@ -59,17 +59,18 @@ class Reserved:
 
 
 def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest: Any) -> tuple[Wish, ProjectDirectory]:
-    """What a call asks for, and where. Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, CONTENT_TOO_LARGE."""
-    place = workspaces.locate(project_root)
+    """Return what a call wants to reserve, and the project. Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR,
+    CONTENT_TOO_LARGE."""
+    project = workspaces.locate(project_root)
     within_limit(rest.get("reason"), "reason")
-    patterns = patterns_of(paths, project_root=project_root, place=place)
+    patterns = patterns_of(paths, project_root=project_root, project=project)
     seconds = FilesSettings.current().file_reservation_ttl_seconds if seconds is None else seconds
-    sharing = shared_by(place)
-    return Wish(place.workspace_id, sharing, patterns=patterns, seconds=seconds, **rest), place
+    sharing = shared_by(project)
+    return Wish(project.workspace_id, sharing, patterns=patterns, seconds=seconds, **rest), project
 
 
 def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
-    """What others hold of a wish now; a read. Raises as `selectors.conflicts` does."""
+    """Return the conflicts of a wish now; only reads. Raises as `selectors.conflicts` does."""
     return selectors.conflicts(
         workspaces=wish.shared_by,
         agent_id=wish.agent_id,
@@ -82,43 +83,42 @@ def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
 
 def reserve(
     wish: Wish,
-    place: ProjectDirectory,
+    project: ProjectDirectory,
     *,
     ask: bool = False,
     recorded: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Reserved:
-    """Reserve all of a wish, or what is free of it; what one holds in the same way already is prolonged.
+    """Reserve all of a wish, or the free part of it; renew what the agent holds in the same way already.
 
-    What changes is changed inside `recorded`, in a transaction. Call it outside of any: what is compared for the first
-    time, for long perhaps, would hold up every writer.
+    Changes are made inside `recorded`, in a transaction. Do not call it inside one: the first comparisons may take
+    long, and every writer would wait.
 
-    Whatever is in the way is answered, and no error. With `ask` its holders get a message, once for each reservation
-    of theirs. A second call with the same client_id answers what the first one reserved.
-    Raises NOT_FOUND, WORKSPACE_MISMATCH and INVALID_TRANSITION for a handoff that the agent does not hold, and
-    VALIDATION_ERROR for a client_id of another wish, for more than an agent may hold and for more than an agent
-    may compare in a minute.
+    Conflicts are returned and not raised. With `ask` their holders get a message, once for each of their
+    reservations. A second call with the same client_id returns what the first one reserved. Raises NOT_FOUND,
+    WORKSPACE_MISMATCH and INVALID_TRANSITION for a handoff that the agent does not hold, and VALIDATION_ERROR for a
+    client_id of another wish, for more than an agent may hold and for more than an agent may compare in a minute.
     """
     while True:
-        # A plain read decides: who only looks must not take the writer's lock, and compares what there is before it.
+        # A read decides: a call without a change must not take the writer's lock, and comparisons come before it.
         if earlier := _earlier(wish):
             return earlier
         conflicts = in_the_way(wish)
         if conflicts and not ask and not free(wish, conflicts):
             agents.touch_in_passing(wish.agent_id)
             return Reserved([], conflicts)
-        with suppress(selectors.Uncompared):  # others reserved much meanwhile; the caller's allowance ends this, too
-            return _reserve(wish, place, ask, recorded)
+        with suppress(selectors.Uncompared):  # others reserved much meanwhile; the caller's allowance limits this
+            return _reserve(wish, project, ask, recorded)
 
 
 def _reserve(
-    wish: Wish, place: ProjectDirectory, ask: bool, recorded: Callable[[], AbstractContextManager[object]]
+    wish: Wish, project: ProjectDirectory, ask: bool, recorded: Callable[[], AbstractContextManager[object]]
 ) -> Reserved:
-    """The transaction of `reserve`. Raises Uncompared, too."""
+    """Run the transaction of `reserve`. Raises Uncompared, too."""
     with write(), recorded():
         if earlier := _earlier(wish, at_once=selectors.MOST_IN_TURN):
             return earlier
         moment = now()
-        workspaces.ensure(place, moment)
+        workspaces.ensure(project, moment)
         if wish.handoff_id is not None:
             _check_claim(wish.workspace_id, wish.handoff_id, wish.agent_id, moment)
         record_ends(moment)
@@ -130,7 +130,7 @@ def _reserve(
 
 
 def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
-    """The patterns of a wish that can be reserved, given what is in the way."""
+    """Return the patterns of a wish without conflicts."""
     if conflicts and wish.all_or_nothing:
         return []
     refused = {conflict.pattern for conflict in conflicts}
@@ -138,9 +138,9 @@ def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
 
 
 def _earlier(wish: Wish, *, at_once: float = math.inf) -> Reserved | None:
-    """What an earlier call with the same client_id reserved; of what it did not, what is in the way now.
+    """Return what an earlier call with the same client_id reserved, with the current conflicts of the rest.
 
-    Raises VALIDATION_ERROR where that call asked for something else: it was no retry.
+    Raises VALIDATION_ERROR where that call wanted something else: then this one is no retry.
     """
     if wish.client_id is None:
         return None
@@ -157,13 +157,13 @@ def _earlier(wish: Wish, *, at_once: float = math.inf) -> Reserved | None:
             first=first.reservation_id,
         )
     conflicts = [conflict for conflict in in_the_way(wish, at_once=at_once) if conflict.pattern not in got]
-    # What the agent had already was prolonged, and is known by no client_id.
+    # The agent's own earlier reservations were renewed, and do not have this client_id.
     more = [_alike(wish, pattern, now()) for pattern in wish.patterns if pattern not in got]
     return Reserved([*reservations, *filter(None, more)], conflicts, duplicate=True)
 
 
 def _alike(wish: Wish, pattern: str, moment: datetime) -> Reservation | None:
-    """What the agent holds of a pattern in the way it wishes."""
+    """Return the agent's reservation of a pattern in the way it wants."""
     return selectors.alike(
         workspace_id=wish.workspace_id,
         agent_id=wish.agent_id,
@@ -175,7 +175,7 @@ def _alike(wish: Wish, pattern: str, moment: datetime) -> Reservation | None:
 
 
 def _check_claim(workspace_id: str, handoff_id: str, agent_id: str, moment: datetime) -> None:
-    """Raises for a handoff that the agent does not hold now: nothing could end with it."""
+    """Check that the agent holds the handoff now: a reservation could not end with it otherwise."""
     handoff = Handoff.objects.filter(pk=handoff_id).first()
     if handoff is None:
         raise not_found("handoff", handoff_id)
@@ -190,7 +190,7 @@ def _check_claim(workspace_id: str, handoff_id: str, agent_id: str, moment: date
 
 
 def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation]:
-    """Inside the transaction: reserve patterns that are free, or prolong what the agent holds of them alike."""
+    """Reserve free patterns, or renew the agent's same reservations. Call it inside a transaction."""
     until = moment + timedelta(seconds=wish.seconds)
     made, prolonged, taken = [], [], []
     for item, pattern in enumerate(patterns):
@@ -231,7 +231,8 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
 
 
 def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[str]:
-    """Inside the transaction: ask the holders of what is in the way, once for each reservation; who was asked."""
+    """Notify the holders of conflicting reservations, once for each reservation; return those that got a message. Call
+    it inside a transaction."""
     unasked = {conflict.held.pk: conflict.held for conflict in conflicts if wish.agent_id not in conflict.held.asked_by}
     asked = []
     for rows in by_holder(unasked.values()):

@@ -1,4 +1,4 @@
-"""`nexus guard`: git's hooks of a repository, which keep commits and pushes from what another agent holds."""
+"""`nexus guard`: git's hooks in a repository, which refuse commits and pushes of files that another agent holds."""
 
 from __future__ import annotations
 
@@ -74,31 +74,35 @@ class Command(VerbsCommand):
         )
 
     def run(self, **options: Any) -> None:
-        sys.exit(self.act(options))  # only an override needs the store, and it may be away
+        sys.exit(self.act(options))  # only an override needs the store, which may be away
 
     def status(self, options: Mapping[str, Any]) -> int:
-        place = hooks.hooks_directory(options["repo"])
-        found = place.hooks
-        told = asked()
+        location = hooks.hooks_directory(options["repo"])
+        found = location.hooks
+        arguments = asked()
         rows = [
             {
                 "hook": hook.file.name,
                 "state": hook.state,
                 "keeps": hook.keeps,
-                "current": hook.content == hooks.script(hook.file.name, *told),
+                "current": hook.content == hooks.script(hook.file.name, *arguments),
                 "file": str(hook.file),
             }
             for hook in found
         ]
         if options["json"]:
-            self.print_json({"hooks": rows, "hooks_path": place.scope or None, "store": without_password(told[0])})
+            self.print_json(
+                {"hooks": rows, "hooks_path": location.scope or None, "store": without_password(arguments[0])}
+            )
             return 0
         self.print_table(
             ("hook", "state", "runs another first", "file"),
             [(row["hook"], _state(row), row["keeps"] and row["state"] != "none", row["file"]) for row in rows],
         )
-        if not place.own:
-            self.stderr.write(f"core.hooksPath ({place.scope}) leads to {place.directory}: see nexus guard install.")
+        if not location.own:
+            self.stderr.write(
+                f"core.hooksPath ({location.scope}) leads to {location.directory}: see nexus guard install."
+            )
         return 0
 
     def install(self, options: Mapping[str, Any]) -> int:
@@ -119,15 +123,15 @@ class Command(VerbsCommand):
     def ask_now(self, options: Mapping[str, Any]) -> int:
         command = [*shlex.split(hooks.program()), check.PRE_COMMIT, "", *asked()]
         top = hooks.top(options["repo"])
-        return in_foreground(command, cwd=top).code  # what the hook runs
+        return in_foreground(command, cwd=top).code  # the command that the hook runs
 
     def override(self, options: Mapping[str, Any]) -> int:
         try:
-            told = json.loads(sys.stdin.read())
+            override = json.loads(sys.stdin.read())
             given = {
-                "reason": told["reason"],
-                "paths": told["paths"][:MOST_PATHS],
-                "reservation_ids": list(dict.fromkeys(told["reservation_ids"]))[:MOST_IDS],
+                "reason": override["reason"],
+                "paths": override["paths"][:MOST_PATHS],
+                "reservation_ids": list(dict.fromkeys(override["reservation_ids"]))[:MOST_IDS],
             }
         except (ValueError, TypeError, KeyError):
             raise invalid("What is overridden comes as JSON on stdin, from the hooks.") from None
@@ -145,10 +149,11 @@ def _add_verb(parser: CommandParser) -> None:
 
 
 def asked() -> tuple[str, str, str]:
-    """What the hooks are told: the store, what to do when it cannot be read, and the flags that lead to it."""
+    """Return the hooks' arguments: the store, what to do when it cannot be read, and the flags with which `nexus`
+    finds it."""
     known = CoreSettings.current()
-    place = str(known.database) if known.database_url is None else without_password(known.database_url)
-    return place, GuardSettings.current().guard_unreadable, shlex.join(settings_flags())
+    store = str(known.database) if known.database_url is None else without_password(known.database_url)
+    return store, GuardSettings.current().guard_unreadable, shlex.join(settings_flags())
 
 
 def _state(row: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`nexus reservations`: who has which files of a project, and taking, giving up and ending reservations."""
+"""`nexus reservations`: list, make, release and end the reservations of a project."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Command(VerbsCommand):
         )
 
     def who(self, options: Mapping[str, Any]) -> int:
-        """Those who have a path; the last who had it goes below."""
+        """Print the holders of a path, and below them the last one."""
         data = self.answer(options)
         code = self.present(options, data)
         if data["last"] and not options["json"]:
