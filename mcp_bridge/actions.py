@@ -1,4 +1,4 @@
-"""What a person can do about a call that waits."""
+"""The actions of an operator on a waiting call."""
 
 from __future__ import annotations
 

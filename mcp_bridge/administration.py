@@ -1,4 +1,4 @@
-"""What operators see and end of the calls over MCP that became tasks."""
+"""Operators' operations on MCP tasks: calls that wait."""
 
 from __future__ import annotations
 

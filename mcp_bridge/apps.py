@@ -18,7 +18,7 @@ class McpBridgeConfig(NexusAppConfig):
         from mcp_bridge.models import Task
         from nexus.core.clock import now
 
-        overlong.register(  # it is kept for a day behind its time, and longer from before the clock was set right
+        overlong.register(  # it is stored for a day after its end, and longer if the clock was ahead
             "tasks",
             lambda: Task.objects.kept(now()).working(),
             "created_at",

@@ -1,4 +1,4 @@
-"""Calls of tools: from a request to the operation, and its outcome as it is sent."""
+"""Calls of tools: from a request to the operation, and from its outcome to the answer."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from nexus.core.turns import holding
 
 
 class Calls:
-    """The two ways of a call through the SDK."""
+    """The two paths of a call through the SDK."""
 
     def __init__(self, caller_of: CallerOf, choices: Choices, turn_of: TurnOf) -> None:
         self._caller_of, self._choices, self._turn_of = caller_of, choices, turn_of
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        """The answer to a call that the SDK has parsed."""
+        """Answer a call that the SDK has parsed."""
         reply, done = await self._perform(ctx, params.name, params.arguments)
         return result(reply, done) if isinstance(done, Outcome) else cast(CallToolResult, created(done))
 
     async def at_once(self, server: Server[Any], ctx: Context, call_next: CallNext) -> HandlerResult:
-        """A plain call is answered on the wire's terms: the SDK would check it twice and copy the result four times."""
+        """Answer a plain call directly in wire form: the SDK would validate it twice and copy the result four times."""
         params = ctx.params or {}
         if ctx.method != "tools/call":
             return await call_next(ctx)
@@ -70,7 +70,7 @@ class Calls:
         if operation is not None:
             toolset, caller = operation.toolset, self._caller_of(ctx)
             if operation.wait is not None and operation.wait.deferrable and declared(ctx):
-                with contextlib.suppress(NotKept):  # the call is made as if nothing had been declared
+                with contextlib.suppress(NotKept):  # the call then proceeds as if the extension had not been declared
                     return toolset.reply, await tasks.begin(operation, caller, arguments)
             performing = aperform(toolset, caller, name, arguments)
             if operation.wait is not None:
@@ -90,8 +90,9 @@ def _as_sent(server: Server[Any], ctx: Context, reply: Reply, done: Outcome | Ta
 
 
 async def _while_connected(request: Any, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """The outcome of a call that waits, given up when its HTTP client hangs up: the SDK itself would wait on."""
+    """Return the outcome of a waiting call, cancelled when its HTTP client hangs up: the SDK itself would go on
+    waiting."""
     if request is None:
         return await performing
-    left = Outcome(error=invalid("The client hung up."))  # which nobody reads
+    left = Outcome(error=invalid("The client hung up."))  # nobody reads it
     return await while_there(request.receive, performing) or left

@@ -1,4 +1,4 @@
-"""Which toolsets a connection of MCP begins with, and the tool that adds one while it lasts."""
+"""The toolsets that an MCP connection begins with, and the tool that adds one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ENABLE = "toolset_enable"
 
 
 def from_setting() -> Choice:
-    """What the setting says, else the default. Raises CONFIG_ERROR."""
+    """Return the setting's choice, else the default. Raises CONFIG_ERROR."""
     text = McpBridgeSettings.current().toolsets
     return toolsets.default() if text is None else toolsets.choose(names(text))
 
 
 def from_process(agent_id: str | None, named: str | None) -> Choice:
-    """The choice of a stdio process: what its flag or variable names, else its agent's, else the default.
+    """Return the choice of a stdio process: of its flag or variable, else its agent's, else the default.
 
     Raises CONFIG_ERROR.
     """
@@ -40,13 +40,13 @@ def from_process(agent_id: str | None, named: str | None) -> Choice:
 
 
 def from_agent(agent_id: str) -> Choice:
-    """The choice that is stored for an agent, else the setting's, else the default. Reads the store."""
+    """Return the stored choice of an agent, else the setting's, else the default. Reads the store."""
     stored = domain().toolsets_of(agent_id)
     if stored is None:
         return from_setting()
     try:
         return toolsets.choose(stored)
-    except NexusError as error:  # an app was taken out since: the agent still gets in
+    except NexusError as error:  # an app was removed since: the agent still connects
         log.warning("the toolsets of agent %r cannot be had: %s", agent_id, error.message)
         return from_setting()
 
@@ -56,7 +56,8 @@ class Enable(Params):
 
 
 def enabling(choice: Choice, enable: Callable[[Toolset], None]) -> Operation[Enable]:
-    """The tool that adds a toolset to a choice by `enable`; it answers in the form of the first that is chosen."""
+    """Return the tool that adds a toolset to a choice by `enable`; it answers in the form of the first chosen
+    toolset."""
 
     def toolset_enable(params: Enable, caller: Caller) -> Data:
         if params.name is None:
@@ -86,7 +87,7 @@ def enabling(choice: Choice, enable: Callable[[Toolset], None]) -> Operation[Ena
 
 
 def offered(choice: Choice) -> bool:
-    """Whether there is a toolset that could be added."""
+    """Return whether there is a toolset that could be added."""
     return len(choice) < len(TOOLSETS)
 
 

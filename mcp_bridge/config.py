@@ -1,4 +1,4 @@
-"""The settings of this app."""
+"""Settings of the MCP bridge."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nexus.core.config import Settings, section, setting
 
 
 def names(text: str) -> list[str]:
-    """The toolsets that a text names, between commas. Raises ValueError when it names none."""
+    """Return the toolsets in a text, separated by commas. Raises ValueError when there is none."""
     found = [name.strip() for name in text.split(",")]
     if not all(found):
         raise ValueError("name toolsets, separated by commas, or all")
@@ -15,7 +15,7 @@ def names(text: str) -> list[str]:
 
 @section
 class McpBridgeSettings(Settings):
-    """What MCP connections get."""
+    """Settings of MCP connections."""
 
     toolsets: str | None = setting(
         None,

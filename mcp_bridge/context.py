@@ -1,4 +1,4 @@
-"""A request, as the SDK hands it to whoever answers it."""
+"""Helpers for a request as the SDK passes it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TurnOf = Callable[[Context], Turn | None]
 
 
 def turn_of_request(ctx: Context) -> Turn | None:
-    """The turn of an HTTP request; a process of one agent has none."""
+    """Return the turn of an HTTP request; the process of one agent has none."""
     return ctx.request.scope.get(TURN) if ctx.request else None
 
 
 def is_modern(ctx: Context) -> bool:
-    """Whether it stands alone: the protocol from 2026-07-28 on has no sessions."""
+    """Return whether the request has no session: the protocol from 2026-07-28 on has none."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS

@@ -1,4 +1,4 @@
-"""The toolsets that a connection has: those it began with, and those that it added since."""
+"""The toolsets of each connection: those it began with, and those it added."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from nexus.core.waiting import AUTHENTICATION, at_hand
 
 
 class Choices:
-    """Which toolsets each connection has.
+    """The toolsets of each connection.
 
-    It begins with those that `choice_of` finds in the first request of a session, or in each request where there are no
-    sessions; what `toolset_enable` adds is there for as long as the `connection` of its caller lasts.
+    A connection begins with the choice that `choice_of` finds in the first request of a session, or in each request
+    where there are no sessions. What `toolset_enable` adds stays as long as the `connection` of its caller lasts.
     """
 
     def __init__(self, caller_of: CallerOf, choice_of: Callable[[Context], Choice], bus: ResourceBus) -> None:
@@ -33,18 +33,18 @@ class Choices:
         self._added: dict[str | None, Choice] = {}  # by connection
 
     def of(self, ctx: Context) -> Choice:
-        """Those that a request's connection has now."""
-        state = ctx.session._connection.state  # no public way leads there; without sessions it is new each time
+        """Return the current choice of a request's connection."""
+        state = ctx.session._connection.state  # there is no public access; without sessions it is new for each request
         if "choice" not in state:
             state["choice"] = self._choice_of(ctx)
         chosen: Choice = state["choice"]
         for toolset in self._added.get(self._caller_of(ctx).connection, ()) if self._added else ():
-            with contextlib.suppress(NexusError):  # enabled beside another choice, and clashes with this one
+            with contextlib.suppress(NexusError):  # enabled with another choice, and clashes with this one
                 chosen = add(chosen, toolset)
         return chosen
 
     async def enable(self, ctx: Context, arguments: dict[str, Any] | None) -> Outcome:
-        """What a call of `toolset_enable` comes to."""
+        """Return the outcome of a call of `toolset_enable`."""
         chosen, caller = self.of(ctx), self._caller_of(ctx)
         new: list[Toolset] = []
         operation = enabling(chosen, new.append)
@@ -63,7 +63,7 @@ class Choices:
         return Outcome(data)
 
     async def _tell(self, ctx: Context, connection: str | None, toolset: Toolset) -> None:
-        """That the lists are longer now: to a session by itself, else to those who listen for this connection."""
+        """Send the notice that the lists have grown: to the session, or else to the listeners of this connection."""
         changes: list[tuple[Any, ServerEvent, Callable[[], Awaitable[None]]]] = [
             (toolset.tools, ToolsListChanged(), ctx.session.send_tool_list_changed),
             (toolset.prompts, PromptsListChanged(), ctx.session.send_prompt_list_changed),

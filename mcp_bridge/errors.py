@@ -1,4 +1,4 @@
-"""Failures as the protocol's own errors, where no tool's result can carry them."""
+"""Nexus's errors as the protocol's own errors, for requests that are not calls of tools."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from nexus.core.operations.runner import documented
 
 
 def as_mcp(error: Exception, code: int = INTERNAL_ERROR) -> MCPError:
-    """The MCP error that carries the documented one."""
+    """Return the MCP error for a documented one."""
     known = documented(error)
     return MCPError(code, known.message, {"code": known.code.value, **known.details})

@@ -1,5 +1,5 @@
-"""MCP's extension `io.modelcontextprotocol/tasks`, of the protocol 2026-07-28: what a client that declares it is
-answered where a call waits, and the methods with which it comes back for the result."""
+"""MCP's extension `io.modelcontextprotocol/tasks`, of the protocol 2026-07-28: the answer to a waiting call of a client
+that declares the extension, and the methods with which the client gets the result later."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class UpdateTaskRequestParams(GetTaskRequestParams):
-    """Answers to what a task asks of its client; ours ask nothing."""
+    """Answers to the questions of a task; our tasks ask none."""
 
     input_responses: dict[str, Any]
 
@@ -70,7 +70,7 @@ class Tasks(Extension):
 
 
 def install(server: Server[Any], extension: Extension) -> None:
-    """Have a server serve the methods of an extension, and tell of it."""
+    """Add the methods of an extension to a server, and announce it."""
     for method in extension.methods():
         server.add_request_handler(method.method, method.params_type, _declaring(extension.identifier, method))
     server.extensions[extension.identifier] = extension.settings()
@@ -87,7 +87,7 @@ def _declaring(identifier: str, method: MethodBinding) -> Callable[[Context, Any
 
 
 async def _answered(asking: Awaitable[T]) -> T:
-    """What is answered, where no error is; a task that there is not is an invalid parameter."""
+    """Return the result; an unknown task becomes the error for an invalid parameter."""
     try:
         return await asking
     except Exception as error:
@@ -96,14 +96,14 @@ async def _answered(asking: Awaitable[T]) -> T:
 
 
 def declared(ctx: Context, identifier: str = IDENTIFIER) -> bool:
-    """Whether the client declared the extension with this request."""
+    """Return whether the client declared the extension with this request."""
     capabilities = ctx.session.client_capabilities
     extensions = capabilities.extensions if capabilities else None
     return is_modern(ctx) and identifier in (extensions or {})
 
 
 def require(ctx: Context, identifier: str = IDENTIFIER) -> None:
-    """Raises the MCP error for a client that did not declare the extension with this request."""
+    """Check that the client declared the extension with this request. Raises the MCP error."""
     if not declared(ctx, identifier):
         raise MCPError(
             MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -113,13 +113,13 @@ def require(ctx: Context, identifier: str = IDENTIFIER) -> None:
 
 
 def created(task: Task) -> dict[str, Any]:
-    """What a call is answered that became a task."""
+    """Return the answer to a call that became a task."""
     return {"resultType": "task", **described(task)}
 
 
 def described(task: Task) -> dict[str, Any]:
-    """A task as clients see it, with its result where it ended."""
-    told = {
+    """Return a task as clients see it, with its result if it ended."""
+    fields = {
         "taskId": task.task_id,
         "status": TaskStatus(task.status).value,
         "createdAt": iso(task.created_at),
@@ -127,11 +127,11 @@ def described(task: Task) -> dict[str, Any]:
         "ttlMs": _milliseconds(task.created_at, task.expires_at),
     }
     if task.result is not None:
-        return {**told, "result": json.loads(task.result)}
+        return {**fields, "result": json.loads(task.result)}
     if task.status == TaskStatus.WORKING:
         waits = f"{task.operation} waits, until {iso(task.waits_until)} at the latest."
-        return {**told, "pollIntervalMs": POLL_MS, "statusMessage": waits}
-    return told
+        return {**fields, "pollIntervalMs": POLL_MS, "statusMessage": waits}
+    return fields
 
 
 def _milliseconds(start: datetime, end: datetime) -> int:

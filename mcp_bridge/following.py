@@ -1,4 +1,4 @@
-"""Tasks told of as they end, on the stream of a `subscriptions/listen` that names them in `taskIds`."""
+"""Notices of ended tasks on the stream of a `subscriptions/listen` that names them in `taskIds`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.runner import documented
 from nexus.core.waiting import waiter
 
-LOOK_SECONDS = 5.0  # between two looks at a task when no event came: time may end it, or its agent
+LOOK_SECONDS = 5.0  # between two checks of a task without an event: time may end it, or its agent
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
-    """A task that has ended, whole."""
+    """An ended task with its result."""
 
     method: Literal["notifications/tasks"] = "notifications/tasks"
     params: dict[str, Any]
 
 
 class _Session:
-    """A request's session, whose acknowledgement names the tasks, too."""
+    """A request's session whose acknowledgement also names the tasks."""
 
     def __init__(self, session: Any, task_ids: list[str], acknowledged: asyncio.Event) -> None:
         self._session, self._task_ids, self._acknowledged = session, task_ids, acknowledged
@@ -55,10 +55,10 @@ class _Session:
 async def listened(
     ctx: Context, params: SubscriptionsListenRequestParams, caller: Caller, listen: ListenHandler
 ) -> SubscriptionsListenResult:
-    """`listen`, and what becomes of the tasks that the request names; of those that are not the caller's, nothing.
+    """Call `listen`, and also send what becomes of the tasks that the request names, if they are the caller's.
 
-    Raises an MCP error for a client that did not declare the extension, for a list that is none or too long, for a key
-    that is good no more, and where the store cannot be asked.
+    Raises an MCP error for a client that did not declare the extension, for a list that is malformed or too long,
+    for a key that is no longer valid, and where the store cannot be read.
     """
     named = (params.notifications.model_extra or {}).get("taskIds")
     if named is None:
@@ -89,22 +89,24 @@ async def _is_there(task_id: str, caller: Caller) -> bool:
 async def _follow(
     ctx: Context, task_ids: list[str], caller: Caller, acknowledged: asyncio.Event, end: Callable[[], None]
 ) -> None:
-    """Tell of each, and `end` the stream where that cannot be done: its key is good no more, or the store is away."""
-    await acknowledged.wait()  # which is the first of the stream
+    """Send the end of each task; `end` the stream where that is impossible: the key is no longer valid, or the store
+    is away."""
+    await acknowledged.wait()  # it must be the first on the stream
     try:
         async with asyncio.TaskGroup() as telling:
             for task_id in task_ids:
                 telling.create_task(_tell_end(ctx, task_id, caller))
     except* Exception as failures:
         for failure in failures.exceptions:
-            documented(failure)  # in the log, where nobody expects it
+            documented(failure)  # logs unexpected errors
         end()
 
 
 async def _tell_end(ctx: Context, task_id: str, caller: Caller) -> None:
-    async with waiter().park(await tasks.interest(task_id, caller)) as parked:  # first: what comes from here on wakes
+    # first, so that every later event wakes it
+    async with waiter().park(await tasks.interest(task_id, caller)) as parked:
         while (task := await tasks.get(task_id, caller)).status == TaskStatus.WORKING:
             await parked.wait(LOOK_SECONDS)
-    told = {**described(task), "_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
-    notification: Any = TaskNotification(params=told)
+    params = {**described(task), "_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
+    notification: Any = TaskNotification(params=params)
     await ctx.session.send_notification(notification, related_request_id=ctx.request_id)

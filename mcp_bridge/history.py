@@ -1,6 +1,6 @@
-"""What becomes of tasks: which may be deleted, and the states that no operation leaves behind.
+"""Retention of MCP tasks, and the states that no operation leaves behind.
 
-A task is no workspace's: it is a call that its agent comes back for, and no history holds it.
+A task belongs to no workspace and to no history: it is a call whose agent comes back for the result.
 """
 
 from __future__ import annotations

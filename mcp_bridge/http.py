@@ -1,6 +1,6 @@
 """MCP over streamable HTTP: `/mcp`, for the current protocol and for the older handshake.
 
-`/mcp/{toolset}` and `/mcp?toolsets=a,b` choose toolsets; a URL that does not has those of the key's agent.
+`/mcp/{toolset}` and `/mcp?toolsets=a,b` choose toolsets; other URLs get the choice of the key's agent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.toolsets import Choice
 from nexus.core.rest.errors import explain
 
-MAX_SESSIONS = 32  # of one agent; each holds what it was last sent and last answered
+MAX_SESSIONS = 32  # of one agent; each stores its last request and answer
 FIRST_PING_SECONDS = 1
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
 PAGE = """<!doctype html>
@@ -56,7 +56,7 @@ class McpEndpoint:
         self._manager: StreamableHTTPSessionManager | None = None
         self._streaming: StreamableHTTPSessionManager | None = None
         self._started = asyncio.Lock()
-        self._used: dict[str, dict[str, None]] = {}  # by agent, its sessions, the one used last at the end
+        self._used: dict[str, dict[str, None]] = {}  # by agent, its sessions, the most recently used one last
 
     async def start(self) -> None:
         """Begin to serve; a second call changes nothing."""
@@ -64,9 +64,10 @@ class McpEndpoint:
             if self._sessions is not None:
                 return
             server = build_server(_caller, _choice)
-            server.get_tool_input_schema = lambda name: None  # no tool has header parameters; else each call lists all
-            # One JSON body per call: but for those that wait, a call has no notifications of its own, and subscriptions
-            # keep their stream.
+            # no tool has header parameters; otherwise each call would list all tools
+            server.get_tool_input_schema = lambda name: None
+            # One JSON body per call: only waiting calls have notifications of their own, and subscriptions
+            # have their own stream.
             manager = StreamableHTTPSessionManager(server, json_response=True)
             streaming = StreamableHTTPSessionManager(server)
             ready = asyncio.get_running_loop().create_future()
@@ -95,7 +96,7 @@ class McpEndpoint:
         await self.start()
         assert self._manager is not None and self._streaming is not None
         serving = self._streaming if _may_stream(scope, choice) else self._manager
-        # The SDK holds a session to the agent that opened it, and to the choice in its URL; the key goes no further.
+        # The SDK binds a session to its agent and to the choice in its URL; the key is not passed on.
         subject = ",".join(toolset.name for toolset in named) if named else None
         token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
         async with _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)) as beginning:
@@ -104,9 +105,9 @@ class McpEndpoint:
             )
 
     def _noting_session(self, agent_id: str, manager: StreamableHTTPSessionManager, send: Send) -> Send:
-        """`send`, with an eye on the session that is answered in: beyond its share an agent loses the one it has not
-        used for longest, and no other agent its place."""
-        transports = manager._server_instances  # the SDK bounds the sessions of all agents together only
+        """Return `send` that also records the session of the answer. An agent with more than its share of sessions
+        loses its least recently used one; no other agent is affected."""
+        transports = manager._server_instances  # the SDK limits only the sessions of all agents together
 
         async def noting(message: Message) -> None:
             session = Headers(raw=message["headers"]).get("mcp-session-id") if "headers" in message else None
@@ -123,9 +124,9 @@ class McpEndpoint:
 
 @asynccontextmanager
 async def _begun_at_once(send: Send) -> AsyncIterator[Send]:
-    """`send`, which begins a stream with a comment: a server sends the head of an answer with the first of its body,
-    and a client that waits for the head would wait for the first event. The stream's first ping comes soon after; the
-    SDK's own come every 15 seconds, which is long for whoever wants to know that the stream is open."""
+    """Return `send` that begins a stream with a comment: a server sends the head of an answer with the first of its
+    body, so a client that waits for the head would wait for the first event. The stream's first ping follows soon;
+    the SDK's own come every 15 seconds, which is long for a client that wants to know that the stream is open."""
     pinging: asyncio.Task[None] | None = None
 
     async def ping() -> None:
@@ -135,7 +136,7 @@ async def _begun_at_once(send: Send) -> AsyncIterator[Send]:
     async def sending(message: Message) -> None:
         nonlocal pinging
         if pinging is not None and not message.get("more_body", False):
-            pinging.cancel()  # nothing comes behind the end
+            pinging.cancel()  # nothing may follow the end
         await send(message)
         if message["type"] == "http.response.start":
             kind = Headers(raw=message["headers"]).get("content-type", "")
@@ -152,12 +153,13 @@ async def _begun_at_once(send: Send) -> AsyncIterator[Send]:
 
 
 def _is_browser(scope: Scope) -> bool:
-    """Whether a person opened the address. MCP's own clients ask for JSON or an event stream."""
+    """Return whether a person opened the address. MCP's own clients ask for JSON or an event stream."""
     return scope["method"] in ("GET", "HEAD") and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def _may_stream(scope: Scope, choice: Choice) -> bool:
-    """Whether a request of the current protocol calls what may wait, and its client takes notices of that."""
+    """Return whether a request of the current protocol calls a waiting operation, and its client accepts notices of
+    that."""
     headers = Headers(scope=scope)
     if headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS or headers.get("mcp-method") != "tools/call":
         return False
@@ -177,7 +179,7 @@ def _caller(context: Context) -> Caller:
     caller: Any = context.request.scope[CALLER] if context.request else None
     if not isinstance(caller, Caller):
         raise RuntimeError("a request reached /mcp without its caller")
-    session = context.session._connection.session_id  # the SDK offers no public way to it
+    session = context.session._connection.session_id  # the SDK has no public access to it
     return replace(caller, connection=f"mcp:{session}") if session else caller
 
 
@@ -188,7 +190,7 @@ def _choice(context: Context) -> Choice:
 
 
 def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice]:
-    """The caller, the choice that the URL makes, and the one that holds. Raises as `identify` and `_named` do."""
+    """Return the caller, the choice of the URL, and the choice in force. Raises as `identify` and `_named` do."""
     caller = identify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
     assert caller.agent_id is not None
     named = _named(scope)
@@ -196,10 +198,10 @@ def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice]:
 
 
 def _named(scope: Scope) -> Choice | None:
-    """The choice that a URL makes, if it makes one.
+    """Return the choice of a URL, if it makes one.
 
-    Raises NOT_FOUND for a path of no toolset, VALIDATION_ERROR for a query that names unknown ones, CONFIG_ERROR for
-    toolsets that clash.
+    Raises NOT_FOUND for a path without a toolset of its name, VALIDATION_ERROR for a query with unknown ones,
+    CONFIG_ERROR for toolsets that clash.
     """
     path = scope["path"].removeprefix("/mcp").strip("/")
     queries = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("toolsets", [])

@@ -1,4 +1,4 @@
-"""The hub's end of short commands: it runs them as the process that asks would, and gives back what they say."""
+"""The hub's side of short commands: it runs them as the calling process would, and returns their output."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from nexus.core.verbs import VerbsCommand
 
 
 class NotHere(Exception):
-    """The process must run its command itself: it has something to say of the command line."""
+    """The process must run its command itself: the command line has an error or asks for help."""
 
 
 class Quiet(Parser):
-    """Leaves what a parser says to the process that asks; mixed into the command's own parsers."""
+    """A mixin for the command's parsers: errors and help are left to the calling process."""
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise NotHere
@@ -31,14 +31,14 @@ class Quiet(Parser):
 
 
 class Ready(NamedTuple):
-    """A command whose arguments are understood."""
+    """A command with parsed arguments."""
 
     command: OperatorCommand
     options: dict[str, Any]
 
 
 def understood(words: Sequence[str], *, operator: str | None, connection: str, cwd: str | None) -> Ready:
-    """A command and its options. Raises NotHere."""
+    """Parse a command line. Raises NotHere."""
     name, *arguments = words
     if name not in COMMANDS:
         raise NotHere
@@ -57,7 +57,7 @@ def _quiet(parser: type[Any]) -> type[Any]:
 
 
 def run(ready: Ready) -> dict[str, Any]:
-    """Run it: its words and its exit code. Uses the store."""
+    """Run a command; return its output and exit code. Uses the store."""
     said = {"stdout": io.StringIO(), "stderr": io.StringIO()}
     ready.command.stdout, ready.command.stderr = (OutputWrapper(stream) for stream in said.values())
     code: object = 0

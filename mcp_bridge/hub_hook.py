@@ -1,4 +1,4 @@
-"""The hub's end of `nexus hook`: it answers a hook's question as the hook's process would. See `remote_hook`."""
+"""The hub's side of `nexus hook`: it answers a hook's query as the hook's process would. See `remote_hook`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LONGEST_PATH = 4096
 
 
 class Strict(BaseModel, extra="forbid", strict=True):
-    """Takes nothing that it does not know. The line that it comes in is bounded already."""
+    """A model that refuses unknown fields. The size of its line is limited before."""
 
 
 class Asker(Strict):
-    """The harness's call, as far as an answer needs it."""
+    """The client's call, as far as an answer needs it."""
 
     client: Annotated[str, Field(max_length=MAX_ID)]
     event: Literal["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"] | None
@@ -48,14 +48,14 @@ class Perform(Strict):
 
 
 class Question(Strict):
-    """One of `nexus.hooks.look`, with its arguments."""
+    """A query of `nexus.hooks.look`, with its arguments."""
 
     call: Asker
     question: Annotated[Plain | Owed | Waiting | Perform, Field(discriminator="name")]
 
 
 def answer(asked: Question, connection: str) -> dict[str, Any]:
-    """The answer to the process of that connection: its data, or an error. Uses the store."""
+    """Return the answer to the process of that connection: its data, or an error. Uses the store."""
     call = Call(**asked.call.model_dump(), connection=connection)
     question = asked.question.model_dump()
     try:

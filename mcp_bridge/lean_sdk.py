@@ -1,7 +1,8 @@
-"""The SDK's server without its clients, HTTP and telemetry: the process of one agent uses none, and pays for its start.
+"""The SDK's server without its clients, HTTP and telemetry, which the process of one agent does not use and would have
+to import at its start.
 
-The SDK has no way to import the one without the others: its packages import all of it. Its models of both protocols
-are built when they are first used.
+The SDK cannot be imported in parts: its packages import all of it. Its models of both protocols are built at their
+first use.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel, GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema
 
-PACKAGES = ("mcp", "mcp.server")  # whose own modules import all that there is
+PACKAGES = ("mcp", "mcp.server")  # their own modules import everything
 UNUSED = (
     "starlette",
     "mcp.server.auth",
@@ -28,15 +29,15 @@ UNUSED = (
     "mcp.server.transport_security",
 )
 TELEMETRY = "opentelemetry"
-SPANS = "mcp.shared._otel"  # all that the SDK does with telemetry, but for a few constants
+SPANS = "mcp.shared._otel"  # the SDK's telemetry, except for a few constants
 PROTOCOLS = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")  # a client speaks one of them
 SERVER = ("mcp.server.lowlevel", "mcp.server.stdio", "mcp.server.subscriptions", "mcp.server.extension")
 
 
 def load() -> None:
-    """Import the server's modules, where the SDK is not there yet. Its clients cannot be imported from then on.
+    """Import the server's modules, unless the SDK is imported already. Its clients cannot be imported afterwards.
 
-    A version of the SDK that cannot be imported so is left to be imported whole.
+    A version of the SDK with which this fails is imported as a whole later.
     """
     if "mcp" in sys.modules:
         return
@@ -52,20 +53,20 @@ def load() -> None:
         with _deferred_models():
             for name in SERVER:
                 importlib.import_module(name)
-    except Exception:  # whatever its modules make of placeholders
+    except Exception:  # whatever its modules do with placeholders
         for name in [name for name in sys.modules if name == "mcp" or name.startswith("mcp.")]:
             del sys.modules[name]
     finally:
         sys.meta_path.remove(unused)
-        for name in unused.given:  # who needs them gets them as they are
+        for name in unused.given:  # their users get the unchanged ones
             sys.modules.pop(name, None)
 
 
 @contextmanager
 def _deferred_models() -> Iterator[None]:
-    """Models and adapters that are defined meanwhile build their validators when they are first used.
+    """Inside, models and adapters are defined so that they build their validators at their first use.
 
-    An agent's process uses a tenth of the several hundred that the SDK defines for both of its protocols.
+    An agent's process uses a tenth of the several hundred that the SDK defines for both protocols.
     """
     at_once = TypeAdapter._defer_build
     BaseModel.model_config["defer_build"] = True
@@ -78,7 +79,7 @@ def _deferred_models() -> Iterator[None]:
 
 
 class _Unused(MetaPathFinder, Loader):
-    """Finds a stand-in for each module that is imported and not used, or not used yet."""
+    """An importer of placeholders for modules that are not used, or not yet."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -98,11 +99,11 @@ class _Unused(MetaPathFinder, Loader):
         return _NoSpans(spec.name) if spec.name == SPANS else _Placeholders(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing in it."""
+        """Leave the module empty."""
 
 
 class _Constants(type):
-    """Placeholders have any constant."""
+    """A metaclass with which placeholders have any constant."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -117,7 +118,7 @@ class _Placeholders(ModuleType):
 
 
 class _NoSpan:
-    """A span that nobody records."""
+    """A span that is not recorded."""
 
     def set_attribute(self, *_: Any) -> None: ...
 
@@ -141,7 +142,7 @@ class _NoSpans(ModuleType):
 
 
 class _LaterModel:
-    """Validates as the model of its name, whose module is imported then."""
+    """Validates as the model of its name, and imports that model's module then."""
 
     @classmethod
     def model_validate(cls, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tasks as operators see them: which agent waits for what, since when and until when."""
+"""MCP tasks as operators see them: which agent waits for what, since when and until when."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Listed(NamedTuple):
 
 
 def listed(*, waiting: bool, agent_id: str | None, limit: int, cursor: str | None) -> Listed:
-    """A page of those that wait, or of all that are kept, the newest first.
+    """Return a page of waiting tasks, or of all stored ones, newest first.
 
-    Raises VALIDATION_ERROR for a cursor not of its making.
+    Raises VALIDATION_ERROR for an invalid cursor.
     """
     moment = now()
     rows = Task.objects.waiting(moment) if waiting else Task.objects.kept(moment)
@@ -50,6 +50,6 @@ def _decoded(cursor: str) -> tuple[datetime, str]:
 
 
 def titles(task_ids: Collection[str]) -> dict[str, str]:
-    """What tasks are called, by id."""
+    """Return the titles of tasks, by id."""
     rows = Task.objects.filter(pk__in=task_ids).values_list("pk", "operation", "agent_id")
     return {pk: f"{operation} of {agent_id}" if agent_id else operation for pk, operation, agent_id in rows}

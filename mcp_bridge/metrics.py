@@ -1,4 +1,4 @@
-"""What /metrics tells of MCP."""
+"""What /metrics shows of MCP."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:
-    """Tasks by state, without those that expired."""
+    """Count tasks by state, without those that expired."""
     counted = dict(Task.objects.kept(now()).values_list("status").annotate(Count("pk")).order_by())
     yield gauge("nexus_mcp_tasks", "Calls over MCP that became tasks, by state.", "status", counted, TaskStatus.values)

@@ -1,4 +1,4 @@
-"""The table of MCP's tasks: calls that wait, put aside for the agent that made them."""
+"""The table of MCP tasks: waiting calls, stored for the agent that made them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ID_LENGTH = 64
 class TaskStatus(models.TextChoices):
     """The states of a task; all but the first are final."""
 
-    WORKING = "working"  # it waits, in no process: whoever asks for it looks
-    COMPLETED = "completed"  # with the result of the call, be that an error
-    CANCELLED = "cancelled"  # its agent waits no more
+    WORKING = "working"  # it waits, but in no process: each request for it checks
+    COMPLETED = "completed"  # with the result of the call, which may be an error
+    CANCELLED = "cancelled"  # its agent no longer waits
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -32,7 +32,7 @@ class TaskQuerySet(models.QuerySet["Task"]):
         return self.working().filter(waits_until__gt=moment)
 
     def over(self, moment: datetime) -> TaskQuerySet:
-        """Those that ended, and those of which only the next look knows that they have."""
+        """Those that ended, and those whose end the next read will find."""
         return self.exclude(status=TaskStatus.WORKING, waits_until__gt=moment)
 
     def kept(self, moment: datetime) -> TaskQuerySet:
@@ -40,21 +40,22 @@ class TaskQuerySet(models.QuerySet["Task"]):
 
 
 class Task(models.Model):
-    """A call that was performed and waits: what it takes to go on with it, and its result once there is one."""
+    """A call that was made and waits: what is needed to continue it, and later its result."""
 
-    task_id = models.CharField(primary_key=True, max_length=ID_LENGTH)  # random: nobody guesses one
-    agent_id = models.CharField(max_length=NAME_LENGTH, null=True)  # whose it is; without one, any trusted process's
+    task_id = models.CharField(primary_key=True, max_length=ID_LENGTH)  # random, so that nobody can guess one
+    # its agent; without one, any trusted process may read it
+    agent_id = models.CharField(max_length=NAME_LENGTH, null=True)
     toolset = models.CharField(max_length=NAME_LENGTH)
     operation = models.CharField(max_length=NAME_LENGTH)
-    arguments = models.TextField()  # JSON, as it was given, without secrets
-    answered = models.TextField()  # JSON: what the call itself answered, or the look that has more before it
+    arguments = models.TextField()  # JSON, as given, without secrets
+    answered = models.TextField()  # JSON: the call's own answer, to which the wait adds
     status = models.CharField(max_length=16, choices=TaskStatus, default=TaskStatus.WORKING)
-    result = models.TextField(null=True)  # JSON: the tool's result, as it goes over the wire
+    result = models.TextField(null=True)  # JSON: the tool's result in wire form
     size = models.PositiveIntegerField(default=0)  # of the result, in characters
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     waits_until = models.DateTimeField()
-    expires_at = models.DateTimeField()  # nobody gets it from then on
+    expires_at = models.DateTimeField()  # it cannot be read afterwards
 
     objects = TaskQuerySet.as_manager()
 

@@ -1,4 +1,4 @@
-"""Who the process of an agent on stdio is, whether it serves itself or the hub serves it."""
+"""The identity of an agent's stdio process, whether it serves itself or the hub serves it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from nexus.core.operations.errors import Code, NexusError
 
 
 def caller_of_process(key: str | None, *, transport: str, connection: str, cwd: str | None = None) -> Caller:
-    """Bound to the agent of its key, where it has one. Reads the store. Raises CONFIG_ERROR for an invalid key."""
+    """Return the caller, bound to the agent of the key if there is one. Reads the store. Raises CONFIG_ERROR for an
+    invalid key."""
     if key is None:
         return Caller(transport, connection=connection, cwd=cwd)
     credential = domain().credential_of_key(key)

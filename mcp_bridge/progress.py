@@ -1,4 +1,4 @@
-"""A call that waits is not silent: a client that asked for notices gets them, and does not give up on it."""
+"""Progress notices of a waiting call, so that its client does not give up."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from mcp_bridge.context import Context, is_modern
 from nexus.core.operations.replies import Outcome
 
-FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, and some sooner
+FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, some earlier
 
 
 async def with_progress(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """The outcome of a call that waits; meanwhile notices of its progress, the seconds so far, where the request has a
-    token for them."""
+    """Return the outcome of a waiting call. Until then, send progress notices with the seconds so far, if the request
+    has a token for them."""
     token = (ctx.meta or {}).get("progress_token")
     if token is None:
         return await performing

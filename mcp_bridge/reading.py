@@ -1,4 +1,4 @@
-"""What agents read of the toolsets they chose, as MCP's resources and prompts."""
+"""MCP's resources and prompts of the chosen toolsets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from nexus.core.operations.toolsets import Choice
 
 
 def instructions(choice: Choice) -> str:
-    """What an agent is told when it connects: the instructions of each toolset."""
+    """Return the text that an agent gets when it connects: the instructions of each toolset."""
     return "\n\n".join(text for toolset in choice if (text := toolset.instructions()))
 
 
 def resources(choice: Choice) -> list[Resource]:
-    """The reference pages."""
+    """Return the reference pages."""
     return [
         Resource(uri=page.uri, name=page.name, description=page.description, mime_type="text/markdown")
         for toolset in choice
@@ -40,7 +40,7 @@ def resources(choice: Choice) -> list[Resource]:
 
 
 def templates(choice: Choice) -> list[ResourceTemplate]:
-    """What each agent has of its own: read it, or subscribe to be told when it changes."""
+    """Return the templates of agents' own resources, which an agent reads or subscribes to."""
     return [
         ResourceTemplate(
             uri_template=resource.prefix + "{agent_id}",
@@ -54,13 +54,13 @@ def templates(choice: Choice) -> list[ResourceTemplate]:
 
 
 def agent_of(choice: Choice, uri: str) -> tuple[AgentResource, str] | None:
-    """The agent whose a resource is, after the kind it is of; None for what is nobody's own."""
+    """Return the kind of an agent's own resource and the agent; None for any other resource."""
     every = (resource for toolset in choice for resource in toolset.agent_resources)
     return next(((resource, agent_id) for resource in every if (agent_id := resource.agent(uri))), None)
 
 
 async def read(choice: Choice, uri: str, caller: Caller) -> ReadResourceResult:
-    """A resource's content. Raises an MCP error for an unknown one, and for another agent's."""
+    """Return a resource's content. Raises an MCP error for an unknown one, and for another agent's."""
     for page in (page for toolset in choice for page in toolset.references):
         if page.uri == uri:
             return _contents(uri, "text/markdown", page.text())
@@ -75,7 +75,7 @@ async def read(choice: Choice, uri: str, caller: Caller) -> ReadResourceResult:
 
 
 def prompts(choice: Choice) -> list[Prompt]:
-    """The procedures that a person may start."""
+    """Return the procedures that a person may start."""
     return [
         Prompt(
             name=prompt.name,
@@ -90,7 +90,7 @@ def prompts(choice: Choice) -> list[Prompt]:
 
 
 def prompt(choice: Choice, name: str, arguments: dict[str, str] | None) -> GetPromptResult:
-    """A prompt filled in. Raises an MCP error for an unknown one or a missing argument."""
+    """Return a prompt, filled in. Raises an MCP error for an unknown one or a missing argument."""
     given = arguments or {}
     found = next((each for toolset in choice for each in toolset.prompts if each.name == name), None)
     if found is None:

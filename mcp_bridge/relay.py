@@ -1,7 +1,7 @@
-"""`nexus runmcp` where a hub serves the home: it carries lines between its client and the hub's socket.
+"""`nexus runmcp` where a hub serves the home: it passes lines between its client and the hub's socket.
 
-Standard library alone: every agent has such a process, and pays for what it imports. docs/explanation/relay.md tells
-what is sent again when the hub restarts.
+Standard library only: every agent has such a process, and each import costs memory and time. docs/explanation/relay.md
+explains what is sent again when the hub restarts.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from nexus.core.config import TABLE, TRUE, Resolved, written
 from nexus.core.files import network_kind
 from nexus.core.time_limit import OutOfTime
 
-PROTOCOL = 1  # between a relay and a hub; one that speaks another serves itself
+PROTOCOL = 1  # of relay and hub; a relay with another one serves itself
 STANDALONE, API_KEY = "NEXUS_STANDALONE", "NEXUS_API_KEY"
 DIRECTORY, SOCKET = "run", "mcp.sock"  # in the home
-LONGEST_ADDRESS = 100  # bytes of a socket's path; the system takes 103 to 107
-CONTROL = b'{"nexus":'  # begins the hub's own lines; a message of MCP begins otherwise
+LONGEST_ADDRESS = 100  # bytes of a socket's path; systems allow 103 to 107
+CONTROL = b'{"nexus":'  # starts the hub's own lines; messages of MCP start differently
 
-LONGEST_LINE = 4 * 2**20  # bytes of a client's message, as of a request over HTTP
+LONGEST_LINE = 4 * 2**20  # bytes of a client's message, as for a request over HTTP
 LONGEST_ANSWER = 256 * 2**20  # bytes of a line of the hub
-HEAD = 4096  # bytes of a line that is too large: enough to find whose answer it is
-TOO_LARGE = b"\x01too large"  # ends such a line's head; well-formed JSON cannot end so
+HEAD = 4096  # bytes of a line that is too large: enough to find its request id
+TOO_LARGE = b"\x01too large"  # ends the head of such a line; well-formed JSON cannot end with it
 
 ANSWER_SECONDS = 10.0  # for the hub to answer the first line
-AWAY_SECONDS = 20.0  # a call waits so long for a hub that is away
-PAUSES = 0.05, 1.0  # seconds between attempts to reach it: the first, and the longest
+AWAY_SECONDS = 20.0  # a call waits this long for a hub that is away
+PAUSES = 0.05, 1.0  # seconds between attempts to connect: the first, and the longest
 PIECE = 65_536  # bytes read at once
-MOST_HELD = 1 << 20  # bytes that wait for one side before the other is read no further
-MOST_NOTICES = 100  # lines that are no requests and wait for a hub
-MOST_KEPT = 16 * 2**20  # bytes of requests without an answer, from which on no line is kept to be sent again
+MOST_HELD = 1 << 20  # bytes buffered for one side, above which the other side is not read
+MOST_NOTICES = 100  # notifications that wait for a hub
+MOST_KEPT = 16 * 2**20  # bytes of unanswered requests, above which lines are not stored to be sent again
 
-REPEATABLE = frozenset(  # methods that change nothing but the connection; of `tools/call` the hub says which tools
+REPEATABLE = frozenset(  # methods that change only the connection; the hub names the repeatable tools for `tools/call`
     (
         *("ping", "initialize", "server/discover", "logging/setLevel", "completion/complete", "tasks/get"),
         *("tools/list", "prompts/list", "prompts/get"),
@@ -60,22 +60,22 @@ GREETING = (  # for a person who starts it by hand
 
 
 class NoHub(Exception):
-    """No hub takes this process; the text says why where that is worth a line."""
+    """No hub accepts this process; the text says why, or is empty where that is ordinary."""
 
 
 class Sent(NamedTuple):
     """A request without an answer: its line, its number among the lines of this connection, whether it may be sent
-    again, whether it is a call of a tool, and until when it waits for a hub (seconds of the monotonic clock)."""
+    again, whether it is a call of a tool, and how long it waits for a hub (seconds of the monotonic clock)."""
 
-    line: bytes | None  # None: too much is kept already
-    number: int  # 0: it was not sent
+    line: bytes | None  # None: too much is stored already
+    number: int  # 0: not sent
     repeatable: bool
     is_call: bool
     until: float
 
 
 def relay(resolved: Resolved, apps: list[str]) -> None:
-    """Carry lines for as long as the client lives, and end the process; return where this process serves itself."""
+    """Pass on lines until the client ends, then end the process; return where this process must serve itself."""
     if serves_itself():
         return
     hello = hello_of(resolved, apps)
@@ -105,13 +105,13 @@ def _tell(text: str) -> None:
 
 
 def serves_itself() -> bool:
-    """Whether this process is to look for no hub."""
+    """Return whether this process must not look for a hub."""
     alone = os.environ.get(STANDALONE, "").lower() in TRUE or "DJANGO_SETTINGS_MODULE" in os.environ
     return alone or not hasattr(socket, "AF_UNIX")
 
 
 def hello_of(resolved: Resolved, apps: list[str]) -> dict[str, Any]:
-    """What the hub must know of this process."""
+    """Return what the hub must know of this process."""
     given = {name: source for name, source in resolved.sources.items() if source != "default" and name != "home"}
     try:
         cwd = os.getcwd()  # noqa: PTH109  # pathlib knows it no better
@@ -132,7 +132,7 @@ def hello_of(resolved: Resolved, apps: list[str]) -> dict[str, Any]:
 
 
 def namespace() -> str | None:
-    """Which tree of files this process sees; None where the system has but one."""
+    """Return the identity of this process's file tree; None where the system has only one."""
     try:
         return os.readlink("/proc/self/ns/mnt")  # noqa: PTH115
     except OSError:
@@ -141,7 +141,7 @@ def namespace() -> str | None:
 
 @contextlib.contextmanager
 def address(home: Path) -> Iterator[str]:
-    """The socket of a home, as the system takes it. Raises OSError where its path is too long for this system."""
+    """Yield the address of a home's socket. Raises OSError where its path is too long for this system."""
     path = home / DIRECTORY / SOCKET
     if len(os.fsencode(path)) <= LONGEST_ADDRESS:
         yield str(path)
@@ -156,19 +156,19 @@ def address(home: Path) -> Iterator[str]:
 
 
 def user_at(connection: socket.socket) -> tuple[int | None, int | None]:
-    """The process and the user at the other end, where the system tells."""
+    """Return the process and the user at the other end, if the system reports them."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None, None
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    process, user = (int.from_bytes(told[start : start + 4], sys.byteorder) for start in (0, 4))
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    process, user = (int.from_bytes(credentials[start : start + 4], sys.byteorder) for start in (0, 4))
     return process, user
 
 
 def connect(
     home: Path, hello: Mapping[str, Any], state: bytes | None, seconds: float = ANSWER_SECONDS
 ) -> tuple[socket.socket, Any, bytes]:
-    """A connection to the hub of a home, the hub's first line, and what came behind it. Raises NoHub, and OutOfTime
-    inside of a `time_limit`."""
+    """Return a connection to the hub of a home, the hub's first line, and what followed it. Raises NoHub, and
+    OutOfTime inside a `time_limit`."""
     line = json.dumps(hello, separators=(",", ":")).encode()
     if state is not None:  # as the hub sent it
         line = line[:-1] + b',"state":' + state + b"}"
@@ -190,7 +190,7 @@ def connect(
             raise
         if isinstance(error, TimeoutError):
             raise NoHub(f"the hub did not answer within {seconds:.0f} s.") from None
-        if isinstance(error, OSError):  # there is no socket, or nobody listens there any more
+        if isinstance(error, OSError):  # there is no socket, or nobody listens any more
             raise NoHub(_elsewhere(home) if isinstance(error, ConnectionRefusedError) else "") from None
         raise
     first, _, rest = received.partition(b"\n")
@@ -204,7 +204,7 @@ def connect(
 
 
 def _elsewhere(home: Path) -> str:
-    """Why nobody may listen at a socket that is there; empty where its hub just ended."""
+    """Return why nobody may listen at an existing socket; empty where its hub just ended."""
     kind = network_kind(home)
     if kind is None:
         return ""
@@ -227,7 +227,7 @@ def _reach(connection: socket.socket, home: Path, seconds: float) -> None:
 
 
 class Lines:
-    """Bytes as lines of at most `longest` bytes; of a longer one its head, marked as too large."""
+    """Splits bytes into lines of at most `longest` bytes; of a longer one it returns the head, marked as too large."""
 
     def __init__(self, longest: int) -> None:
         self.held = bytearray()
@@ -235,7 +235,7 @@ class Lines:
         self._head: bytes | None = None  # of the line that is being skipped
 
     def complete_lines(self, data: bytes) -> Iterator[bytes]:
-        """The lines that `data` completes, without their ends."""
+        """Yield the lines that `data` completes, without their ends."""
         first, *others = data.split(b"\n")
         self._add(first)
         for piece in others:
@@ -255,32 +255,33 @@ class Lines:
 
 
 class Relay:
-    """One client and the hub, which may go away and come back."""
+    """One client and the hub, which may end and come back."""
 
     def __init__(self, home: Path, hello: Mapping[str, Any], hub: socket.socket, welcome: Any, rest: bytes) -> None:
         self._home, self._hello = home, hello
         self._hub: socket.socket | None = None
-        self._state: bytes | None = None  # what a new hub must know of this connection, as the last one said it
-        self._sent: dict[Any, Sent] = {}  # requests without an answer, by id, the oldest first
+        self._state: bytes | None = None  # what a new hub must know of this connection, from the last one
+        self._sent: dict[Any, Sent] = {}  # unanswered requests by id, oldest first
         self._kept = 0  # bytes of their lines
-        self._notices: list[bytes] = []  # lines that are no requests, for which no hub was there
+        self._notices: list[bytes] = []  # notifications for which there was no hub
         self._outward: deque[memoryview] = deque()  # lines on their way to the hub
-        self._owed = 0  # how many bytes these are
-        self._lines = 0  # lines that went to this hub
-        self._taken: int | None = None  # of them, those that it took before it ended in good order
+        self._owed = 0  # their length in bytes
+        self._lines = 0  # lines sent to this hub
+        self._taken: int | None = None  # of these, the lines that it processed before it ended in order
         self._inward = bytearray()  # on its way to the client
         self._stdin, self._from_hub = Lines(LONGEST_LINE), Lines(LONGEST_ANSWER)
-        self._ended = False  # the client sends no more
+        self._ended = False  # the client has closed its end
         self._pause, self._next = PAUSES[0], 0.0
-        self._created, self._creator = 0, os.urandom(6).hex()  # of these a call's client_id is made
+        self._created, self._creator = 0, os.urandom(6).hex()  # parts of the client_ids that are added to calls
         self._pipes = [number for number in (0, 1) if _is_pipe(number)]
         for number in self._pipes:
             os.set_blocking(number, False)
-        self._watched = [1] if stat.S_ISFIFO(os.fstat(1).st_mode) else []  # readable once nobody reads it any more
+        # reported as readable when its reader is gone
+        self._watched = [1] if stat.S_ISFIFO(os.fstat(1).st_mode) else []
         self._attach(hub, welcome, rest)
 
     def run(self) -> NoReturn:
-        """Until the client closes a pipe."""
+        """Pass on lines until the client closes a pipe."""
         while True:
             self._look_after_hub()
             hub = self._hub
@@ -305,7 +306,7 @@ class Relay:
                 self._receive(hub)
 
     def _seconds(self) -> float | None:
-        """How long nothing may happen."""
+        """Return how long to wait for the next event."""
         if self._hub is not None:
             return None
         soonest = min((sent.until for sent in self._sent.values()), default=self._next)
@@ -330,13 +331,13 @@ class Relay:
         self._finish()
 
     def _finish(self) -> None:
-        """Tell the hub that the client sends no more, once it has all."""
+        """Tell the hub that the client sends nothing more, once it has received everything."""
         if self._hub is not None and self._ended and not self._outward:
             with contextlib.suppress(OSError):
                 self._hub.shutdown(socket.SHUT_WR)
 
     def _take(self, line: bytes) -> None:
-        """A line of the client."""
+        """Handle a line of the client."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -363,7 +364,7 @@ class Relay:
             self._notices.append(line)
 
     def _identified(self, line: bytes, message: Any, arguments: Any) -> tuple[bytes, bool]:
-        """Give a call that creates something a client_id where it has none, so that a repeated call creates it once.
+        """Add a client_id to a call that creates something, if it has none, so that a repeated call creates it once.
         Return its line, and whether it may be sent again."""
         if not isinstance(arguments, dict):
             return line, False
@@ -372,7 +373,7 @@ class Relay:
             arguments["client_id"] = f"{self._creator}-{self._created}"
             try:
                 identified = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
-            except (ValueError, RecursionError):  # half a character: the hub refuses it
+            except (ValueError, RecursionError):  # part of a character: the hub refuses it
                 return line, False
             if len(identified) > LONGEST_LINE:
                 return line, False
@@ -385,7 +386,7 @@ class Relay:
         self._sent[key] = Sent(line, 0, repeatable, is_call, time.monotonic() + AWAY_SECONDS)
 
     def _put(self, key: int | str) -> None:
-        """Send a request that is kept."""
+        """Send a stored request."""
         sent = self._sent[key]
         assert sent.line is not None
         self._push(sent.line)
@@ -410,13 +411,13 @@ class Relay:
             count = os.write(1, self._inward if 1 in self._pipes else bytes(self._inward[:PIECE]))
         except BlockingIOError:
             return
-        except OSError:  # nobody reads it
+        except OSError:  # there is no reader
             os._exit(0)
         del self._inward[:count]
 
-    def _answer(self, key: int | str, sent: Sent, told: Mapping[str, Any]) -> None:
-        """Answer a request in the hub's place, in its words."""
-        body = {"result": told["call"]} if sent.is_call else {"error": told["other"]}
+    def _answer(self, key: int | str, sent: Sent, answers: Mapping[str, Any]) -> None:
+        """Answer a request for the hub, in the hub's form."""
+        body = {"result": answers["call"]} if sent.is_call else {"error": answers["other"]}
         self._inward += json.dumps({"jsonrpc": "2.0", "id": key, **body}).encode() + b"\n"
 
     # the hub
@@ -426,7 +427,7 @@ class Relay:
         self._from_hub = Lines(LONGEST_ANSWER)
         self._away, self._lost = welcome["away"], welcome["lost"]
         self._repeatable = frozenset(welcome["repeatable"])
-        self._once = frozenset(welcome.get("once", ()))  # one that runs since before an upgrade does not say it
+        self._once = frozenset(welcome.get("once", ()))  # a hub from before an upgrade does not send it
         self._pause = PAUSES[0]
         hub.setblocking(False)
         for notice in self._notices:
@@ -450,7 +451,7 @@ class Relay:
         except BlockingIOError:
             return
         except OSError:
-            return  # what it said before it ended is still to be read
+            return  # what it sent before its end must still be read
         self._finish()
 
     def _receive(self, hub: socket.socket) -> None:
@@ -466,7 +467,7 @@ class Relay:
             self._lose()
 
     def _deliver(self, data: bytes) -> None:
-        """Pass on the whole lines of the hub; half a line that it ended in is none."""
+        """Pass on the complete lines of the hub; an incomplete last line is dropped."""
         for line in self._from_hub.complete_lines(data):
             if line.startswith(CONTROL):
                 self._obey(line)
@@ -485,13 +486,13 @@ class Relay:
             self._taken = json.loads(line)["taken"]
 
     def _lose(self) -> None:
-        """The hub ended. What it may have done is not sent again unless that changes nothing."""
+        """Handle the end of the hub. A request that the hub may have done is sent again only if that is harmless."""
         assert self._hub is not None
         self._hub.close()
         self._hub = None
         if self._ended:
             self._flush_and_exit()
-        unsent = self._lines - len(self._outward)  # of the first of these, the hub has half a line at most
+        unsent = self._lines - len(self._outward)  # the hub has at most a part of the first of these
         self._outward.clear()
         self._owed = 0
         reached = unsent if self._taken is None else min(unsent, self._taken)
@@ -512,7 +513,7 @@ class Relay:
         os._exit(0)
 
     def _look_after_hub(self) -> None:
-        """Where there is none: connect again when it is time, and answer who waited for too long."""
+        """Without a hub: connect again when it is time, and answer the requests that have waited too long."""
         if self._hub is not None:
             return
         now = time.monotonic()
@@ -532,7 +533,7 @@ class Relay:
             self._attach(connection, welcome, rest)
             return
         connection.close()
-        for key, sent in list(self._sent.items()):  # it will not take this process later, either
+        for key, sent in list(self._sent.items()):  # it will not accept this process later, either
             self._forget(key)
             self._answer(key, sent, welcome["answer"])
 

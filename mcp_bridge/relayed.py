@@ -1,4 +1,5 @@
-"""The hub's end of the relays: a socket in the home, and behind it each agent as if it had its process to itself."""
+"""The hub's side of the relays: a socket in the home, where it serves each agent as a process of the agent's own
+would."""
 
 from __future__ import annotations
 
@@ -56,13 +57,14 @@ from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 2000  # each is an open file and some memory
-LONGEST_HELLO = 2**20  # bytes; with what a former hub said of the connection
-DRAIN_SECONDS = 10  # for the calls that are under way to be answered when the hub ends
-RESTORING = "nexus-restores:"  # begins the ids of requests that a client made of a former hub
+MOST_CONNECTIONS = 2000  # each costs an open file and some memory
+LONGEST_HELLO = 2**20  # bytes, with the state from an earlier hub
+DRAIN_SECONDS = 10  # for the calls under way to be answered when the hub ends
+RESTORING = "nexus-restores:"  # prefix of the ids of requests that are repeated from an earlier hub
 GIVEN = ("flag", "environment")
 SHORT = ThreadPoolExecutor(2, thread_name_prefix="nexus-command")
-Ready = Callable[[], dict[str, Any]]  # runs what a short command or a hook asks for: the answer. Uses the store.
+# runs what a short command or a hook asks for, and returns the answer. Uses the store.
+Ready = Callable[[], dict[str, Any]]
 
 
 class Elsewhere(Exception):
@@ -70,14 +72,14 @@ class Elsewhere(Exception):
 
 
 class State(BaseModel):
-    """What a former hub knew of a connection: what its client said to it, and what apps held of it."""
+    """What an earlier hub knew of a connection: the client's opening messages, and what apps stored for it."""
 
     opened: list[dict[str, Any]] = []
     apps: dict[str, Any] = {}
 
 
 class Hello(BaseModel):
-    """How a relay introduces the process that it is."""
+    """The first line of a relay, which describes its process."""
 
     apps: list[str]
     process: int
@@ -88,28 +90,28 @@ class Hello(BaseModel):
     settings: dict[str, str]
     key: str | None
     state: State = State()
-    command: list[str] = []  # what the hub is to run instead of serving a client
+    command: list[str] = []  # to run instead of serving a client
     operator: str | None = None  # who runs it
 
     def connection(self, kind: str) -> str:
-        """Its name, as that of the process itself would be."""
+        """Return the connection's name, as the process itself would make it."""
         return f"{kind}:{self.process}-{self.random}"
 
 
 class Process(NamedTuple):
-    """The process of an agent, as the hub takes it in."""
+    """The process of an agent that the hub serves."""
 
     caller: Caller
     choice: Choice
     line: str  # in which its calls wait for their turns
-    opened: list[dict[str, Any]]  # what its client said to a former hub
+    opened: list[dict[str, Any]]  # the client's opening messages to an earlier hub
 
 
 async def serve() -> None:
-    """Take relays in until cancelled; then answer what is under way, and tell each which lines it has to send again."""
+    """Serve relays until cancelled; then answer the calls under way, and tell each relay which lines to send again."""
     home = CoreSettings.current().home
     try:
-        listening = _listen(home)  # at once: who starts when the hub says that it is ready finds the socket
+        listening = _listen(home)  # first: a process that starts when the hub reports ready must find the socket
     except OSError as error:
         log.warning("Agents on stdio serve themselves: there is no socket in %s (%s).", home, error.strerror)
         return
@@ -125,7 +127,8 @@ async def serve() -> None:
 
 
 def _listen(home: Path) -> socket.socket:
-    """The socket. Who holds the home's lock finds none there but that of a hub that died. Raises OSError."""
+    """Return the listening socket. The holder of the home's lock may replace a socket there: its hub is dead. Raises
+    OSError."""
     directory = home / DIRECTORY
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
@@ -147,7 +150,7 @@ def _listen(home: Path) -> socket.socket:
 
 
 class Relays:
-    """Those that are connected."""
+    """The connected relays."""
 
     def __init__(self) -> None:
         self._bus = ResourceBus()
@@ -155,7 +158,7 @@ class Relays:
         self._ending = False
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one, until it leaves or the hub ends."""
+        """Serve one relay until it leaves or the hub ends."""
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._serving[task] = None
         try:
@@ -169,7 +172,7 @@ class Relays:
             writer.close()
 
     async def end(self) -> None:
-        """Let each answer what is under way, and leave."""
+        """Let each connection answer its calls under way, and close."""
         self._ending = True
         for task, connection in self._serving.items():
             if connection is None:
@@ -182,13 +185,13 @@ class Relays:
                 task.cancel()
 
     async def _introduced(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Process | None:
-        """Who connects, once it was told that it is welcome; None where it is not."""
+        """Return the process that connects, after it got the welcome; None where it is refused."""
         process, user = user_at(writer.get_extra_info("socket"))
         if user not in (None, os.geteuid()):
             return None
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                line = await reader.readline()  # first: what is unread when the hub closes would take its answer along
+                line = await reader.readline()  # first: closing with unread data would drop the hub's answer
             if len(self._serving) > MOST_CONNECTIONS:
                 raise NexusError(
                     Code.CONFIG_ERROR,
@@ -210,20 +213,21 @@ class Relays:
             answer = _answer(error, default()[0].reply)
             _say(writer, nexus="refused", code=error.code.value, message=error.message, answer=answer)
         except (TimeoutError, ValueError):
-            pass  # no relay
+            pass  # not a relay
         await writer.drain()
         return None
 
 
 async def _command(run: Ready, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Run a command once its process has left it to the hub."""
+    """Run a command once its process has confirmed that the hub runs it."""
     _say(writer, nexus="welcome")
     if await reader.readline() == GO:
         _say(writer, **await in_thread(SHORT, run))
 
 
 def _parsed(line: bytes) -> Hello:
-    """The first line of a relay. Raises ValueError for anything else, Elsewhere for a relay of another version."""
+    """Parse the first line of a relay. Raises ValueError for anything else, Elsewhere for a relay of another
+    version."""
     if not line.endswith(b"\n") or len(line) > LONGEST_HELLO or values_in(line) > most_values():
         raise ValueError
     try:
@@ -238,8 +242,8 @@ def _parsed(line: bytes) -> Hello:
 
 
 def _introduce(hello: Hello, peer: int | None) -> Process:
-    """Who a relay is. Reads the store. Raises Elsewhere, CONFIG_ERROR as the process itself would end with, and
-    ValueError for what no hub knew of it."""
+    """Return the process of a relay. Reads the store. Raises Elsewhere, CONFIG_ERROR as the process itself would, and
+    ValueError for a state that no hub wrote."""
     _check_same(hello, peer)
     caller = caller_of_process(hello.key, transport="relay", connection=hello.connection("stdio"), cwd=hello.cwd)
     choice = choices.from_process(caller.agent_id, hello.settings.get("toolsets"))
@@ -251,7 +255,7 @@ def _introduce(hello: Hello, peer: int | None) -> Process:
 
 
 def _understood(hello: Hello, peer: int | None) -> Ready:
-    """What a process asks for, to be run. Raises Elsewhere, and ValueError for a hook's question that is none."""
+    """Return what a process wants to have run. Raises Elsewhere, and ValueError for a malformed query of a hook."""
     _check_same(hello, peer)
     name, *words = hello.command
     if name == HOOK:
@@ -266,8 +270,8 @@ def _understood(hello: Hello, peer: int | None) -> Ready:
 
 
 def _check_same(hello: Hello, peer: int | None) -> None:
-    """Raises Elsewhere where the hub is not as the process would be."""
-    # Relays of 0.1 name apps by what are the labels of today. The labels can go when those relays have.
+    """Check that the hub's settings are those of the process. Raises Elsewhere."""
+    # Relays of 0.1 name apps by today's labels. The labels can go when those relays are gone.
     known = {name for config in apps.get_app_configs() for name in (config.name, config.label)}
     if not known.issuperset(hello.apps):
         raise Elsewhere("The hub is another installation of Nexus.")
@@ -281,7 +285,7 @@ def _check_same(hello: Hello, peer: int | None) -> None:
 
 
 def _is_same(name: str, text: str) -> bool:
-    """Whether a setting that a process was given is the hub's, too, and stays so for as long as the hub lives."""
+    """Return whether a setting of a process is also the hub's, and stays so as long as the hub lives."""
     if name not in TABLE or written(getattr(settings.NEXUS, name)) != text:
         return False
     return not TABLE[name].live or settings.NEXUS_SOURCES[name] in GIVEN
@@ -305,7 +309,7 @@ def _welcome(reply: Reply) -> dict[str, Any]:
 
 
 def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:
-    """An error as the answer to a call of a tool, and to another request."""
+    """Return the answers to a call of a tool and to another request that carry an error."""
     data = {"code": error.code.value, **error.details}
     return {
         "call": wire(reply, Outcome(error=error)),
@@ -314,17 +318,17 @@ def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:
 
 
 def _repeatable() -> list[str]:
-    """The tools that a relay may call again: they change nothing, or nothing more at the second call."""
+    """Return the tools that a relay may call again: a second call has no further effect."""
     return [*_tools_that(lambda operation: operation.read_only or operation.idempotent), ENABLE]
 
 
 def _once() -> list[str]:
-    """The tools that create something once for each `client_id`."""
+    """Return the tools that create something once for each `client_id`."""
     return _tools_that(lambda operation: "client_id" in operation.params.model_fields)
 
 
 def _tools_that(hold: Callable[[Operation[Any]], bool]) -> list[str]:
-    """The names of tools for which `hold` is true in every toolset that has one of that name."""
+    """Return the names of tools for which `hold` is true in every toolset that has one of that name."""
     every = [operation for toolset in TOOLSETS.values() for operation in toolset.tools]
     return sorted(
         {operation.name for operation in every} - {operation.name for operation in every if not hold(operation)}
@@ -336,26 +340,26 @@ def _say(writer: asyncio.StreamWriter, **message: Any) -> None:
 
 
 class Connection:
-    """One relay that is served. Between its lines and the SDK it keeps what is under way, and what made the connection
-    what it is: that is told to the relay, which brings it to the next hub."""
+    """One relay that is served. Between its lines and the SDK it tracks the requests under way, and the connection's
+    state, which it sends to the relay for the next hub."""
 
     def __init__(
         self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bus: ResourceBus
     ) -> None:
         self._caller, self._choice, self._line, self._bus = process.caller, process.choice, process.line, bus
         self._reader, loop = reader, asyncio.get_running_loop()
-        # One that does not know the reader: what ends that would end the answers, too.
+        # A task of its own for the reader: whatever ends it would also end the answers.
         self._writer = asyncio.StreamWriter(writer.transport, writer.transport.get_protocol(), None, loop)
-        self._taken = self._seen = 0  # lines that were read, and messages that the SDK has had
+        self._taken = self._seen = 0  # lines that were read, and messages that the SDK got
         self._ending = False
-        self._open: dict[Any, JSONRPCRequest] = {}  # requests without an answer
-        self._settled = asyncio.Event()  # something of this has changed
+        self._open: dict[Any, JSONRPCRequest] = {}  # unanswered requests
+        self._settled = asyncio.Event()  # set when one of these has changed
         self._restored = process.opened
-        self._opened: list[dict[str, Any]] = []  # the messages that made the connection what it is
-        self._told: dict[str, Any] = {"opened": [], "apps": {}}
+        self._opened: list[dict[str, Any]] = []  # the messages that created the connection's state
+        self._sent_state: dict[str, Any] = {"opened": [], "apps": {}}
 
     async def serve(self) -> None:
-        """Serve it until it leaves, or `end` is called and what is under way is answered."""
+        """Serve it until it leaves, or `end` is called and the requests under way are answered."""
         server = build_server(lambda _: self._caller, lambda _: self._choice, self._turn, self._bus)
         async with stdio_server(cast(Any, self._lines()), cast(Any, Pipe(self._writer))) as (read, write):
             incoming = Answered(_Incoming(read, self), write, self._choice[0].reply)
@@ -371,19 +375,19 @@ class Connection:
         self._reader.set_exception(_Ending())
 
     def came(self, item: SessionMessage | Exception) -> None:
-        """A message of the client, or what its line was instead."""
+        """Record a message of the client, or the error of its line."""
         self._seen += 1
         self._settled.set()
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, JSONRPCRequest):
             self._open[message.id] = message
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._open.pop((message.params or {}).get("requestId"), None)  # nobody answers it
+            self._open.pop((message.params or {}).get("requestId"), None)  # it gets no answer
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/initialized":
             self._opened.append(_as_json(message))
 
     def answers(self, answer: JSONRPCResponse | JSONRPCError) -> bool:
-        """An answer to the client; whether it goes there, and not to what was said for the client."""
+        """Record an answer; return whether it goes to the client, and does not answer a restored message."""
         request = self._open.get(answer.id)
         if request is not None and isinstance(answer, JSONRPCResponse):
             self._note(request, answer.result)
@@ -391,18 +395,18 @@ class Connection:
             return False
         apps = {app.label: app.connection_state(self._caller.connection or "") for app in _stateful()}
         state = {"opened": list(self._opened), "apps": apps}
-        if state != self._told:  # before the answer: who has that has this
-            self._told = state
+        if state != self._sent_state:  # before the answer, so that a relay with the answer also has the state
+            self._sent_state = state
             _say(self._writer, nexus="state", state=state)
         return True
 
     def answered(self, answer: JSONRPCResponse | JSONRPCError) -> None:
-        """An answer is on its way: what waited for it may go on, and end what would still have sent it."""
+        """Record that an answer was sent, and wake what waits for that. Waking it earlier could end the sender."""
         self._open.pop(answer.id, None)
         self._settled.set()
 
     def _note(self, request: JSONRPCRequest, result: Any) -> None:
-        """Keep, of what succeeded, what a new hub must be asked again."""
+        """Store a successful request that must be repeated to the next hub."""
         params = request.params or {}
         if request.method in ("resources/subscribe", "resources/unsubscribe"):
             self._opened = [
@@ -415,7 +419,7 @@ class Connection:
             self._opened.append(_as_json(request))
 
     async def _lines(self) -> AsyncIterator[bytes]:
-        """What was said to a former hub, and once that is answered, the client's lines."""
+        """Yield the messages for an earlier hub, and once they are answered, the client's lines."""
         before = len(self._restored)
         for number, message in enumerate(self._restored):
             named = {"id": f"{RESTORING}{number}"} if "id" in message else {}
@@ -424,10 +428,10 @@ class Connection:
         try:
             async for line in bounded(self._reader):
                 if not line.endswith((b"\n", TOO_LARGE)):
-                    return  # half a line
+                    return  # an incomplete line
                 self._taken += 1
                 yield line.removesuffix(b"\n")
-                # As many as may wait for their turns, and as many that have had them: one more is to be refused.
+                # Calls that wait for their turns and as many that have them: one more must be refused.
                 await self._until(lambda: len(self._open) < 2 * CoreSettings.current().max_waiting_calls)
         except _Ending:
             with contextlib.suppress(TimeoutError):
@@ -448,7 +452,7 @@ class _Ending(Exception):
 
 
 class _Incoming:
-    """The SDK's stream of what comes from a client, seen by its connection."""
+    """The SDK's stream of messages from a client, observed by its connection."""
 
     def __init__(self, read: Any, connection: Connection) -> None:
         self._read, self._connection = read, connection
@@ -463,7 +467,7 @@ class _Incoming:
 
 
 class _Outgoing:
-    """The SDK's stream of what goes to a client, seen by its connection."""
+    """The SDK's stream of messages to a client, observed by its connection."""
 
     def __init__(self, write: Any, connection: Connection) -> None:
         self._write, self._connection = write, connection
@@ -494,5 +498,5 @@ def _is_restored(request_id: Any) -> bool:
 
 
 def _as_json(message: JSONRPCRequest | JSONRPCNotification) -> dict[str, Any]:
-    told: dict[str, Any] = message.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return told
+    message_data: dict[str, Any] = message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return message_data

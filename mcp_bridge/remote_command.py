@@ -1,6 +1,6 @@
 """A short command that the hub of the home runs: `nexus status` without the start of Django.
 
-Standard library alone on this side, as in `relay`.
+Standard library only on this side, as in `relay`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from nexus.core.config import Resolved
 from nexus.core.time_limit import OutOfTime
 
 COMMANDS = ("send", "inbox", "status")
-HOOK = "hook"  # as a harness calls it: a command whose one argument is a question, see `remote_hook`
-GO = b"go\n"  # says that this process leaves the command to the hub: it must not be run twice
+HOOK = "hook"  # as a client calls it: a command whose one argument is a query, see `remote_hook`
+GO = b"go\n"  # confirms that the hub runs the command: it must not run twice
 STDIN = "-"  # an argument that means standard input
 WELCOME = {"nexus": "welcome"}  # a hub that knows no commands says more, and would take this process for a relay
 LOST = "The hub ended before it answered. This may have been done: look first."
 
 
 class Lost(Exception):
-    """The hub ended, or answered too late, after the command was left to it: it may have been done."""
+    """The hub ended, or answered too late, after it took the command, which may have been executed."""
 
 
 def run(resolved: Resolved, apps: list[str], command: str, arguments: Sequence[str]) -> int | None:
-    """Have the hub run a command: its exit code, once its words are written; None where this process runs it itself."""
+    """Have the hub run a command; return its exit code, after writing its output. None where this process must run it
+    itself."""
     if STDIN in arguments:
         return None
-    user = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)  # as getpass asks
+    user = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)  # as in getpass
     hello = {**hello_of(resolved, apps), "key": None, "command": [command, *arguments], "operator": user}
     try:
         done = run_by_hub(resolved.settings.home, hello)
@@ -51,10 +52,10 @@ def run(resolved: Resolved, apps: list[str], command: str, arguments: Sequence[s
 def run_by_hub(
     home: Path, hello: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS, answer_seconds: float | None = None
 ) -> dict[str, Any]:
-    """The hub's answer to the command of a hello. It has `seconds` to take the command, and `answer_seconds` between
-    two pieces of its answer.
+    """Return the hub's answer to the command in a hello. The hub has `seconds` to take the command, and
+    `answer_seconds` between two pieces of its answer.
 
-    Raises NoHub where no hub takes it, Lost, and OutOfTime inside of a `time_limit`.
+    Raises NoHub where no hub takes it, Lost, and OutOfTime inside a `time_limit`.
     """
     if serves_itself():
         raise NoHub

@@ -1,4 +1,5 @@
-"""What `nexus hook` asks of the hub of the home, instead of starting Django. Standard library alone, as in `relay`."""
+"""The queries of `nexus hook` to the hub of the home, instead of a start of Django. Standard library only, as in
+`relay`."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from nexus.core.config import Resolved
 from nexus.core.operations.errors import Code, NexusError
 from nexus.hooks.harness import Call
 
-SECONDS = 1.0  # for a hub that does not answer: the harness waits, and Django needs its time after that
+SECONDS = 1.0  # for a hub that does not answer: the client waits, and Django needs time after that
 OWN = ("busy_timeout_ms", "guard_edits", "planning_gate_edits")  # settings that only the hook's process reads
-WRITING = ("perform", "refresh")  # questions that may write, which the hub gets more time for
+WRITING = ("perform", "refresh")  # queries that may write, for which the hub gets more time
 
 
 def ask(resolved: Resolved, apps: list[str], name: str, call: Call, arguments: Mapping[str, Any]) -> Any:
-    """The hub's answer to a question of `nexus.hooks.look`.
+    """Return the hub's answer to a query of `nexus.hooks.look`.
 
-    Raises NoHub where this process has to answer it, OutOfTime, and NexusError with the hub's message.
+    Raises NoHub where this process must answer it, OutOfTime, and NexusError with the hub's message.
     """
     asker = {"client": call.client, "event": call.event, "root": call.root, "agent_id": call.agent_id}
     question = json.dumps({"call": asker, "question": {"name": name, **arguments}})
@@ -31,7 +32,7 @@ def ask(resolved: Resolved, apps: list[str], name: str, call: Call, arguments: M
             resolved.settings.home, hello, seconds=SECONDS, answer_seconds=None if name in WRITING else SECONDS
         )
     except Lost:
-        if name != "perform":  # the others change nothing when they are asked twice
+        if name != "perform":  # the others are harmless when repeated
             raise NoHub from None
         raise NexusError(Code.DB_ERROR, LOST, {"may_be_done": True}) from None
     if "error" in answer:

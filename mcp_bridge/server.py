@@ -40,7 +40,7 @@ def build_server(
     turn_of: TurnOf = turn_of_request,
     bus: ResourceBus | None = None,
 ) -> Server[Any]:
-    """The server whose every request acts as the caller that `caller_of` finds in its context, with the toolsets of
+    """Return a server whose requests act as the caller that `caller_of` finds in their context, with the toolsets of
     `enabling.Choices`. Servers of one process share a `bus`."""
     bus = bus or ResourceBus()
     choices = Choices(caller_of, choice_of, bus)
@@ -87,12 +87,12 @@ def build_server(
 
 
 async def _introduce(choices: Choices, ctx: Context, call_next: CallNext) -> HandlerResult:
-    """What a client is told when it connects, which follows its choice."""
+    """Answer a client that connects; the answer depends on its choice of toolsets."""
     answer = await call_next(ctx)
     if ctx.method not in ("initialize", "server/discover") or not isinstance(answer, dict):
         return answer
     if ctx.method == "initialize":
-        answer["capabilities"].pop("extensions", None)  # of the current protocol, all of them
+        answer["capabilities"].pop("extensions", None)  # all of them are for the current protocol
     if ctx.method == "initialize" and len(TOOLSETS) > 1:
         for name in ("tools", "prompts", "resources"):
             answer["capabilities"][name]["listChanged"] = True

@@ -1,6 +1,6 @@
-"""MCP on stdin and stdout: the SDK's transport over the event loop's own pipes, and an answer to every line.
+"""MCP on stdin and stdout: the SDK's transport over the event loop's own pipes, with an answer to every line.
 
-Pipes of the event loop cost no thread hop per line and can be cancelled, so a signal ends the process cleanly.
+Pipes of the event loop need no thread for each line and can be cancelled, so that a signal ends the process cleanly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_byte
 
 
 async def serve(server: Server[Any], reply: Reply) -> None:
-    """Serve one client until stdin closes or the task is cancelled; nothing but protocol reaches its stdout.
+    """Serve one client until stdin closes or the task is cancelled; only the protocol reaches its stdout.
 
     A call that cannot be read is answered in the form of `reply`.
     """
@@ -48,7 +48,8 @@ async def serve(server: Server[Any], reply: Reply) -> None:
 
 
 async def _lines() -> tuple[anyio.AsyncFile[str] | None, Callable[[], None]]:
-    """stdin as lines of the event loop, and what ends them; no lines (the SDK reads) when it is a file or a device."""
+    """Return stdin as lines of the event loop, and a function that ends them; None (the SDK reads) for a file or a
+    device."""
     if not _is_pipe(0):
         return None, lambda: None
     reader = asyncio.StreamReader(limit=LONGEST_LINE)
@@ -58,7 +59,8 @@ async def _lines() -> tuple[anyio.AsyncFile[str] | None, Callable[[], None]]:
 
 
 async def bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The lines that may be parsed; of one that may not, its head, which is no JSON and is answered as too large."""
+    """Yield the lines that may be parsed; of a longer one only its head, which is not JSON and is answered as too
+    large."""
     while True:
         head = b""
         try:
@@ -75,7 +77,7 @@ async def bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def _skipped_line(reader: asyncio.StreamReader) -> bytes:
-    """Read past a line that is longer than the reader holds; its head."""
+    """Skip a line that is longer than the reader's buffer; return its head."""
     head = b""
     while True:
         try:
@@ -90,7 +92,7 @@ async def _skipped_line(reader: asyncio.StreamReader) -> bytes:
 
 
 class _Read(asyncio.streams.FlowControlMixin):
-    """stdout, for as long as it is read: a client that closes it gets no answer, and is served no longer."""
+    """stdout as long as it is read: a client that closes it gets no answer, and is no longer served."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         super().__init__()
@@ -111,7 +113,7 @@ class Pipe:
         self._writer.write(text.encode())
 
     async def flush(self) -> None:
-        with contextlib.suppress(ConnectionError):  # nobody reads it any more
+        with contextlib.suppress(ConnectionError):  # there is no reader any more
             await self._writer.drain()
 
 
@@ -130,7 +132,7 @@ def _is_pipe(descriptor: int) -> bool:
 
 
 class Answered:
-    """The SDK's read stream, with an answer for the lines that it would drop because their JSON cannot be parsed."""
+    """The SDK's read stream, with an answer for the lines that it would drop because their JSON is invalid."""
 
     def __init__(self, read: Any, write: Any, reply: Reply) -> None:
         self._read, self._write, self._reply = read, write, reply
@@ -147,7 +149,7 @@ class Answered:
 
 
 def _answer(error: Exception, reply: Reply) -> JSONRPCResponse | JSONRPCError:
-    """A tool call gets a reply, anything else JSON-RPC's parse error."""
+    """Return the answer to a line: a tool's result for a call of a tool, else JSON-RPC's parse error."""
     line = error.errors()[0]["input"] if isinstance(error, ValidationError) else ""
     text = line.decode(errors="replace") if isinstance(line, bytes) else str(line)
     request_id = _request_id(text)
@@ -161,6 +163,6 @@ def _answer(error: Exception, reply: Reply) -> JSONRPCResponse | JSONRPCError:
 
 
 def _request_id(text: str) -> RequestId | None:
-    """The id of a request that cannot be parsed as a whole; the envelope of JSON-RPC comes first in practice."""
+    """Return the id of a request that cannot be parsed as a whole; in practice, JSON-RPC's envelope comes first."""
     found = re.search(r'"id"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?[0-9]{1,18})', text)
     return cast(RequestId, json.loads(found[1])) if found else None

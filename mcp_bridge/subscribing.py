@@ -1,4 +1,4 @@
-"""The requests that subscribe to what is an agent's own, in either era of the protocol."""
+"""Requests that subscribe to an agent's own resources, in both eras of the protocol."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ from nexus.core.waiting import AUTHENTICATION, at_hand
 
 
 class Subscribers:
-    """Who is subscribed."""
+    """The subscribed connections."""
 
     def __init__(self, caller_of: CallerOf, choices: Choices, bus: ResourceBus) -> None:
         self._caller_of, self._choices, self._bus = caller_of, choices, bus
-        self._subscribed: dict[tuple[int, str], Callable[[], None]] = {}  # by connection and resource, what ends it
-        self._sendings: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
+        # by connection and resource, the function that ends it
+        self._subscribed: dict[tuple[int, str], Callable[[], None]] = {}
+        self._sendings: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references to tasks
 
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
-        """Handshake-era clients: updates ride the connection, until it closes or they unsubscribe."""
+        """Subscribe a client of the handshake era: updates use the connection, until it closes or the client
+        unsubscribes."""
         uri, caller = str(params.uri), self._caller_of(ctx)
         await _check_own(self._choices.of(ctx), [uri], caller)
         connection = ctx.session._connection
         key = (id(connection), uri)
         await self._started()
-        if key in self._subscribed:  # asked behind the last await: the same request may have come twice at once
+        if key in self._subscribed:  # after the last await: the same request may have come twice at once
             return EmptyResult()
 
         def notify(event: ServerEvent) -> None:
@@ -63,21 +65,21 @@ class Subscribers:
         return EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-        """The end of that; of what there is not, nothing."""
+        """End a subscription, if there is one."""
         forget = self._subscribed.get((id(ctx.session._connection), str(params.uri)))
         if forget is not None:
             forget()
         return EmptyResult()
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Clients of the current protocol: updates ride the response of this request."""
+        """Subscribe a client of the current protocol: updates are part of this request's response."""
         caller, uris = self._caller_of(ctx), [str(uri) for uri in params.notifications.resource_subscriptions or ()]
         await _check_own(self._choices.of(ctx), uris, caller)
         await self._started()
         return await listened(ctx, params, caller, ListenBus(self._bus, caller, uris).listen)
 
     async def _started(self) -> None:
-        """Begin to watch. Raises an MCP error that carries the documented one, where the store cannot be watched."""
+        """Begin to watch the log. Raises an MCP error for the documented one where the store cannot be watched."""
         try:
             await self._bus.start()
         except Exception as error:
@@ -85,7 +87,7 @@ class Subscribers:
 
 
 async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> None:
-    """Raises an MCP error for what is no agent's resource, for another agent's, and for a key that is good no more."""
+    """Check that resources are the caller's own and the key is valid. Raises an MCP error."""
     for uri in uris:
         own = reading.agent_of(choice, uri)
         if own is None:

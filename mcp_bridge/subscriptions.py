@@ -25,12 +25,13 @@ from nexus.core.waiting import AUTHENTICATION, at_hand, waiter
 
 log = logging.getLogger(__name__)
 
-MAX_HEARINGS, MOST_OF_AGENT = 1024, 64  # of all connections; of those with one agent's key, which crowd out no other
+# of all connections; of those with one agent's key, which cannot crowd out others
+MAX_HEARINGS, MOST_OF_AGENT = 1024, 64
 
 
 @dataclass(frozen=True, eq=False)
 class Hearing:
-    """One subscription: who hears of which resources, and how it is told and ended."""
+    """One subscription: the caller, its resources, and how to notify and end it."""
 
     caller: Caller
     uris: frozenset[str]
@@ -39,7 +40,7 @@ class Hearing:
 
 
 class ResourceBus:
-    """What any process changes, as the event log has it, told to whom it concerns while their keys are good."""
+    """Notifies subscribers of changes by any process, from the event log, as long as their keys are valid."""
 
     def __init__(self) -> None:
         self._hearings: set[Hearing] = set()
@@ -50,11 +51,11 @@ class ResourceBus:
         self._parked: asyncio.Future[None]
 
     async def start(self) -> None:
-        """Begin to watch; on return, no change is missed. Raises what keeps the store from being watched."""
+        """Begin to watch; after it returns, no change is missed. Raises the error that prevents the watch."""
         await asyncio.shield(self._watch())
 
     def hear(self, hearing: Hearing) -> Callable[[], None]:
-        """Begin to tell, after `start`; the callable that is returned ends it. Raises an MCP error at a limit."""
+        """Begin to notify, after `start`; the returned function ends it. Raises an MCP error at a limit."""
         if len(self._hearings) >= MAX_HEARINGS:
             raise MCPError(INTERNAL_ERROR, "Too many subscriptions are open; end some.")
         agent_id = hearing.caller.agent_id
@@ -69,7 +70,7 @@ class ResourceBus:
 
     def _forget(self, hearing: Hearing) -> None:
         if hearing not in self._hearings:
-            return  # its end was told twice
+            return  # it was ended twice
         self._hearings.discard(hearing)
         self._of_agent[hearing.caller.agent_id] -= 1
         if not self._of_agent[hearing.caller.agent_id]:
@@ -78,19 +79,20 @@ class ResourceBus:
             self._of_uri[uri].discard(hearing)
             if not self._of_uri[uri]:
                 del self._of_uri[uri]
-        if not self._hearings and self._following is not None and self._parked.done():  # else somebody is starting
+        # otherwise another one is starting
+        if not self._hearings and self._following is not None and self._parked.done():
             self._following.cancel()
             self._following = None
 
     def _watch(self) -> asyncio.Future[None]:
-        """Watch the log, if that is not being done; done once no change is missed any more."""
+        """Watch the log, if nobody does; the returned future is done once no change is missed."""
         if self._following is None or self._following.done():
             self._parked = asyncio.get_running_loop().create_future()
             self._following = asyncio.create_task(self._follow(self._parked))
         return self._parked
 
     def tell(self, connection: str | None, event: ServerEvent) -> None:
-        """Hand an event to the subscriptions of one connection."""
+        """Pass an event to the subscriptions of one connection."""
         for hearing in list(self._hearings):
             if hearing.caller.connection == connection:
                 hearing.tell(event)
@@ -108,7 +110,7 @@ class ResourceBus:
                 raise
             ready.set_exception(error)
         finally:
-            ready.cancel()  # without effect once it has a result
+            ready.cancel()  # no effect once it has a result
 
     async def _tell(self, updated: set[str]) -> None:
         for hearing in {hearing for uri in updated for hearing in self._of_uri.get(uri, ())}:
@@ -117,7 +119,8 @@ class ResourceBus:
             except NexusError:
                 hearing.end()
             except DatabaseError as error:
-                log.warning("A notice of a change was not sent (%s).", error)  # who cannot be checked is told nothing
+                # a caller that cannot be checked gets no notice
+                log.warning("A notice of a change was not sent (%s).", error)
             else:
                 for uri in sorted(hearing.uris & updated):
                     hearing.tell(ResourceUpdated(uri=uri))
@@ -128,7 +131,7 @@ class ResourceBus:
             for toolset in TOOLSETS.values()
             for resource in toolset.agent_resources
             for agent_id in resource.changed(event)
-            # A client may have spelt the id with or without percent-encoding.
+            # A client may spell the id with or without percent-encoding.
             for uri in (resource.uri(agent_id), resource.prefix + agent_id)
         ]
         self._updated.update(changed)
@@ -136,15 +139,15 @@ class ResourceBus:
 
 
 class ListenBus:
-    """The SDK's SubscriptionBus of one `subscriptions/listen`: what its caller may hear, until the key is no good."""
+    """The SDK's SubscriptionBus of one `subscriptions/listen`: what its caller may get, as long as the key is valid."""
 
     def __init__(self, bus: ResourceBus, caller: Caller, uris: Iterable[str]) -> None:
         self._bus, self._caller, self._uris = bus, caller, frozenset(uris)
         self.listen = ListenHandler(self)
 
     async def publish(self, event: ServerEvent) -> None:
-        """Nobody publishes here."""
+        """Do nothing: no events are published here."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Register the stream's listener; the callable that is returned ends it."""
+        """Register the stream's listener; the returned function ends it."""
         return self._bus.hear(Hearing(self._caller, self._uris, listener, self.listen.close))

@@ -1,5 +1,5 @@
-"""Calls that wait, as tasks: begun once, looked at by whoever asks, ended once. No process waits for one, so none is
-lost with a process."""
+"""Waiting calls as tasks: begun once, checked at each request, ended once. No process waits for one, so none is lost
+with a process."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from nexus.core.operations.runner import check_credential, retried
 from nexus.core.operations.validation import validated
 from nexus.core.waiting import READERS, WRITERS, in_thread
 
-MOST_WAITING = 100  # tasks of one agent that wait; a call beyond is answered without one
-MOST_OVER, MOST_BYTES = 100, 16 * 2**20  # of one agent's, with their results: the newest stay
+MOST_WAITING = 100  # waiting tasks of one agent; a further call is answered without one
+MOST_OVER, MOST_BYTES = 100, 16 * 2**20  # ended tasks of one agent and bytes of their results; the newest stay
 KEPT = timedelta(days=1)  # after its time is over
 SECRETS: Final = {"session_secret"}
 WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{1,64}")
-FAILURES = {Code.DB_ERROR, Code.INTERNAL_ERROR}  # of ours, and no answer to the call
+FAILURES = {Code.DB_ERROR, Code.INTERNAL_ERROR}  # our own errors, not answers to the call
 
 
 async def begin(operation: Operation[Any], caller: Caller, arguments: dict[str, Any] | None) -> Outcome | Task:
-    """Perform a call: its outcome, or the task that waits for it. Raises NotKept where the agent has too many."""
+    """Make a call; return its outcome, or the task that waits for it. Raises NotKept where the agent has too many."""
     return await deferred.abegin(operation.toolset, caller, operation.name, arguments, partial(_keep, caller))
 
 
 def _keep(caller: Caller, call: Deferred, seconds: float) -> Task:
-    """Inside the transaction of the call: task and call are there together or not at all."""
+    """Store the task in the transaction of the call, so that both exist or neither."""
     operation, moment = call.operation, now()
     agent_id = caller.agent_id or (getattr(call.params, operation.acts_as) if operation.acts_as else None)
     if Task.objects.of(agent_id).waiting(moment).count() >= MOST_WAITING:
@@ -62,30 +62,30 @@ def _keep(caller: Caller, call: Deferred, seconds: float) -> Task:
 
 
 async def get(task_id: str, caller: Caller) -> Task:
-    """A task as it is now, for which it is looked at.
+    """Return a task in its current state, after a check whether the call has ended.
 
-    Raises NOT_FOUND for one that there is not or that is another's, and what keeps the caller from a look.
+    Raises NOT_FOUND for one that does not exist or is another's, and the errors that refuse the caller the read.
     """
     task, write_down = await in_thread(READERS, partial(_look, task_id, caller))
     if write_down is None:
         return task
     with unless_busy():
         return await in_thread(WRITERS, partial(retried, write_down))
-    return task  # the next look finds the same
+    return task  # the next check finds the same
 
 
 async def interest(task_id: str, caller: Caller) -> Callable[[Any], bool]:
-    """Which events may be the end of a task; of one that ended, none. Raises NOT_FOUND."""
+    """Return the filter of events that may end a task; of an ended one, none pass. Raises NOT_FOUND."""
     return await in_thread(READERS, partial(_interest, task_id, caller))
 
 
 async def cancel(task_id: str, caller: Caller) -> None:
-    """Wait no more for a call, as if its caller had gone away; one that ended stays as it is. Raises NOT_FOUND."""
+    """End the wait of a call, as if its caller had hung up; an ended one stays as it is. Raises NOT_FOUND."""
     await in_thread(WRITERS, partial(retried, partial(give_up, task_id, caller)))
 
 
 def give_up(task_id: str, caller: Caller) -> None:
-    """Wait no more for a call, as if its caller had gone away; one that ended stays as it is. Raises NOT_FOUND."""
+    """End the wait of a call, as if its caller had hung up; an ended one stays as it is. Raises NOT_FOUND."""
     with write():
         task = find(task_id, caller)
         if not Task.objects.working().filter(pk=task_id).update(status=TaskStatus.CANCELLED, updated_at=now()):
@@ -97,13 +97,13 @@ def give_up(task_id: str, caller: Caller) -> None:
 
 
 async def stored_task(task_id: str, caller: Caller) -> Task:
-    """A task as it was left, without a look. Raises NOT_FOUND."""
+    """Return a task as it is stored, without a check. Raises NOT_FOUND."""
     return await in_thread(READERS, partial(find, task_id, caller))
 
 
 def find(task_id: str, caller: Caller) -> Task:
-    """Raises NOT_FOUND for a task that there is not any more, and for another agent's, NOT_OWNER for a key that is
-    good no more."""
+    """Return a stored task. Raises NOT_FOUND for one that no longer exists and for another agent's, NOT_OWNER for a
+    key that is no longer valid."""
     check_credential(caller)
     task = Task.objects.kept(now()).filter(pk=task_id).first() if WELL_FORMED.fullmatch(task_id) else None
     if task is None or caller.agent_id not in (None, task.agent_id):
@@ -112,13 +112,13 @@ def find(task_id: str, caller: Caller) -> Task:
 
 
 def _look(task_id: str, caller: Caller) -> tuple[Task, Callable[[], Task] | None]:
-    """The task, and what is to be done on the writers' thread about what it answers now."""
+    """Return the task, and the write that its current answer needs on the writers' thread, if any."""
     task = find(task_id, caller)
     if task.status != TaskStatus.WORKING:
         return task, None
     call = _call(task)
     deferred.check(caller, call)
-    over = task.waits_until <= now()  # before the look, which sees what came in time
+    over = task.waits_until <= now()  # before the check, which sees what came in time
     try:
         looked = deferred.look(caller, call)
     except NexusError as error:
@@ -146,7 +146,8 @@ def _interest(task_id: str, caller: Caller) -> Callable[[Any], bool]:
 
 
 def _call(task: Task) -> Deferred:
-    """Raises NOT_FOUND and VALIDATION_ERROR where another version of Nexus knows no such call."""
+    """Return the stored call. Raises NOT_FOUND and VALIDATION_ERROR where another version of Nexus made it and this
+    one does not know it."""
     if task.toolset not in TOOLSETS:
         raise not_found("toolset", task.toolset)
     operation = TOOLSETS[task.toolset].find(task.operation)
@@ -162,10 +163,10 @@ def _finished(caller: Caller, call: Deferred, found: Data) -> Outcome | None:
 
 
 def _end(task: Task, caller: Caller, call: Deferred, ending: Callable[[], Outcome | None]) -> Task:
-    """The task with its result. Of two who look at once, and of a look and a cancel, the first ends it."""
+    """Return the task with its result. Of two concurrent checks, or a check and a cancel, the first ends it."""
     from mcp_bridge.tools import (
         wire,
-    )  # loads the SDK's types, which a command that only finds its operation does without
+    )  # imports the SDK's types, which a command that only finds its operation does not need
 
     with write():
         working = Task.objects.working().filter(pk=task.pk)
@@ -184,8 +185,7 @@ def _come_so_far(task: Task, caller: Caller, looked: Deferred) -> Task:
 
 
 def _make_room(agent_id: str | None, moment: datetime) -> None:
-    """Delete an agent's tasks that expired, and of those that are over what is beyond what is kept; the newest always
-    stays."""
+    """Delete an agent's expired tasks, and the oldest ended ones beyond the limits; the newest always stays."""
     of_agent = Task.objects.of(agent_id)
     of_agent.filter(expires_at__lte=moment).delete()
     over = list(of_agent.over(moment).order_by("-updated_at", "pk").values_list("pk", "size"))

@@ -1,4 +1,4 @@
-"""Operations as MCP tools: names, short schemas, annotations, and how an outcome becomes a tool's result."""
+"""Operations as MCP tools: names, short schemas, annotations, and the conversion of an outcome into a tool's result."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from nexus.core.operations.toolsets import Choice
 
 @cache
 def tools(choice: Choice, *, bound: bool = False) -> list[Tool]:
-    """Every operation of the chosen toolsets that agents get, in the order of the registry.
+    """Return every operation of the chosen toolsets that is a tool for agents, in the order of the registry.
 
-    A connection that is `bound` to an agent need not say which.
+    A connection that is `bound` to an agent need not name the agent.
     """
     return [tool(operation, bound=bound) for toolset in choice for operation in toolset.tools]
 
 
 def result(reply: Reply, outcome: Outcome) -> CallToolResult:
-    """An outcome in a toolset's form: its body as structured content, its text for models and older clients."""
+    """Return an outcome in a toolset's form: its body as structured content, its text for models and older clients."""
     return CallToolResult.model_validate(wire(reply, outcome))
 
 
 def wire(reply: Reply, outcome: Outcome) -> dict[str, Any]:
-    """The same as it goes over the wire."""
+    """Return the same in wire form."""
     body = reply.body(outcome)
     content = [{"type": "text", "text": reply.text(outcome, body)}]
     return {"content": content, "structuredContent": body, "isError": outcome.error is not None}
 
 
 def tool(operation: Operation[Any], *, bound: bool = False) -> Tool:
-    """An operation as clients are told of it."""
+    """Return an operation as clients see it."""
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    if not operation.read_only:  # what the protocol takes for granted is left out: every agent's context pays for it
+    if not operation.read_only:  # the protocol's defaults are left out, to save tokens in every agent's context
         hints = ToolAnnotations(
             destructive_hint=operation.destructive, idempotent_hint=operation.idempotent or None, open_world_hint=False
         )

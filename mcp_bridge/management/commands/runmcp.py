@@ -53,7 +53,7 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_serve(caller, choices.from_process(caller.agent_id, named)))
         sys.stderr.flush()
-        os._exit(0)  # a plain file's reader thread may still be blocked on its read
+        os._exit(0)  # a plain file's reader thread may still block in its read
 
 
 async def _serve(caller: Caller, choice: Choice) -> None:
@@ -63,10 +63,10 @@ async def _serve(caller: Caller, choice: Choice) -> None:
 
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
-    gc.freeze()  # what is there stays; only what comes now may become garbage
+    gc.freeze()  # what exists stays; only new objects may become garbage
     gc.enable()
     typed = sys.stdin.isatty()
-    # The thread that reads a terminal cannot be cancelled, and nothing is under way.
+    # The thread that reads a terminal cannot be cancelled, and no call is under way.
     end: Callable[[], object] = partial(os._exit, 0) if typed else serving.cancel
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
