@@ -33,7 +33,10 @@ IPV4_INSIDE = [
 # Some releases of Python call these global; none is an address of the public internet.
 NOT_PUBLIC = [
     ipaddress.ip_network(network)
-    for network in ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "5f00::/16", "fec0::/10")
+    for network in (
+        *("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "100:0:0:1::/64", "3fff::/20", "5f00::/16"),
+        "fec0::/10",
+    )
 ]
 ISATAP = (0x00005EFE, 0x02005EFE)  # bits 64 to 95 of an address whose last 32 are an IPv4 address (RFC 5214)
 

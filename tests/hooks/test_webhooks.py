@@ -425,6 +425,8 @@ def test_it_delivers_in_the_background(
         "http://192.0.0.9/",
         "http://192.88.99.1/",
         "http://[5f00::1]/",
+        "http://[3fff::1]/",
+        "http://[100:0:0:1::1]/",
     ],
 )
 def test_it_refuses_an_address_when_it_is_added(operate: Call, url: str) -> None:
