@@ -51,6 +51,14 @@ MAY_GROW = {  # calls whose answer is longer in the full store, and why
     "GET /admin/agents/agent-000/mail/": "the same",
     "GET /admin/coordination/event/?p=5000": "the small store has no such page",
     "GET /admin/topics/tpc_long/tail/?after=1000": "the small store's topic ends before",
+    **dict.fromkeys(
+        (
+            "GET deliveries?workspace=none",
+            "GET deliveries?from_agent_id=nobody",
+            "GET deliveries?from_agent_id=agent-007",
+        ),
+        "no index: a request looks at 2,000 deliveries at most, and the small store has fewer",
+    ),
     "event_get of a rare type": "it looks through 2,000 events of a project; the small store has fewer",
     "task_list": "it answers with every task of the open cycle",
     "task_add, task_update": "each writes tasks.json anew, which has every task of the open cycle",

@@ -94,7 +94,7 @@ class DeliveryStatus(models.TextChoices):
     PARKED = "parked"  # dead letter: handed out the most times allowed and never acknowledged
 
 
-IN_IT = (DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED, DeliveryStatus.PARKED)  # mail that is not yet done with
+PENDING = (DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED, DeliveryStatus.PARKED)  # mail that is not acknowledged
 
 
 class Delivery(models.Model):

@@ -15,7 +15,7 @@ from django.db.models.functions import Length, Substr
 from coordination.ids import id_floor, time_of_id
 from coordination.models import Agent
 from coordination.presence import AgentState, agent_states
-from inbox.models import IN_IT, Delivery, DeliveryQuerySet, DeliveryStatus, Message
+from inbox.models import PENDING, Delivery, DeliveryQuerySet, DeliveryStatus, Message
 from nexus.core.database.functions import Seconds, Whole
 
 NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its cost has a ceiling
@@ -39,23 +39,22 @@ class Inbox:
 
 def inbox_of(agent_id: str, moment: datetime) -> Inbox:
     """Return the counts of one agent's inbox."""
-    return _counted(Delivery.objects.of(agent_id), moment).get(agent_id, Inbox())
+    return _counted(Delivery.objects.of(agent_id), moment, DeliveryStatus).get(agent_id, Inbox())
 
 
 def inboxes(moment: datetime, agents: Collection[str] | None = None) -> dict[str, Inbox]:
     """Return the counts of inboxes that hold pending mail, of some agents or of all, by agent. Acknowledged mail, by
     far the most, is not counted."""
-    mail = Delivery.objects.filter(status__in=IN_IT)
-    if agents is None:
-        return _counted(mail.filter(recipient__in=Agent.everyone.values("pk")), moment)
-    return _counted(mail.filter(recipient__in=agents), moment)
+    among: Any = Agent.everyone.values("pk") if agents is None else agents
+    return _counted(Delivery.objects.filter(recipient__in=among), moment, PENDING)
 
 
-def _counted(among: DeliveryQuerySet, moment: datetime) -> dict[str, Inbox]:
+def _counted(among: DeliveryQuerySet, moment: datetime, lanes: Iterable[str]) -> dict[str, Inbox]:
     counted: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
-    rows = among.values_list("recipient_id", "status").annotate(Count("pk"), Min("delivery_id")).order_by()
-    for agent_id, status, count, oldest in rows:
-        counted[agent_id][status] = (count, oldest)
+    for status in lanes:  # one at a time: the index of pending mail answers for one status, and for a list of them not
+        rows = among.filter(status=status).values_list("recipient_id").annotate(Count("pk"), Min("delivery_id"))
+        for agent_id, count, oldest in rows.order_by():
+            counted[agent_id][status] = (count, oldest)
     lapsed = among.lapsed(moment).values_list("recipient_id").annotate(Count("pk")).order_by()
     again = dict(lapsed)
     nothing = (0, "")

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
+from inbox.api import DeliveryFilters
 from inbox.models import Delivery
+from inbox.monitoring import inboxes
 from inbox.selectors import lane_sizes
 from nexus.core.clock import now
 from tests.conftest import Call
@@ -395,3 +397,21 @@ def test_each_lane_is_counted_along_its_index(call: Call, post: Post) -> None:
     for index, step in zip(indexes, counted, strict=True):
         assert f"{index} (recipient_agent_id=? AND status=?" in step, plan
     assert "COVERING" in counted[0] and "COVERING" in counted[3], plan  # not a look at each delivery that was read
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_pending_mail_of_everybody_is_counted_along_its_index(call: Call, post: Post) -> None:
+    post("one")
+    counts = plans(lambda: inboxes(now()))
+    assert len(counts) == 4  # a status each, and expired leases
+    assert all("deliveries_in_lanes (recipient_agent_id=? AND status=?" in plan for plan in counts), counts
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("lane", ["unread", "delivered", "parked"])
+def test_a_lane_is_listed_along_the_index_of_pending_mail(call: Call, post: Post, lane: str) -> None:
+    post("one")
+    rows = DeliveryFilters({"status": lane}, queryset=Delivery.objects.order_by("-delivery_id")).qs
+    (listing,) = plans(lambda: list(rows[:50]))
+    assert "deliveries_in_lanes (recipient_agent_id=? AND status=?" in listing, listing
+    assert "deliveries_to" not in listing, listing
