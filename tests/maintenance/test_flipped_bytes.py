@@ -98,7 +98,7 @@ def test_every_command_works_or_says_what_to_do(home: Home, written: Path, nexus
 
 @pytest.mark.long
 def test_every_command_works_or_says_what_to_do_wherever_the_damage_is(home: Home, written: Path, nexus: Nexus) -> None:
-    check(home, written, nexus, 100)
+    check(home, written, nexus, 40)
 
 
 @pytest.mark.parametrize(
