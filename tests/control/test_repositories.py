@@ -43,14 +43,17 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(place, *local, "submodule", "--quiet", "add", str(library), "sub")
     git(place, *local, "submodule", "--quiet", "add", str(library), "empty")
     git(place, "submodule", "--quiet", "deinit", "--force", "empty")
-    for name, text in {"tools/clean.sh": CLEAN, ".husky/pre-commit": CLEAN, "src/main.txt": "one\n"}.items():
+    programs = {f"tools/{name}.sh": CLEAN for name in ("clean", "top", "here")}
+    for name, text in {**programs, ".husky/pre-commit": CLEAN, "src/main.txt": "one\n", "a.md": "", "b.md": ""}.items():
         path = place / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         path.chmod(0o755)
     (place / "team.gitconfig").write_text("[user]\nname = Ann\n")
-    (place / ".gitattributes").write_text("*.txt filter=team\n")
+    (place / ".gitattributes").write_text("*.txt filter=team\na.md filter=top\nb.md filter=here\n")
     git(place, "config", "filter.team.clean", "./tools/clean.sh")
+    git(place, "config", "filter.top.clean", '"$(git rev-parse --show-toplevel)/tools/top.sh" %f')
+    git(place, "config", "filter.here.clean", 'sh "${PWD}/tools/here.sh"')
     git(place, "config", "core.hooksPath", ".husky")
     git(place, "config", "include.path", "../team.gitconfig")
     git(place, "add", ".")
@@ -105,6 +108,8 @@ ATTACKS = {
     "a hook where the configuration has them": "cp evil.sh .husky/pre-commit; cp evil.sh .husky/post-index-change",
     "the directory of hooks moved": "mv .husky old; mkdir .husky; cp evil.sh .husky/pre-commit",
     "a filter's program": "cp evil.sh tools/clean.sh; cat evil.sh > tools/clean.sh; ln -sf ../evil.sh tools/clean.sh",
+    "filters' programs that the shell finds": "for name in top here; do cat evil.sh > tools/$name.sh; done; "
+    "echo more >> a.md; echo more >> b.md",
     "the directory of a filter's program": "mv tools old; mkdir tools; cp evil.sh tools/clean.sh",
     "an included configuration": "printf '[core]\\nfsmonitor = ./evil.sh\\n' > team.gitconfig",
     "an included configuration replaced": "printf '[core]\\nfsmonitor = ./evil.sh\\n' > x; mv -f x team.gitconfig",

@@ -291,7 +291,10 @@ def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:
         needed = not any(map(os.path.lexists, paths))
     else:
         words = WORDS.findall(value)
-        paths = [path for word in [value, *words] if (path := _within(word, origin.top, root))]
+        named = [value, *words]
+        if "$" in value or "`" in value:  # a shell makes the beginning of a path: its end may be one below the top
+            named += [word[slash.end() :] for word in words for slash in re.finditer("/", word)]
+        paths = [path for word in named if (path := _within(word, origin.top, root))]
         needed = bool(RUNS.fullmatch(key) and paths and "/" in words[0] and _within(words[0], origin.top, root))
     existing = {path for path in paths if Path(path).is_file()}
     if paths and needed and not existing:
