@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import gc
 import os
 import shutil
 import signal
@@ -41,6 +40,7 @@ from nexus.web.throttle import Throttle
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
 from tests.postgres import SERVER, database_of
+from tests.preload import staying
 
 Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
@@ -124,12 +124,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What is imported and collected stays, and a search for garbage need not look through it again and again."""
-    gc.disable()
-    try:
+    with staying():
         return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def examples(count: int) -> int:
