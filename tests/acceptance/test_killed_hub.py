@@ -19,11 +19,9 @@ from tests.postgres import store_of
 
 @pytest.mark.parametrize(("clients", "messages"), [(4, 10), pytest.param(8, 30, marks=pytest.mark.long)])
 async def test_a_killed_hub_keeps_what_it_answered_and_its_clients_resume(
-    tmp_path: Path, clients: int, messages: int
+    home: Path, project: str, clients: int, messages: int
 ) -> None:
-    for name in ("home", "project"):
-        (tmp_path / name).mkdir(mode=0o700)
-    servers = Servers(tmp_path, store_of(tmp_path / "home").get("NEXUS_DATABASE_URL"))
+    servers = Servers(home.parent, store_of(home).get("NEXUS_DATABASE_URL"))
     ledger, stop = Ledger(), asyncio.Event()
 
     async def until(reached: Callable[[], object]) -> None:

@@ -194,11 +194,9 @@ def test_a_key_has_no_more_calls_waiting_than_the_setting_says_and_others_are_no
     ("clients", "messages", "dying"), [(3, 8, [1]), pytest.param(6, 20, [1, 2], marks=pytest.mark.long)]
 )
 async def test_a_killed_worker_is_started_again_and_nothing_answered_is_lost(
-    tmp_path: Path, clients: int, messages: int, dying: list[int]
+    home: Path, project: str, clients: int, messages: int, dying: list[int]
 ) -> None:
-    for name in ("home", "project"):
-        (tmp_path / name).mkdir(mode=0o700)
-    servers = Servers(tmp_path, store_of(tmp_path / "home").get("NEXUS_DATABASE_URL"))
+    servers = Servers(home.parent, store_of(home).get("NEXUS_DATABASE_URL"))
     ledger, stop = Ledger(), asyncio.Event()
 
     async def until(reached: Callable[[], object]) -> None:
