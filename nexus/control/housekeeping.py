@@ -15,9 +15,9 @@ from typing import Any
 
 from nexus.control import selectors
 from nexus.control.models import PoolAgent
+from nexus.control.runners.base import LOGS
 from nexus.control.runners.confinement import HOMES
 from nexus.control.runners.repositories import remove_placeholders
-from nexus.control.runners.traffic import DIRECTORY as LOGS
 from nexus.control.services import transcript
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding

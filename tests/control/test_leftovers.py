@@ -12,7 +12,7 @@ from django.db import connection
 from coordination.services import keys
 from nexus.control import housekeeping
 from nexus.control.models import PoolAgent, TurnStatus
-from nexus.control.runners.traffic import DIRECTORY as LOGS
+from nexus.control.runners.base import LOGS
 from nexus.control.services import pool, turns
 from nexus.core.clock import now
 from tests.control.pool import create, send

@@ -12,6 +12,7 @@ from nexus.control.runners.secrets import NONE, Secrets
 from nexus.control.services.turns import Ended
 from nexus.core.operations.replies import Outcome
 
+LOGS = "logs/pool"  # below the home: what goes between models and agents, a file for each agent
 LONGEST_DRAFT = 100_000  # characters; the rest of a longer text appears with its entry
 
 

@@ -12,16 +12,15 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
-from pathlib import Path
 
 import httpx2
 
+from nexus.control.runners.base import LOGS
 from nexus.control.runners.secrets import Secrets
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings
 from nexus.core.logs import redact
 
-DIRECTORY = Path("logs") / "pool"  # below the home
 LARGEST_FILE = 10 * 1024 * 1024  # bytes
 LONGEST = 128 * 1024  # characters of a text
 LONGEST_LINE = 64 * 1024  # bytes of a received line; the rest is left out
@@ -38,7 +37,7 @@ class Log:
     """The log of one agent; `secrets` are redacted."""
 
     def __init__(self, agent_id: str, *secrets: str) -> None:
-        self.path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
+        self.path = CoreSettings.current().home / LOGS / f"{agent_id}.jsonl"
         self.secrets = Secrets(*secrets)
 
     def write(self, what: str, text: str, **more: str | int) -> None:

@@ -207,10 +207,10 @@ server:
 
     def logs(self, options: Mapping[str, Any]) -> int:
         """Print the newest lines of an agent's log in this home. Raises ClientError if there is none."""
-        from nexus.control.runners.traffic import DIRECTORY
+        from nexus.control.runners.base import LOGS
 
         agent_id = options["agent_id"]
-        path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
+        path = CoreSettings.current().home / LOGS / f"{agent_id}.jsonl"
         try:
             if not is_agent_id(agent_id):
                 raise FileNotFoundError
