@@ -13,8 +13,8 @@ from nexus.core.rest.operations import operation
 
 
 def root(request: HttpRequest) -> HttpResponse:
-    """Where the API begins: a browser is led to its documentation, a program is told of it."""
-    if "text/html" in request.headers.get("Accept", ""):  # a program takes anything, or JSON; it names no HTML
+    """Answer at the API's root: redirect a browser to the documentation, and give a program its address."""
+    if "text/html" in request.headers.get("Accept", ""):  # a program accepts anything or JSON, and does not name HTML
         return redirect("docs")
     return JsonResponse(ok({"schema": reverse("schema"), "docs": reverse("docs")}))
 
@@ -22,7 +22,8 @@ def root(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("", root),
     path("<str:toolset>/operations/<str:name>", operation),
-    path("operations/<str:name>", operation, {"toolset": "coordination"}),  # as it was before there were toolsets
+    # the address from before there were toolsets
+    path("operations/<str:name>", operation, {"toolset": "coordination"}),
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     *(route for app in nexus_apps() for route in app.routes()),

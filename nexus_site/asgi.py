@@ -43,18 +43,18 @@ HEALTH = {"/healthz", "/readyz", "/metrics"}
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:
-    """Whatever else is asked for over a WebSocket."""
+    """Refuse any other WebSocket path."""
     await receive()
     await send({"type": "websocket.close"})
 
 
 class Hub:
-    """Routes by protocol and path; the lifespan starts and ends what lives as long as the server."""
+    """Routes by protocol and path. Its lifespan starts and ends what lives as long as the server."""
 
     def __init__(self) -> None:
         self.django = Django(DJANGO_THREADS)
-        self.health = self.django.with_threads(1)  # behind no page
-        # A password takes a core for long: strangers' wait for one another alone.
+        self.health = self.django.with_threads(1)  # does not wait behind a page
+        # A password check uses a core for long: strangers' checks wait only for each other.
         self.login = self.django.with_threads(1)
         self.mcp = McpEndpoint()
         self.endpoints = [endpoint for app in nexus_apps() for endpoint in app.endpoints()]
@@ -79,15 +79,15 @@ class Hub:
             case _ if scope["method"] == "POST" and scope["path"] == LOGIN:
                 await self.login(scope, receive, send)
             case _:
-                beside = next((each.application for each in self.endpoints if each.serves(scope)), self.django)
-                await beside(scope, receive, send)
+                application = next((each.application for each in self.endpoints if each.serves(scope)), self.django)
+                await application(scope, receive, send)
 
     def exempt(self, scope: Any) -> bool:
-        """Whether a request is answered without a turn: who looks after the hub must learn how it is."""
+        """Return whether a request is answered without a turn: health checks must work when the hub is busy."""
         return scope["type"] == "http" and scope["path"].rstrip("/") in HEALTH
 
     async def refuse(self, scope: Any, receive: Any, send: Any, error: NexusError) -> None:
-        """Answer a request that gets no turn, in the form of whom it is for."""
+        """Answer a request that gets no turn, in the form of its endpoint."""
         if scope["type"] == "websocket":
             await refuse(scope, receive, send)
             return
@@ -99,7 +99,7 @@ class Hub:
         await Response(body, error.code.status, headers)(scope, receive, send)
 
     async def lifespan(self, receive: Any, send: Any) -> None:
-        """Startup brings the store to this version; shutdown lets every parked wait answer."""
+        """At startup, migrate the store to this version; at shutdown, let every parked wait answer."""
         await receive()
         try:
             for app in nexus_apps():
@@ -113,24 +113,24 @@ class Hub:
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        beside = (work for app in nexus_apps() if not settings.NEXUS_IS_WORKER for work in app.workers())
-        works = [garbage.collect, *beside]
+        workers = (work for app in nexus_apps() if not settings.NEXUS_IS_WORKER for work in app.workers())
+        works = [garbage.collect, *workers]
         tasks = [asyncio.create_task(work()) for work in works]
         for task in tasks:
-            task.add_done_callback(_tell_of_failure)
+            task.add_done_callback(_log_failure)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in tasks:
             task.cancel()
         waiting.waiter().close()
         await self.mcp.stop()
-        await asyncio.gather(*tasks, return_exceptions=True)  # each bounds its own end
+        await asyncio.gather(*tasks, return_exceptions=True)  # each limits its own end
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _tell_of_failure(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("What the server does beside its requests has failed; restart it.", exc_info=error)
+        log.error("Background work of the server has failed; restart the server.", exc_info=error)
 
 
 metrics.observe_calls()

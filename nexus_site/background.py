@@ -1,4 +1,4 @@
-"""The hub without a terminal: started now, and at each login by systemd or launchd. `nexus setup` uses it."""
+"""The hub without a terminal: started now, or at each login by systemd or launchd. `nexus setup` uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = "serve.log"  # in the home
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
 MANAGER_SECONDS = 30
-PAUSE = 0.1  # seconds between two looks
+PAUSE = 0.1  # seconds between two checks
 
 
 def start(command: Sequence[str], home: Path) -> Holder:
@@ -59,7 +59,7 @@ def _failed(why: str, log: Path) -> NexusError:
 
 
 def stop(home: Path) -> bool:
-    """End the hub of a home; whether there was one. Raises CONFIG_ERROR where it does not end."""
+    """End the hub of a home; return whether there was one. Raises CONFIG_ERROR where it does not end."""
     holder = running(home)
     if holder is None:
         return False
@@ -77,7 +77,8 @@ def stop(home: Path) -> bool:
 
 
 def unit() -> tuple[Path, str]:
-    """The file of this system's service manager, and how that is called. Raises CONFIG_ERROR where there is none."""
+    """Return the unit file for this system's service manager, and the manager's name. Raises CONFIG_ERROR where there
+    is none."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist", "launchd"
     if shutil.which("systemctl"):
@@ -91,7 +92,7 @@ def unit() -> tuple[Path, str]:
 
 
 def unit_text(manager: str, command: Sequence[str], home: Path) -> str:
-    """What that file holds, to run `command` from login on."""
+    """Return the content of the unit file, which runs `command` at login."""
     if manager == "launchd":
         content = {
             "Label": LABEL,
@@ -111,12 +112,12 @@ def unit_text(manager: str, command: Sequence[str], home: Path) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word between quotes of a unit file, where % and $ mean something."""
+    """Return a word between quotes for a unit file, with % and $ escaped."""
     return word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
 
 
 def enable(manager: str, home: Path) -> Holder:
-    """Start the hub by its unit, now and at each login. Raises CONFIG_ERROR; it is disabled again then."""
+    """Start the hub by its unit, now and at each login. On failure, disable it again and raise CONFIG_ERROR."""
     try:
         if manager == "launchd":
             _call("launchctl", "bootstrap", f"gui/{os.getuid()}", str(unit()[0]))
@@ -136,7 +137,7 @@ def enable(manager: str, home: Path) -> Holder:
 
 
 def disable(manager: str) -> None:
-    """End the hub that a unit started, and do not start it at login. Raises CONFIG_ERROR."""
+    """End the hub of a unit, and do not start it at login. Raises CONFIG_ERROR."""
     if manager == "launchd":
         _call("launchctl", "bootout", f"gui/{os.getuid()}/{LABEL}")
     else:
@@ -144,7 +145,7 @@ def disable(manager: str) -> None:
 
 
 def _call(*command: str) -> None:
-    """Run a program of the service manager. Raises CONFIG_ERROR with what it says."""
+    """Run a program of the service manager. Raises CONFIG_ERROR with its output."""
     variables = ("HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DBUS_SESSION_BUS_ADDRESS")
     try:
         done = run(command, cwd=NEUTRAL, env=environment(*variables), seconds=MANAGER_SECONDS, largest=CHUNK)

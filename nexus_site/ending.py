@@ -1,4 +1,4 @@
-"""The first SIGINT or SIGTERM ends a command, from its first moment on; later ones do not disturb its end."""
+"""The end of a command at the first SIGINT or SIGTERM, at any time; later signals do not disturb it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
-_end: BaseException | None = None  # what the first signal raised
-_task: asyncio.Task[Any] | None = None  # what a signal cancels instead
+_end: BaseException | None = None  # the exception that the first signal raised
+_task: asyncio.Task[Any] | None = None  # the task that a signal cancels instead
 
 
 def end_at_signals(interrupted: BaseException, terminated: BaseException) -> None:
-    """Raise these at SIGINT and SIGTERM, until somebody else handles them.
+    """Raise these exceptions at SIGINT and SIGTERM, until another handler is set.
 
-    Without a handler of ours, the first process of a container would not even get them.
+    Without a handler, the first process of a container would not even get the signals.
     """
     ends = dict(zip(NUMBERS, (interrupted, terminated), strict=True))
 
@@ -30,27 +30,27 @@ def end_at_signals(interrupted: BaseException, terminated: BaseException) -> Non
         _end = ends[signal.Signals(number)]
         if _task is None:
             raise _end
-        # Raised here, it would break off whatever the event loop does, and with it what ends the others.
+        # Raised here, it would interrupt whatever the event loop does, also what ends the tasks.
         _task.cancel()
-        _task.get_loop().call_soon_threadsafe(lambda: None)  # wakes the loop
+        _task.get_loop().call_soon_threadsafe(lambda: None)  # wakes the event loop
 
     for number in NUMBERS:
         signal.signal(number, end)
 
 
 def is_asked() -> bool:
-    """Whether a signal came. Where it came inside of a finalizer, Python ignored what it raised."""
+    """Return whether a signal came. Python ignores what a handler raises inside a finalizer."""
     return _end is not None
 
 
 def check() -> None:
-    """Raise what a signal that came raised."""
+    """Raise the exception of a signal that came."""
     if _end is not None:
         raise _end
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine as `asyncio.run` does. A signal cancels it, and is raised once it has tidied up."""
+    """Run a coroutine as `asyncio.run` does. A signal cancels it, and is raised after its clean-up."""
     import asyncio
 
     async def cancellable() -> Result:
@@ -70,5 +70,5 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 
 def ignore_interrupts() -> None:
-    """Let nothing that is typed disturb the end."""
+    """Ignore Ctrl-C during the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

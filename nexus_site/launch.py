@@ -17,7 +17,7 @@ from nexus.core.config import TABLE, Resolved, flag, parse, resolve
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending, old_spellings
 
-# An app is added here, by its line. Earlier ones know nothing of later ones.
+# Add an app here, in one line. Earlier apps do not import later ones.
 APPS = [
     "nexus.core",
     "coordination",
@@ -32,12 +32,12 @@ APPS = [
     "nexus.maintenance",
     "nexus_site",
 ]
-INTERRUPTED, TERMINATED = 130, 143  # exit codes: ended by SIGINT or SIGTERM, as shells count them
+INTERRUPTED, TERMINATED = 130, 143  # exit codes: ended by SIGINT or SIGTERM, as in shells
 ENDS: dict[str, tuple[BaseException, BaseException]] = {  # at SIGINT and at SIGTERM
     "serve": (SystemExit(0), SystemExit(0)),
     "demo": (KeyboardInterrupt(), SystemExit(TERMINATED)),
 }
-AGENT_COMMANDS = {  # these get the small settings
+AGENT_COMMANDS = {  # commands with the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
@@ -51,10 +51,10 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["redaction"]}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {  # what a client does wrong, it is told; the log must not grow with it
+    "loggers": {  # a client's mistakes are in its answers; the log must not grow with them
         "django.request": {"level": "ERROR"},
         "django.security": {"level": "CRITICAL"},
-        "mcp.shared.jsonrpc_dispatcher": {"level": "ERROR"},  # that a client did not read the last word
+        "mcp.shared.jsonrpc_dispatcher": {"level": "ERROR"},  # reports clients that did not read the last message
     },
 }
 
@@ -64,8 +64,8 @@ _flags: dict[str, str] = {}
 def take_flags(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """Split a command's arguments into the settings' flags (by setting name) and the rest.
 
-    Takes `--flag value` and `--flag=value`, and some flags without a value. Raises CONFIG_ERROR for another that has
-    none.
+    Accepts `--flag value` and `--flag=value`, and for some flags no value. Raises CONFIG_ERROR for any other flag
+    without a value.
     """
     names = {flag(name): name for name in declared()}
     flags: dict[str, str] = {}
@@ -88,7 +88,7 @@ def take_flags(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _is_value(name: str, pending: Sequence[str]) -> bool:
-    """Whether what comes after a setting's flag is its value; it always is where the flag cannot stand alone."""
+    """Return whether the argument after a setting's flag is its value; it always is where the flag needs one."""
     if declared()[name].bare is None:
         return True
     try:
@@ -100,7 +100,7 @@ def _is_value(name: str, pending: Sequence[str]) -> bool:
 
 @cache
 def declared() -> dict[str, Any]:
-    """Every setting, once each app has declared its own."""
+    """Return every setting, after each app has declared its own."""
     for app in APPS:
         if find_spec(f"{app}.config"):
             import_module(f"{app}.config")
@@ -109,20 +109,21 @@ def declared() -> dict[str, Any]:
 
 @cache
 def resolved() -> Resolved:
-    """The settings of this process, from the flags that `main` took and the environment."""
+    """Return the settings of this process, from the flags that `main` took and the environment."""
     declared()
     return resolve(os.environ, _flags)
 
 
 def configure(arguments: list[str]) -> tuple[Any, list[str]]:
-    """Take the settings' flags: the settings, and the arguments left. Raises CONFIG_ERROR when one is invalid."""
+    """Return the settings with the flags applied, and the other arguments. Raises CONFIG_ERROR when a flag is
+    invalid."""
     flags, rest = take_flags(arguments)
     _flags.update(flags)
     return resolved().settings, rest
 
 
 def choose_settings(command: str) -> None:
-    """Point Django at the settings that `command` needs."""
+    """Set the Django settings module that `command` needs."""
     settings = "nexus_site.settings_agent" if command in AGENT_COMMANDS else "nexus_site.settings"
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings)
 
@@ -142,13 +143,13 @@ def main(argv: list[str] | None = None) -> None:
         with contextlib.suppress(OSError):
             sys.stderr.write("\n[nexus] Interrupted.\n")
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe, such as `| head`
         _stop_writing()
         sys.exit(1)
 
 
 def _stop_writing() -> None:
-    """Let what is still buffered for a closed pipe go nowhere: Python writes it at its end, and would complain."""
+    """Discard what is still buffered for a closed pipe: Python writes it at exit, and would report an error."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -164,7 +165,7 @@ def _main(argv: list[str]) -> None:
     (command, *arguments), remark = old_spellings.current([command, *arguments])
     if remark:
         sys.stderr.write(f"[nexus] {remark}\n")
-    command = command if command.startswith("-") else command.replace("-", "_")  # as the command's module is named
+    command = command if command.startswith("-") else command.replace("-", "_")  # the name of the command's module
     if command == "hook" and _hooked(arguments):
         return
     try:
@@ -184,7 +185,7 @@ def _main(argv: list[str]) -> None:
                 sys.exit(code)
     choose_settings(command)
     if command == "runmcp":
-        gc.disable()  # until it serves: what is imported stays, and a search for garbage in all of it finds none
+        gc.disable()  # until it serves: imported objects stay, and a collection among them finds nothing
 
     import django
     from django.core.management import execute_from_command_line, get_commands, load_command_class
@@ -204,7 +205,7 @@ def _main(argv: list[str]) -> None:
 
 
 def _populate() -> None:
-    """Start Django for an agent: its own `setup` imports URLs, HTTP and mail as well, which nobody uses there."""
+    """Start Django for an agent, without URLs, HTTP and mail, which its own `setup` also imports."""
     from django.apps import apps
     from django.conf import settings
 
@@ -215,7 +216,7 @@ OVERVIEW = ("help", "version", "-h", "--help", "--version")
 
 
 def _about(command: str) -> str | None:
-    """What to say of all commands, or of one that is not there."""
+    """Return the help of all commands, or the message for one that does not exist."""
     from nexus.core import overview
 
     if command in OVERVIEW:
@@ -228,19 +229,19 @@ def _about(command: str) -> str | None:
 
 
 def _hooked(arguments: list[str]) -> bool:
-    """Answer a harness's call of `nexus hook`, by the hub where there is one; False for what people call."""
+    """Answer a client's call of `nexus hook`, by the hub where there is one; return False for a person's call."""
     from nexus.hooks import entry
 
     if not entry.is_call(arguments):
         return False
-    gc.disable()  # it ends before there is garbage worth a search
+    gc.disable()  # it ends before there is garbage worth a collection
 
     def start_django() -> None:
         import logging
 
         choose_settings("hook")
         _populate()
-        logging.disable()  # a failure is one line on stderr, and `entry` writes it
+        logging.disable()  # a failure is one line on stderr, which `entry` writes
 
     def ask(name: str, call: Any, **arguments: Any) -> Any:
         from mcp_bridge import relay, remote_hook
@@ -259,5 +260,5 @@ def _hooked(arguments: list[str]) -> bool:
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
     entry.main(lambda: configure(arguments), ask)
     if "django" not in sys.modules:
-        os._exit(0)  # a tenth of the call's time is to take Python apart in order, and nothing is open
+        os._exit(0)  # Python's orderly exit would take a tenth of the call's time, and nothing is open
     return True

@@ -1,7 +1,7 @@
-"""Command lines as they were spelled before: they work until 0.3, with a line on stderr.
+"""Old spellings of command lines: they work until 0.3, with a line on stderr.
 
-The one place that knows them. What clients' configurations hold (`nexus hook`, `nexus runmcp`) stays as it is.
-Standard library alone: every start reads this.
+Only this module knows them. What clients' configurations contain (`nexus hook`, `nexus runmcp`) does not change.
+Standard library only: every start imports this.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ GOES = "the old spelling goes in 0.3."
 INBOX = ("list", "pull", "ack", "history")  # the verbs of nexus inbox
 LASTING = ("hook", "runmcp")
 
-COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begins, the longest first
+COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # the beginning of a command line, longest first
     ("plan", "status"): ("plan", "show"),
     ("tasks", "add"): ("tasks", "create"),
     ("webhooks", "add"): ("webhooks", "create"),
@@ -21,7 +21,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begin
     ("files",): ("reservations",),
     ("issue-keys",): ("agents", "issue-keys"),
 }
-FLAGS: dict[str, dict[str, str]] = {  # of a command as it is called now; "" has those of all
+FLAGS: dict[str, dict[str, str]] = {  # by current command; "" is for all commands
     "": {"--project-root": "--project"},
     "handoffs": {"--for": "--agent"},
     "reservations": {"--as": "--agent", "--here": "--project=."},
@@ -31,7 +31,8 @@ FLAGS: dict[str, dict[str, str]] = {  # of a command as it is called now; "" has
 
 
 def current(words: Sequence[str]) -> tuple[list[str], str]:
-    """A command line, from its command on, as it is spelled now, and what to say of it: nothing where it is new."""
+    """Return a command line, from its command on, in the current spelling, and the message about it: empty if it was
+    current."""
     if words[0] in LASTING:
         return list(words), ""
     if words[0] == "inbox" and (new_inbox := _inbox(words[1:])):
@@ -56,7 +57,7 @@ def current(words: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _inbox(arguments: Sequence[str]) -> list[str] | None:
-    """The verb and arguments of `nexus inbox` that was spelled as before: its agent first, its verb as a flag."""
+    """Return the verb and arguments of an old `nexus inbox` line: its agent was first, its verb a flag."""
     verb = next((flag[2:] for flag in ("--pull", "--ack", "--history") if flag in arguments), "")
     named = bool(arguments) and not arguments[0].startswith("-") and arguments[0] not in INBOX
     if not verb and not named:

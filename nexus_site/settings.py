@@ -22,11 +22,11 @@ LOGGING = launch.LOGGING
 USE_TZ = True
 TIME_ZONE = "UTC"
 SECRET_KEY = "replaced by `serve` with the home's own"  # noqa: S105
-ALLOWED_HOSTS = access.LOOPBACK_NAMES  # `serve` sets both for its bind
+ALLOWED_HOSTS = access.LOOPBACK_NAMES  # `serve` sets both for its address
 NEXUS_REAPER = False  # `serve --reaper` sets it
-NEXUS_RELAYS = False  # `serve` sets it: the home's only server takes agents on stdio in
-NEXUS_IS_WORKER = False  # `run-worker` sets it: it answers requests for a hub, and does nothing beside
-NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never while bound beyond loopback
+NEXUS_RELAYS = False  # `serve` sets it: the home's only server serves agents on stdio, too
+NEXUS_IS_WORKER = False  # `run-worker` sets it: it only answers requests for a hub
+NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never true beyond loopback
 
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
@@ -46,7 +46,7 @@ INSTALLED_APPS = [
     "nexus.web",
     "nexus.dashboard",
 ]
-LOGIN_REDIRECT_URL = "admin:index"  # where a login leads whose `next` is of another host
+LOGIN_REDIRECT_URL = "admin:index"  # the target of a login whose `next` is on another host
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "nexus.web.login.ByToken"]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -85,14 +85,14 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["nexus.core.rest.authentication.CallerAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": [],  # who is nobody does not pass the authentication; the runner knows the rest
+    "DEFAULT_PERMISSION_CLASSES": [],  # the authentication refuses strangers; the runner checks everything else
     "DEFAULT_RENDERER_CLASSES": ["nexus.core.rest.formats.EnvelopeRenderer"],
     "DEFAULT_PARSER_CLASSES": ["nexus.core.rest.formats.JsonObjectParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "nexus.core.rest.formats.OnlyJson",
     "DEFAULT_SCHEMA_CLASS": "nexus.core.rest.schema.EnvelopeSchema",
-    "DEFAULT_METADATA_CLASS": None,  # it asks for serializers, and there are none: OPTIONS is a method not taken
+    "DEFAULT_METADATA_CLASS": None,  # it needs serializers, which are not used: OPTIONS is not allowed
     "EXCEPTION_HANDLER": "nexus.core.rest.errors.on_error",
-    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # as `nexus.core.clock.iso` writes it
+    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # the format of `nexus.core.clock.iso`
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Nexus",

@@ -1,4 +1,4 @@
-"""Django settings of an agent's stdio process: the core apps alone, because every agent pays their import at start."""
+"""Django settings of an agent's stdio process: only the core apps, because every agent's start imports them."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 SECRET_KEY = "unused: this process signs nothing"  # noqa: S105
-LOGGING_CONFIG = None  # Django's own defaults come first otherwise, and import its mail and debug pages
+LOGGING_CONFIG = None  # otherwise Django's default logging comes first, and imports its mail and debug pages
 logging.config.dictConfig(launch.LOGGING)

@@ -1,4 +1,4 @@
-"""Every HTTP path of the hub that Django serves."""
+"""All HTTP paths of the hub that Django serves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
 ]
 
-# Below /api/ they answer the envelope.
+# Errors below /api/ are in the envelope.
 handler400 = "nexus.core.rest.errors.bad_request"
 handler404 = "nexus.core.rest.errors.unknown"
 handler500 = "nexus.core.rest.errors.broken"

@@ -1,1 +1,1 @@
-"""The demo: a small team of real MCP clients at work, and the account of it."""
+"""The demo: a small team of real MCP clients at work, and a summary of it."""

@@ -1,4 +1,4 @@
-"""One member of the team: a real MCP client with a process, or a connection, of its own."""
+"""One member of the team: a real MCP client with its own process or connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Data = dict[str, Any]
 
 
 class DemoFailure(Exception):
-    """An answer that the team could not work with."""
+    """An unexpected answer, with which the team cannot continue."""
 
 
 @dataclass
@@ -24,16 +24,16 @@ class Agent:
     project_root: str
     client: Client
     credentials: dict[str, str] = field(default_factory=dict)
-    tell: Callable[[str, str], None] = lambda agent_id, what: None  # the demo's account of what no viewer may see
+    tell: Callable[[str, str], None] = lambda agent_id, what: None  # for the demo's output: what no viewer may see
 
     async def attempt(self, tool: str, **arguments: Any) -> Data:
-        """Call a tool; the envelope, whatever it says."""
+        """Call a tool; return the envelope, also of an error."""
         answer = await self.client.call_tool(tool, arguments)
         envelope: Data = answer.structured_content
         return envelope
 
     async def call(self, tool: str, **arguments: Any) -> Data:
-        """Call a tool that must succeed; its data."""
+        """Call a tool that must succeed; return its data."""
         envelope = await self.attempt(tool, **arguments)
         if not envelope["ok"]:
             raise DemoFailure(f"{self.agent_id}: {tool} answered {envelope['error']}")
@@ -41,7 +41,7 @@ class Agent:
         return data
 
     async def send(self, subject: str, body: str, to: str | None = None) -> Data:
-        """Write to one agent, or to everybody present."""
+        """Send a message to one agent, or to everybody present."""
         target = {"target": {"strategy": "direct", "agent_id": to}} if to else {}
         return await self.call(
             "message_create",
@@ -68,7 +68,7 @@ class Agent:
 async def joined(
     transport: Any, agent_id: str, project_root: str, role: str, capabilities: list[str]
 ) -> AsyncIterator[Agent]:
-    """Connect, then the first turn: workspace, registration, session. The session is closed at the end."""
+    """Connect and make the first calls: workspace, registration, session. Close the session at the end."""
     async with Client(transport) as client:
         agent = Agent(agent_id, project_root, client)
         workspace = await agent.call("workspace_resolve", project_root=project_root)

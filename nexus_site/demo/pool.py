@@ -1,4 +1,4 @@
-"""The second act: a pool on a hub of its own, where a planner and its workers wake one another by mail."""
+"""The demo's second part: a pool on a hub of its own, whose planner and workers wake each other by mail."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from nexus_site.demo.timeline import Lines
 RUNNERS = Path(__file__).with_name("runners.toml")
 ORDER = "Let the parser and the storage be built, by a worker each. Both shall use JSON."
 CAST, HANDOFFS = 1 + len(WORKERS), 2
-LOOK_SECONDS = 0.05  # between two looks at the store
-QUIET_SECONDS = 120.0  # without any event, it hangs
+LOOK_SECONDS = 0.05  # between two reads of the store
+QUIET_SECONDS = 120.0  # without any event, after which it counts as hung
 TOLD_OTHERWISE = {"agent.created", "agent.updated", "operator.acted", "workspace.created"}
 BROKEN = {"turn.failed", "turn.cancelled", "turn.interrupted", "pool.held"}
 
 
 class Hub(NamedTuple):
-    """A server of the demo's own."""
+    """A hub that the demo started."""
 
     program: Program
     port: int
@@ -46,9 +46,9 @@ class Hub(NamedTuple):
 
 
 def play(home: Path, project: Path, pause: float, account: Lines) -> Summary:
-    """Start a hub over `home`, let its planner work until it closes, and compare what is in the store then.
+    """Start a hub over `home`, let its planner work until it closes, and compare the result with the store.
 
-    Raises DemoFailure where the hub does not start or end, or a turn comes to nothing.
+    Raises DemoFailure where the hub does not start or end, or a turn fails.
     """
     home.mkdir(mode=0o700)
     (home / FILE).write_text(Template(RUNNERS.read_text()).substitute(pause=pause))
@@ -60,7 +60,7 @@ def play(home: Path, project: Path, pause: float, account: Lines) -> Summary:
 
 @contextmanager
 def _serving(home: Path) -> Iterator[Hub]:
-    """A hub with a pool, on a free port; at the end it is no more, however it went."""
+    """Run a hub with a pool on a free port, and end it afterwards in any case."""
     command = python("nexus_site", "serve", "--control", "--port", "0", "--home", str(home))
     env, log = own_environment(settings=False), home / "hub.log"
     with (
@@ -71,7 +71,7 @@ def _serving(home: Path) -> Iterator[Hub]:
 
 
 def _started(program: Program, home: Path, log: Path) -> Hub:
-    """The hub once it can be called. Raises DemoFailure."""
+    """Return the hub once it answers. Raises DemoFailure."""
     while program.process.poll() is None:
         holder = running(home)
         token = ServerTokenManager(holder.port, home).load() if holder else None
@@ -83,16 +83,16 @@ def _started(program: Program, home: Path, log: Path) -> Hub:
 
 
 async def _order(hub: Hub, project: Path) -> None:
-    """The planner, and what it is to do."""
+    """Create the planner and give it its task."""
     async with NexusClient(hub.port, token=hub.token) as client:
         await client.create_agent(PLANNER, "trusted", project, model="planner", wake_on=["mail"], initial_message=ORDER)
 
 
 def _follow(hub: Hub, account: Lines) -> None:
-    """Tell what happens until the hub has ended by itself. Raises DemoFailure where it will not."""
+    """Print what happens until the hub has ended by itself. Raises DemoFailure where it does not end."""
     seen, heard_at = 0, time.monotonic()
     while True:
-        over = hub.program.process.poll() is not None  # before the look: what it wrote last is seen
+        over = hub.program.process.poll() is not None  # before the read, which then sees its last writes
         events = list(Event.objects.filter(event_id__gt=seen).order_by("event_id"))
         if events:
             seen, heard_at = events[-1].event_id, time.monotonic()
@@ -105,22 +105,23 @@ def _follow(hub: Hub, account: Lines) -> None:
 
 
 def narrate(events: list[Event], account: Lines) -> None:
-    """Each in a sentence, as on the dashboard, with what an agent answers. Raises DemoFailure for a broken turn."""
+    """Print each event as a sentence, as on the dashboard, with an agent's answers. Raises DemoFailure for a failed
+    turn."""
     silent = {*quiet_types(), *TOLD_OTHERWISE}
     for line in lines([event for event in events if event.type not in silent]):
-        told = "".join(part.text for part in line.parts)
+        sentence = "".join(part.text for part in line.parts)
         if line.event.type in BROKEN:
-            raise DemoFailure(told)
+            raise DemoFailure(sentence)
         actor, about = line.event.actor_agent_id or "-", line.event.payload
         if line.event.type == "turn.queued" and about["source"] == MAIL:
-            told, actor = f"{about['agent_id']} is woken by mail of {actor}", about["agent_id"]
+            sentence, actor = f"{about['agent_id']} is woken by mail of {actor}", about["agent_id"]
         elif line.event.type == "turn.done":
-            told = " ".join(f"{told}: {Turn.objects.get(pk=about['turn_id']).answer}".split())
-        account.say(actor, told)
+            sentence = " ".join(f"{sentence}: {Turn.objects.get(pk=about['turn_id']).answer}".split())
+        account.say(actor, sentence)
 
 
 def _summary(exit_code: int | None) -> Summary:
-    """What should be in the store, and what is."""
+    """Compare what should be in the store with what is."""
     turns = Turn.objects.all()
     done = turns.filter(status=TurnStatus.DONE)
     mail = Delivery.objects.filter(recipient_id__in=(PLANNER, *WORKERS))

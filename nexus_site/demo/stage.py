@@ -1,4 +1,4 @@
-"""Where the demo plays: in a throwaway home of its own, or on the hub that runs."""
+"""Where the demo runs: in a throwaway home of its own, or on the running hub."""
 
 from __future__ import annotations
 
@@ -27,44 +27,45 @@ THEIR_STORE = {variable("db_path"), variable("database_url")}
 
 @dataclass(frozen=True)
 class Stage:
-    """A store, and how each agent reaches it."""
+    """A store, and how each agent connects to it."""
 
-    told: str
-    store: Callable[[], AbstractContextManager[None]]  # inside, it is the one that this process reads
+    description: str
+    store: Callable[[], AbstractContextManager[None]]  # inside it, this process reads that store
     transport: Callable[[str], Any]
-    leave: Callable[[Iterable[str], str], str]  # the agents and their project: takes them out, and tells what stays
+    # takes the agents and their project: deletes them, and returns what stays
+    leave: Callable[[Iterable[str], str], str]
 
 
 def own_store(home: Path) -> CoreSettings:
-    """The settings of a throwaway home: a file in it is the store, never the team's own."""
+    """Return the settings of a throwaway home: the store is a file in it, never the user's own."""
     return CoreSettings.current().replaced(home=home, db_path=None, database_url=None)
 
 
 def throwaway(home: Path) -> Stage:
-    """Each agent starts a server process of its own, as a harness does."""
+    """Return a stage on which each agent starts its own server process, as a client does."""
     environment = {name: value for name, value in own_environment().items() if name not in THEIR_STORE}
     command, *arguments = python("nexus_site", "runmcp", "--home", str(home))
 
     def transport(agent_id: str) -> Any:
         return stdio_client(StdioServerParameters(command=command, args=arguments, env=environment, cwd=NEUTRAL))
 
-    told = "Each agent has a server process of its own, over a throwaway home."
-    return Stage(told, partial(instead, own_store(home)), transport, lambda agents, project: "")
+    description = "Each agent has a server process of its own, over a throwaway home."
+    return Stage(description, partial(instead, own_store(home)), transport, lambda agents, project: "")
 
 
 def hub(holder: Holder) -> Stage:
-    """Each agent connects to the running hub with a key of its own."""
+    """Return a stage on which each agent connects to the running hub with its own key."""
 
     def transport(agent_id: str) -> Any:
         headers = {"Authorization": f"Bearer {_key(agent_id)}"}
         return streamable_http_client(f"{holder.url}/mcp", http_client=create_mcp_http_client(headers=headers))
 
-    told = f"The agents play on the hub at {holder.url}: open it in a browser and look on."
-    return Stage(told, nullcontext, transport, _leave)
+    description = f"The agents play on the hub at {holder.url}: open it in a browser and look on."
+    return Stage(description, nullcontext, transport, _leave)
 
 
 def _leave(agents: Iterable[str], project_root: str) -> str:
-    """Settle the work that nobody will do any more, and take the team out; what stays of it is history."""
+    """End the unfinished work and delete the team's agents; return what stays as history."""
     live = run(OPERATOR, "handoff_list", {"project_root": project_root})
     for row in live["data"]["handoffs"] if live["ok"] else []:
         ended = {"handoff_id": row["handoff_id"], "reason": "The demo ended."}
@@ -81,9 +82,9 @@ def _leave(agents: Iterable[str], project_root: str) -> str:
 
 
 def _key(agent_id: str) -> str:
-    """A new key for a member of the team."""
+    """Return a new key for a member of the team."""
     made = run(OPERATOR, "agent_create", {"agent_id": agent_id})
-    if not made["ok"]:  # it is there from a demo that was killed
+    if not made["ok"]:  # it exists from a demo that was killed
         made = run(OPERATOR, "agent_key_issue", {"agent_id": agent_id})
     if not made["ok"]:
         raise DemoFailure(f"No key for {agent_id}: {made['error']['message']}")

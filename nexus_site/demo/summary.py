@@ -1,4 +1,4 @@
-"""The demo's account: what the team was told, against what the store holds."""
+"""The demo's summary: the team's own record compared with the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nexus_site.demo.team import Score
 
 
 class Line(NamedTuple):
-    """One row of the summary: what was counted, what should be, what is."""
+    """One row of the summary: what is counted, the expected and the actual number."""
 
     what: str
     expected: int
@@ -25,18 +25,18 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """The rows of the table, and what is said below it."""
+    """The rows of the table, and the text below it."""
 
     lines: list[Line]
     remarks: list[str]
 
     @property
     def sound(self) -> bool:
-        """Nothing lost, nothing won twice."""
+        """Whether nothing was lost, and nothing was won twice."""
         return all(line.expected == line.found for line in self.lines)
 
     def table(self) -> str:
-        """The summary for people."""
+        """Return the summary for people."""
         rows = [f"{'':2}{'':34}{'expected':>10}{'found':>8}"]
         for line in self.lines:
             mark = "✓" if line.expected == line.found else "✗"
@@ -45,7 +45,7 @@ class Summary:
 
 
 def newest_event() -> int:
-    """The id of the newest event; 0 where there is none."""
+    """Return the id of the newest event; 0 where there is none."""
     return Event.objects.aggregate(newest=Max("event_id"))["newest"] or 0
 
 
@@ -61,7 +61,7 @@ def account(project_root: str, score: Score, seen_claims: dict[str, list[str]], 
     last = newest_event()
     handoffs = len(score.handoffs)
     winners = Counter(winner for _, winner in score.wins)
-    # On PostgreSQL a transaction that was undone burns its ids.
+    # On PostgreSQL a transaction that was rolled back uses up its ids.
     unbroken = [Line("events, without a gap", last - started_after, events)] if connection.vendor == "sqlite" else []
     return Summary(
         [

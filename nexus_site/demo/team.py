@@ -1,4 +1,4 @@
-"""What each member of the team does: a planner, two workers who race, a reviewer."""
+"""The members of the team: a planner, two workers that race, a reviewer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PARTS = ("parser", "storage", "search", "importer", "exporter", "scheduler", "ca
 
 @dataclass
 class Score:
-    """What the team itself knows to have happened; the store is checked against it."""
+    """The team's own record, which is compared with the store."""
 
     messages: list[str] = field(default_factory=list)  # ids of messages that were acknowledged to their sender
     handoffs: list[str] = field(default_factory=list)
-    wins: list[tuple[str, str]] = field(default_factory=list)  # (handoff_id, winner), as told to the winner
+    wins: list[tuple[str, str]] = field(default_factory=list)  # (handoff_id, winner), as in the winner's answer
     lost_races: int = 0
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -50,7 +50,7 @@ async def plan(planner: Agent, score: Score, rounds: int, pause: float) -> None:
 
 
 async def work(worker: Agent, score: Score, pause: float) -> None:
-    """Race for what is offered; the winner builds it, asks for a review and completes it."""
+    """Race for the offered handoffs; the winner builds the part, asks for a review and completes it."""
     while not score.finished.is_set():
         offered = await worker.call(
             "handoff_list_available",
@@ -65,8 +65,8 @@ async def work(worker: Agent, score: Score, pause: float) -> None:
 
 
 async def _try_to_build(worker: Agent, score: Score, handoff_id: str, pause: float) -> None:
-    place = {"project_root": worker.project_root, "handoff_id": handoff_id, "agent_id": worker.agent_id}
-    claim = await worker.attempt("handoff_claim", **place, **worker.credentials)
+    handoff = {"project_root": worker.project_root, "handoff_id": handoff_id, "agent_id": worker.agent_id}
+    claim = await worker.attempt("handoff_claim", **handoff, **worker.credentials)
     if not claim["ok"]:
         if claim["error"]["code"] != "HANDOFF_ALREADY_CLAIMED":
             raise DemoFailure(f"{worker.agent_id}: handoff_claim answered {claim['error']}")
@@ -83,7 +83,7 @@ async def _try_to_build(worker: Agent, score: Score, handoff_id: str, pause: flo
     )
     sent = await worker.send("Please review", f"See artifact {artifact['artifact_id']}.", to=REVIEWER)
     score.messages.append(sent["message_id"])
-    await worker.call("handoff_complete", **place, **worker.credentials, result={"artifact": artifact["artifact_id"]})
+    await worker.call("handoff_complete", **handoff, **worker.credentials, result={"artifact": artifact["artifact_id"]})
 
 
 async def review(reviewer: Agent, score: Score) -> None:

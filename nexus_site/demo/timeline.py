@@ -1,4 +1,4 @@
-"""What people see of the demo: the event log as it grows, and the summary at its end."""
+"""The demo's output: the event log as it grows, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ STREAMS = ("workspace", "handoff")
 
 
 class Lines:
-    """Lines with the time since the first and the colour of who acts."""
+    """Lines with the time since the first, in the colour of the actor."""
 
     def __init__(self, write: Callable[[str], object], *, colour: bool) -> None:
         self._write, self._colour = write, colour
         self._started: float | None = None
 
     def tell(self, actor: str, what: str) -> None:
-        """Who did what."""
+        """Print who did what."""
         self.say(actor, f"{actor:<14}", f" {what}")
 
     def say(self, actor: str, coloured: str, rest: str = "") -> None:
-        """One line, of which a part is in the actor's colour."""
+        """Print one line, of which a part has the actor's colour."""
         moment = time.monotonic()
         self._started = self._started or moment
         if self._colour:
@@ -41,12 +41,12 @@ class Timeline:
     def __init__(self, viewer: Agent, tell: Callable[[str, str], None]) -> None:
         self.viewer, self.tell = viewer, tell
         self.claims: dict[str, list[str]] = {}
-        self.cursors: dict[str, int] = {}  # by stream, where following it begins
+        self.cursors: dict[str, int] = {}  # by stream, the position from which it is followed
 
     async def begin(self) -> None:
-        """From here on nothing is missed, however late `follow` is started."""
+        """Set the cursors, so that nothing is missed however late `follow` starts."""
         for stream in STREAMS:
-            self.cursors[stream] = (await self.viewer.call("event_cursor", **self._place(stream)))["cursor"]
+            self.cursors[stream] = (await self.viewer.call("event_cursor", **self._where(stream)))["cursor"]
 
     async def follow(self) -> None:
         """Print events until cancelled."""
@@ -54,13 +54,13 @@ class Timeline:
             for stream in STREAMS:
                 following.create_task(self._follow(stream))
 
-    def _place(self, stream: str) -> dict[str, str]:
+    def _where(self, stream: str) -> dict[str, str]:
         return {"project_root": self.viewer.project_root, "agent_id": self.viewer.agent_id, "stream": stream}
 
     async def _follow(self, stream: str) -> None:
-        place, cursor = self._place(stream), self.cursors[stream]
+        where, cursor = self._where(stream), self.cursors[stream]
         while True:
-            page = await self.viewer.call("event_wait", **place, cursor=cursor, timeout_seconds=5)
+            page = await self.viewer.call("event_wait", **where, cursor=cursor, timeout_seconds=5)
             for event in page["events"]:
                 self._print(event)
             cursor = page["next_cursor"]

@@ -1,4 +1,4 @@
-"""The bounds of every HTTP request, whichever server carries it: its body's size, its values, and the time it takes."""
+"""Limits on every HTTP request, under any server: the size of its body, its values, and its time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 30  # for the whole body to arrive
-SEND_SECONDS = 60  # for a client to take enough of a response that the next piece may be sent
-PIECE_BYTES = 64 * 1024  # of a response at once: a server keeps all of what it is handed until the client takes it
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what the client did not take is forgotten by the system, too
+SEND_SECONDS = 60  # for a client to read enough of a response for the next piece
+PIECE_BYTES = 64 * 1024  # of a response at once: a server buffers all of what it gets until the client reads it
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the system also drops what the client did not read
 
 
 class Bounded:
-    """An ASGI application whose requests are bounded; what goes beyond is answered 413 or 408, in the envelope."""
+    """An ASGI application with limits on its requests; a request beyond them is answered 413 or 408, in the
+    envelope."""
 
     def __init__(self, application: ASGI3Application) -> None:
         self.application = application
@@ -49,7 +50,7 @@ class Bounded:
                     log.info("a client was given up that did not take its response")
                     if not _cut(send):
                         raise
-                    await asyncio.sleep(0)  # the server notices, and tells the application as of any client that left
+                    await asyncio.sleep(0)  # the server notices, and tells the application as for any client that left
                     return
 
         try:
@@ -95,7 +96,7 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
 
 
 def _pieces(message: Any) -> Iterator[Any]:
-    """A message of a response, its body in pieces."""
+    """Yield a message of a response with its body in pieces."""
     body = message.get("body", b"")
     starts = range(0, len(body), PIECE_BYTES)
     if len(starts) <= 1:
@@ -107,9 +108,11 @@ def _pieces(message: Any) -> Iterator[Any]:
 
 
 def _cut(send: Any) -> bool:
-    """Cut the connection behind a `send`, where the server lets one: an orderly close waits for the client for ever.
+    """Drop the connection behind a `send`, where the server allows it: an orderly close would wait for the client for
+    ever.
 
-    ASGI has no word for it. uvicorn's `send` belongs to what holds the transport; Daphne's server here drops by itself.
+    ASGI has no message for this. uvicorn's `send` is a method of the object with the transport; Daphne's server
+    here drops connections itself.
     """
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if transport is None:
@@ -120,7 +123,7 @@ def _cut(send: Any) -> bool:
 
 
 async def answer_json(send: Any, status: int, body: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    """A whole JSON response over ASGI."""
+    """Send a complete JSON response over ASGI."""
     content = json.dumps(body).encode()
     common = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*common, *(headers or [])]})

@@ -1,8 +1,8 @@
-"""Daphne with what a hub needs: bounded requests, senders that wait for slow readers, and an orderly end."""
+"""Daphne with what a hub needs: limits on requests, senders that wait for slow readers, and an orderly end."""
 
 from __future__ import annotations
 
-# Daphne installs Twisted's asyncio reactor when it is imported, so it comes before anything else of Twisted.
+# Daphne installs Twisted's asyncio reactor when it is imported, so it must come before the rest of Twisted.
 from daphne.server import Server  # isort:skip
 import asyncio
 import contextlib
@@ -37,10 +37,11 @@ from nexus_site.serving.bounds import BODY_SECONDS, MAX_BODY_BYTES
 from nexus_site.serving.intake import HEAD_BYTES, Intake, Receiving
 from nexus_site.serving.workers import END_OF_HEAD, Share
 
-reactor: Any = installed_reactor  # its interfaces do not tell what an asyncio reactor has
-reactor.seconds = time.monotonic  # its timers follow the date: set back an hour, they would all stall for that long
+reactor: Any = installed_reactor  # its type does not show the methods of an asyncio reactor
+# its timers follow the date: if the clock is set back an hour, they would stall for an hour
+reactor.seconds = time.monotonic
 
-# To what is no HTTP, or too much of it, before anybody knows what it asks for: as the endpoints of JSON-RPC answer.
+# The answers to data that is no HTTP, or too large, before the endpoint is known: like those of JSON-RPC.
 NO_HTTP = (
     b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": '
     b'"This is no HTTP request, or its head is over 64 KiB."}}'
@@ -63,12 +64,12 @@ TOO_MANY = (
     b"content-length: %d\r\n\r\n%s" % (RETRY_SECONDS, len(TOO_MANY_TEXT), TOO_MANY_TEXT)
 )
 REQUEST_SECONDS = BODY_SECONDS + 10  # for a whole request, head and body, to arrive
-MAX_HEADER_BYTES = 64 * 1024  # of a request's head; an endpoint may take fewer, and says so
+MAX_HEADER_BYTES = 64 * 1024  # of a request's head; an endpoint may allow less, and says so
 MAX_FRAME_BYTES = 64 * 1024  # of a client's WebSocket message: filters and cursors are small
-MAX_UNREAD_FRAMES = 64  # messages of one client that the application has not taken yet
-CLOSE_SECONDS = 60  # for a slow WebSocket reader to take what it was told
-TAKE_SECONDS, TAKE_BYTES = 15, 4096  # a client takes so much of what waits for it in so long, or it is dropped
-LEFT_SECONDS = 1  # for what serves a client to end by itself once that left
+MAX_UNREAD_FRAMES = 64  # messages of one client that the application has not read yet
+CLOSE_SECONDS = 60  # for a slow WebSocket client to read the last messages
+TAKE_SECONDS, TAKE_BYTES = 15, 4096  # a client that reads less than this in this time is dropped
+LEFT_SECONDS = 1  # for a client's tasks to end by themselves after it left
 ACCEPTED_AT_ONCE = 20  # new connections that a round of the event loop takes: some 2 ms
 # After so long, whoever runs Python lets others do so. A call waits for that several times, at each statement for one:
 # with Python's own 5 ms, many calls at once made a read of another key take 40 ms.
@@ -78,7 +79,7 @@ QUIET_SECONDS, DRAIN_SECONDS = 0.5, 10  # the end waits while calls still finish
 
 @implementer(IPushProducer)
 class Flow:
-    """Whether the client takes what is sent: Twisted pauses it when the connection's buffer is full."""
+    """Whether the client accepts more data: Twisted pauses it when the connection's buffer is full."""
 
     __slots__ = ("_closed",)
 
@@ -86,7 +87,7 @@ class Flow:
         self._closed: asyncio.Event | None = None  # while it is paused
 
     async def wait(self) -> None:
-        """Return when the client takes more."""
+        """Return when the client accepts more."""
         if self._closed is not None:
             await self._closed.wait()
 
@@ -102,7 +103,7 @@ class Flow:
 
 
 class Incoming:
-    """The messages for an application that it has not taken yet; one task takes them."""
+    """The messages for an application that it has not read yet; one task reads them."""
 
     __slots__ = ("_came", "_messages")
 
@@ -126,11 +127,11 @@ class Incoming:
 
 
 class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
-    """A request that must arrive in time, keeps no more of its body than is allowed, and knows when to pause."""
+    """A request that must arrive in time, stores no more of its body than allowed, and pauses for a slow reader."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._parsePOSTFormSubmission = False  # into arguments, which nobody here asks for
+        self._parsePOSTFormSubmission = False  # parsing of the body into arguments, which nobody reads
         self.flow = Flow()
         self.kept = 0
         self.deadline = reactor.callLater(REQUEST_SECONDS, self.channel.forceAbortClient)
@@ -139,7 +140,8 @@ class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
         super().gotLength(length if length is None else min(length, MAX_BODY_BYTES + 1))
 
     def handleContentChunk(self, data: bytes) -> None:
-        kept = data[: MAX_BODY_BYTES + 1 - self.kept]  # one byte too many tells the application
+        # one byte too many shows the application that the body is too large
+        kept = data[: MAX_BODY_BYTES + 1 - self.kept]
         self.kept += len(kept)
         super().handleContentChunk(kept)
 
@@ -153,8 +155,8 @@ class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
         super().finish()
 
     def handle_exception(self, exception: BaseException) -> None:
-        """An answer that has begun becomes no error any more: it is cut off. Who raised here would end the server's
-        look after every application, and each that fails later would leave its client waiting."""
+        """Cut the connection if the answer has begun, since it can no longer become an error. An exception here would
+        end the server's watch over all applications, and each that fails later would leave its client waiting."""
         if not self._response_started:
             super().handle_exception(exception)
         elif not self.finished and self.channel is not None:
@@ -171,11 +173,11 @@ class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
 
 
 class Socket(WebSocketProtocol):  # type: ignore[misc]
-    """A WebSocket that knows when to pause, and whose client cannot flood the application."""
+    """A WebSocket that pauses for a slow reader, and whose client cannot flood the application."""
 
     def onConnect(self, request: Any) -> Any:
         self.flow = Flow()
-        self.transport.unregisterProducer()  # the HTTP request this connection began with
+        self.transport.unregisterProducer()  # the HTTP request with which this connection began
         self.transport.registerProducer(self.flow, True)
         return super().onConnect(request)
 
@@ -195,12 +197,12 @@ GONE: Any = Failure(ConnectionDone())  # type: ignore[no-untyped-call]
 
 
 class Routed(Receiving):
-    """A connection of a port that several processes share: each request may take it to another one."""
+    """A connection to a port that several processes share: each request may move it to another process."""
 
     def __init__(self, share: Share, intake: Intake, transport: Any, protocol: Any) -> None:
         super().__init__(intake, transport, protocol)
         self._share = share
-        self._head = b""  # of a request, as long as it is not whole
+        self._head = b""  # of a request, until it is complete
 
     def received(self, data: bytes) -> None:
         if not self._begins_request():
@@ -217,7 +219,7 @@ class Routed(Receiving):
             self.put_off(data, partial(self._hand_over, number, data))
 
     def _begins_request(self) -> bool:
-        """Whether a request begins here, and nothing of an earlier one is left to read or to send."""
+        """Return whether a request begins here, with nothing of an earlier one left to read or to send."""
         channel = self._protocol._channel
         waits = self._transport.dataBuffer or self._transport._tempDataBuffer
         return not (self._queued or channel.requests or channel._buffer or waits)
@@ -228,7 +230,7 @@ class Routed(Receiving):
             self._transport.write(TOO_MANY)
             self._transport.loseConnection()
             return
-        self._transport._shouldShutdown = False  # the connection goes on elsewhere
+        self._transport._shouldShutdown = False  # the connection continues in another process
         self._transport.connectionLost(GONE)
 
 
@@ -236,12 +238,12 @@ class Factory(HTTPFactory):  # type: ignore[misc]
     receiving: Callable[..., Receiving] = Receiving
 
     def log(self, request: Any) -> None:
-        """Write no line of an access log: nothing of Twisted's log goes anywhere."""
+        """Write no access log: Twisted's log is not used."""
 
     def buildProtocol(self, addr: Any) -> Any:
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = Request
-        channel = protocol._channel  # which has no other way to tell its bounds
+        channel = protocol._channel  # the only way to set its limits
         channel.totalHeadersSize = channel.MAX_LENGTH = MAX_HEADER_BYTES
 
         def refuse(line: bytes = b"") -> None:
@@ -261,7 +263,7 @@ class Factory(HTTPFactory):  # type: ignore[misc]
 
 
 class Outgoing:
-    """What waits in a connection's buffer, whatever protocol it speaks: a client that takes nothing is dropped."""
+    """What waits in a connection's buffer, in any protocol: a client that reads nothing is dropped."""
 
     def __init__(self, transport: Any) -> None:
         self.transport = transport
@@ -271,13 +273,13 @@ class Outgoing:
 
         def counted(data: bytes) -> Any:
             count = write(data)
-            self.taken += count if isinstance(count, int) and count > 0 else 0  # else it is an error
+            self.taken += count if isinstance(count, int) and count > 0 else 0  # otherwise it is an error
             return count
 
         transport.writeSomeData = counted
 
     def look(self) -> bool:
-        """Drop a client that took too little since the last look; whether the connection is still there."""
+        """Drop a client that read too little since the last check; return whether the connection still exists."""
         waits = bool(self.transport.dataBuffer or self.transport._tempDataBuffer)
         if waits and self.waited and self.taken - self.taken_before < TAKE_BYTES:
             self.transport.abortConnection()
@@ -298,9 +300,9 @@ def few_at_once(port: Any) -> Any:
 
 
 class HubServer(Server):  # type: ignore[misc]
-    """Serves `application` on listening sockets; `ready` is called once it takes connections.
+    """Serves `application` on listening sockets; `ready` is called once it accepts connections.
 
-    Of what comes to the first of them this process serves a `share`, where there is one.
+    With a `share`, this process serves only its share of what arrives on the first socket.
     """
 
     def __init__(
@@ -320,7 +322,7 @@ class HubServer(Server):  # type: ignore[misc]
         self.failed: BaseException | None = None
 
     def run(self) -> None:
-        """Serve until SIGINT or SIGTERM. Raises what kept the application from starting."""
+        """Serve until SIGINT or SIGTERM. Raises the error that prevented the application's start."""
         self.connections: dict[Any, dict[str, Any]] = {}
         self.http_factory = self.shared_factory = Factory(self)
         if self.share is not None:
@@ -329,7 +331,7 @@ class HubServer(Server):  # type: ignore[misc]
         self.ws_factory = WebSocketFactory(self, server=self.server_name)
         self.ws_factory.protocol = Socket
         self.ws_factory.setProtocolOptions(
-            allowNullOrigin=True,  # the application judges origins
+            allowNullOrigin=True,  # the application checks origins
             openHandshakeTimeout=self.websocket_handshake_timeout,
             closeHandshakeTimeout=CLOSE_SECONDS,
             autoPingTimeout=self.ping_timeout,
@@ -384,7 +386,7 @@ class HubServer(Server):  # type: ignore[misc]
             await asyncio.wait(tasks, timeout=1)
 
     async def _until_stopping(self, work: Coroutine[Any, Any, None]) -> None:
-        """Return when it is done, or when the server is to stop."""
+        """Return when the work is done, or when the server must stop."""
         working, stopping = asyncio.create_task(work), asyncio.create_task(self.stopping.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -393,8 +395,8 @@ class HubServer(Server):  # type: ignore[misc]
             task.cancel()
 
     def _adopt(self, descriptor: int, data: bytes) -> None:
-        """Go on with a connection on which another process has read `data`."""
-        with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):  # its client left
+        """Continue a connection on which another process has read `data`."""
+        with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):  # the client has left
             transport = reactor.adoptStreamConnection(connection.fileno(), connection.family, self.shared_factory)
             transport.protocol.dataReceived(data)
 
@@ -403,13 +405,13 @@ class HubServer(Server):  # type: ignore[misc]
         reactor.callLater(TAKE_SECONDS, self._drop_who_takes_nothing)
 
     def protocol_disconnected(self, protocol: Any) -> None:
-        """A client left, as clients do: what still serves it ends without a word in the log."""
+        """End what serves a client that left, without a line in the log."""
         super().protocol_disconnected(protocol)
         if instance := self.connections[protocol].get("application_instance"):
             self.loop.call_later(LEFT_SECONDS, instance.cancel)
 
     async def _drained(self) -> None:
-        """Return when no call is under way, or those that are do not end: streams, or what takes too long."""
+        """Return when no call is under way, or the remaining ones do not end: streams, or calls that take too long."""
         deadline = self.loop.time() + DRAIN_SECONDS
         while (tasks := self._running()) and self.loop.time() < deadline:
             done, _ = await asyncio.wait(tasks, timeout=QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -421,7 +423,8 @@ class HubServer(Server):  # type: ignore[misc]
         return [instance for instance in instances if instance is not None and not instance.done()]
 
     def create_application(self, protocol: Any, scope: Any) -> Any:
-        """As Daphne's own, with a queue that takes a fifth of the memory: most calls wait for nothing but the end."""
+        """Create the application like Daphne, with a queue that needs a fifth of the memory: most calls wait only for
+        the end."""
         assert "application_instance" not in self.connections[protocol]
         incoming = Incoming()
         scope.setdefault("asgi", {"version": "3.0"})
@@ -430,11 +433,11 @@ class HubServer(Server):  # type: ignore[misc]
         return incoming
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
-        """Send, and return when the client has taken enough of it: nothing is buffered without bound."""
+        """Send, and return when the client has read enough of it, so that buffers stay bounded."""
         if message["type"] == "http.response.body" and protocol.method == b"HEAD":
-            message = {**message, "body": b""}  # Twisted drops the first piece of it alone, as Daphne hands it over
+            message = {**message, "body": b""}  # Twisted drops only its first piece, as Daphne passes it
         if message["type"] == "http.response.start" and self.stopping.is_set() and protocol.channel is not None:
-            protocol.channel.persistent = False  # else who goes on calling keeps the end waiting
+            protocol.channel.persistent = False  # otherwise a client that keeps calling delays the end
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         with contextlib.suppress(Disconnected):  # it is just leaving
             await super().handle_reply(protocol, message)
@@ -442,7 +445,7 @@ class HubServer(Server):  # type: ignore[misc]
 
 
 class Lifespan:
-    """The ASGI lifespan of an application: Daphne sends none."""
+    """The ASGI lifespan of an application, which Daphne does not send."""
 
     def __init__(self, application: Any) -> None:
         self.incoming: asyncio.Queue[Any] = asyncio.Queue()
@@ -451,7 +454,7 @@ class Lifespan:
         self.task = asyncio.ensure_future(application(scope, self.incoming.get, self.outgoing.put))
 
     async def startup(self) -> None:
-        """Raises CONFIG_ERROR when the application does not start."""
+        """Start the application. Raises CONFIG_ERROR when it does not start."""
         await self.incoming.put({"type": "lifespan.startup"})
         answer = await self.outgoing.get()
         if answer["type"] != "lifespan.startup.complete":

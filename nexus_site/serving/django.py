@@ -1,4 +1,4 @@
-"""Django in the hub: one step on a thread for a page, and none for the middleware of what is asynchronous."""
+"""Django in the hub: one step on a thread for a page, and none for the middleware of an asynchronous view."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from nexus.core.cancellation import while_there
 from nexus.core.waiting import in_thread
 from nexus.web.middleware import MarkdownBudget
 
-LEFT_SECONDS = 1  # for what serves a client to end once that left
-OF_PAGES = (MessageMiddleware, MarkdownBudget)  # what is asynchronous draws none
-CONNECTIONS = (  # they look after that of whichever thread is free: `_whole` does, for the one that is used
+LEFT_SECONDS = 1  # for a client's tasks to end after it left
+OF_PAGES = (MessageMiddleware, MarkdownBudget)  # asynchronous views render no pages
+CONNECTIONS = (  # Django's handlers would check any free thread's connection; `_whole` checks the one that is used
     (signals.request_started, reset_queries),
     (signals.request_started, close_old_connections),
     (signals.request_finished, close_old_connections),
@@ -37,10 +37,11 @@ CONNECTIONS = (  # they look after that of whichever thread is free: `_whole` do
 
 
 class Django(ASGIHandler):
-    """Django on a fixed set of threads: its own way takes one for each request, and a step on it for each middleware.
+    """Django on a fixed set of threads: Django's own way takes a thread for each request, and a step on it for each
+    middleware.
 
-    A page passes the middleware and its view in one step, on whichever thread is free. A view that is asynchronous
-    waits for nobody's thread: the middleware looks at its request on the event loop, where none of it uses the store.
+    A page runs the middleware and its view in one step, on any free thread. An asynchronous view needs no thread: the
+    middleware runs on the event loop, where none of it uses the store.
     """
 
     def __init__(self, threads: int) -> None:
@@ -53,10 +54,11 @@ class Django(ASGIHandler):
         self._call = convert_exception_to_response(self._called)
         for signal, receiver in CONNECTIONS:
             signal.disconnect(receiver)
-        _ = get_resolver().url_patterns  # every view is imported now, and not at the first request
+        _ = get_resolver().url_patterns  # imports every view now, and not at the first request
 
     def with_threads(self, threads: int) -> Django:
-        """The same application on threads of its own. To load the middleware anew would scan all static files again."""
+        """Return the same application with its own threads. Loading the middleware again would scan all static files
+        again."""
         other = copy(self)
         other.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
         return other
@@ -79,11 +81,11 @@ class Django(ASGIHandler):
                 await self.send_response(refusal, send)
                 return
             request.resolver_match = found
-            del body  # a call that waits keeps no more than it must
+            del body  # a waiting call should use little memory
             await while_there(receive, self._answer(request, send))
 
     async def _answer(self, request: HttpRequest, send: Any) -> None:
-        """Send what an asynchronous view answers: no thread has a part in it."""
+        """Send the answer of an asynchronous view, without a thread."""
         response: Any = await self._call(request)  # type: ignore[misc]  # it is asynchronous as what it wraps is
         response._handler_class = type(self)
         response._resource_closers.append(request.close)
@@ -93,14 +95,14 @@ class Django(ASGIHandler):
             response.close()
 
     async def get_response_async(self, request: HttpRequest) -> Any:
-        """A page's answer, from a thread."""
+        """Return a page's answer, from a thread."""
         set_urlconf(settings.ROOT_URLCONF)
         found = _resolve(request.path_info)
         threads = getattr(found and found.func, "threads", self.threads)
         return await in_thread(threads, partial(copy_context().run, self._whole, request))
 
     def _whole(self, request: HttpRequest) -> HttpResponseBase:
-        """A page, on a thread whose connection to the store may have ended since the last one."""
+        """Return a page, on a thread whose connection to the store may have closed since the last one."""
         close_old_connections()
         try:
             return self.get_response(request)
@@ -108,7 +110,7 @@ class Django(ASGIHandler):
             close_old_connections()
 
     async def _called(self, request: HttpRequest) -> Any:
-        """An asynchronous view's answer, with what the middleware says before and after it."""
+        """Return an asynchronous view's answer, with the middleware before and after it."""
         assert request.resolver_match is not None
         view, arguments, named = request.resolver_match
         response = next(filter(None, (look(request) for look in self._before)), None)
@@ -119,8 +121,9 @@ class Django(ASGIHandler):
         return response
 
     async def listen_for_disconnect(self, receive: Any) -> None:
-        """The error that says so and the frame of the request hold each other, and the response with them: until one
-        looks for garbage, if its traceback stays. Nobody asks for it where the request was cancelled meanwhile."""
+        """Raise the error for a disconnect without a traceback. With one, the error and the request's frame would
+        refer to each other, and with them the response, until a garbage collection; nobody reads it where the
+        request was cancelled."""
         try:
             await super().listen_for_disconnect(receive)
         except RequestAborted as left:
@@ -131,7 +134,7 @@ class Django(ASGIHandler):
 
 
 def _resolve(path: str) -> ResolverMatch | None:
-    """The view that a request for a path is for."""
+    """Return the view for a path."""
     try:
         return get_resolver().resolve(path)
     except Resolver404:
@@ -139,7 +142,7 @@ def _resolve(path: str) -> ResolverMatch | None:
 
 
 async def _whole_body(receive: Any) -> bytes | None:
-    """A request's body, whose size is bounded already; None where the client left first."""
+    """Return a request's body, whose size is limited already; None where the client left first."""
     pieces = []
     while True:
         message = await receive()
@@ -151,5 +154,5 @@ async def _whole_body(receive: Any) -> bytes | None:
 
 
 def _unused(request: HttpRequest) -> HttpResponseBase:
-    """What middleware would call, if it were called as a whole."""
+    """The view that middleware would call if it were called as a whole."""
     raise AssertionError

@@ -1,7 +1,7 @@
-"""A full search for garbage stops every thread while it lasts, so it comes rarely, and while no call is served.
+"""Scheduling of full garbage collections: they stop every thread, so they run rarely, and while no call is served.
 
-It looks at all that lives, which with a thousand sessions takes tenths of a second. What came since the last look is
-searched by itself.
+A full collection visits all objects, which takes tenths of a second with a thousand sessions. Objects that are new
+since the last check are collected separately.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import sys
 
 from nexus.core.turns import turns
 
-OBJECTS, SEARCHES = 5_000, 4  # new objects before the youngest are searched, and such searches before the next ones
-FEW = 700  # new objects that a hub makes which nobody calls
+OBJECTS, SEARCHES = 5_000, 4  # new objects until the youngest are collected, and such collections until the next ones
+FEW = 700  # new objects that an idle hub makes
 LOOK_SECONDS = 1.0
-QUIET_LOOKS = 5  # in a row that find nobody has called
-GROWN, MUCH_GROWN = 1.5, 2.0  # times what the last full search left: from when on one is due, and waits no more
+QUIET_LOOKS = 5  # checks in a row without a call
+GROWN, MUCH_GROWN = 1.5, 2.0  # growth since the last full collection: one is due, and one no longer waits
 
 
 async def collect() -> None:
-    """Do so for as long as the server lives, instead of in the middle of whichever call makes an object too many."""
+    """Collect garbage as long as the server lives, instead of in a call that happens to create one object too many."""
     before = gc.get_threshold()
     gc.set_threshold(OBJECTS, SEARCHES, 1_000_000)
-    gc.freeze()  # what is there stays, and need not be searched
+    gc.freeze()  # existing objects stay and need no collection
     left, quiet = sys.getallocatedblocks(), 0
     try:
         while True:
@@ -33,7 +33,7 @@ async def collect() -> None:
             quiet = 0 if called else quiet + 1
             grown = sys.getallocatedblocks() / left
             idle = turns().is_idle
-            # What grew old is searched once nobody calls: little garbage by number may be megabytes of answers.
+            # Old objects are collected once nobody calls: a few of them may be megabytes of answers.
             if grown > MUCH_GROWN or (idle and (grown > GROWN or (older and quiet >= QUIET_LOOKS))):
                 gc.collect()
                 left = sys.getallocatedblocks()

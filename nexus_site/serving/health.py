@@ -1,4 +1,4 @@
-"""Whether the hub is alive, whether it is ready, and what it measures."""
+"""Health checks: whether the hub is alive and ready; and its metrics."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from nexus.core.rest.errors import refusal
 from nexus_site.serving import metrics
 from nexus_site.serving.workers import workers
 
-# Asked while everything else may be at its limit: behind no page, scan or writer of this process.
+# Asked when everything else may be at its limit: it does not wait for pages, scans or writers of this process.
 READINESS = ThreadPoolExecutor(1, thread_name_prefix="nexus-readyz")
 MEASURING = ThreadPoolExecutor(1, thread_name_prefix="nexus-metrics")
-ENOUGH_BYTES = 64 * 1024 * 1024  # less room than this on the store's disk is as good as none
+ENOUGH_BYTES = 64 * 1024 * 1024  # less free space on the store's disk counts as full
 
 
 async def alive(request: HttpRequest) -> HttpResponseBase:
-    """200 while the process answers at all."""
+    """Answer 200 while the process answers at all."""
     return JsonResponse(ok({"status": "alive"}))
 
 
 async def ready(request: HttpRequest) -> HttpResponseBase:
-    """200 when calls can succeed, 503 with the checks that failed when not."""
+    """Answer 200 when calls can succeed, else 503 with the failed checks."""
     checks, problem = await waiting.in_thread(READINESS, _checks)
     if (others := workers()) is not None:
         checks["workers"] = not others.missing
     good = not waiting.waiter().closing and all(checks.values())
-    told = {"problem": problem} if problem else {}
-    body = ok({"status": "ready" if good else "not ready", "checks": checks, **told})
+    details = {"problem": problem} if problem else {}
+    body = ok({"status": "ready" if good else "not ready", "checks": checks, **details})
     return JsonResponse({**body, "ok": good}, status=200 if good else 503)
 
 
 async def measured(request: HttpRequest) -> HttpResponseBase:
-    """The metrics, for whoever may use REST."""
+    """Return the metrics, for callers that may use REST."""
     metrics.look()
     try:
         info = ConnectionInfo.of_request(request, await request.auser())
         await waiting.in_thread(MEASURING, lambda: identify(info, transport="http"))
         asked = others.measure() if (others := workers()) is not None else None
         content = await waiting.in_thread(MEASURING, lambda: metrics.exposition(asked() if asked else None))
-    except Exception as error:  # of the store's, too, where who asks is looked up
+    except Exception as error:  # the authentication may also raise errors of the store
         return refusal(error)
     return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)
 
 
 def _checks() -> tuple[dict[str, bool], str | None]:
-    """The checks, and what is wrong where the store can say it."""
+    """Return the checks, and the store's reason for a failed one if there is any."""
     try:
         store().check()
     except NexusError as moved:
@@ -65,9 +65,9 @@ def _checks() -> tuple[dict[str, bool], str | None]:
 
 
 def _writable() -> bool:
-    """A write that is taken back: nothing else tells a read-only file or a full disk."""
+    """Return whether a write succeeds; it is rolled back. Only a write finds a read-only file or a full disk."""
     try:
-        with write():  # a writer like any other: who asks past the queue finds the store busy while others write
+        with write():  # in the queue like any writer: outside of it, the store would seem busy while others write
             RetentionPass.objects.create()
             transaction.set_rollback(True)
     except (DatabaseError, NexusError):
@@ -85,8 +85,8 @@ def _migrated() -> bool:
 def _room() -> bool:
     config = CoreSettings.current()
     if config.database_url is not None:
-        return True  # a server's disk cannot be asked; that it is full, a write tells
+        return True  # a server's disk cannot be measured; a full one makes the write fail
     try:
         return shutil.disk_usage(config.database.parent).free >= ENOUGH_BYTES
-    except OSError:  # it is not there
+    except OSError:  # it does not exist
         return False

@@ -1,7 +1,7 @@
-"""What clients sent is parsed a little at a time: many requests at once must not keep the event loop from the others.
+"""Parsing of arriving data in small steps: many requests at once must not block the event loop for others.
 
-A request's turn (nexus/core/turns.py) comes once its head is parsed. Thousands that arrive together take seconds to
-parse, so that is done in rotation among their callers, too, for a few milliseconds in each round of the event loop.
+A request gets its turn (nexus/core/turns.py) once its head is parsed. Thousands that arrive together take seconds to
+parse, so parsing rotates among their callers, too, for a few milliseconds in each round of the event loop.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Any
 from nexus.core.access import ConnectionInfo, address_name, caller_name
 
 BUDGET_SECONDS = 0.005  # of parsing in one round of the event loop
-HEAD_BYTES = 8192  # of what arrived are searched for who sent it
+HEAD_BYTES = 8192  # of the data are searched for its sender
 SHOWN = re.compile(rb"\r\n(authorization|x-api-key|cookie):[ \t]*([^\r\n]*)", re.IGNORECASE)
 MOST_KNOWN = 1000
 
-_known: dict[tuple[object, ...], str] = {}  # by what they show: who was recognised, for a flood's sake
+# by the visible headers: the recognised caller, to save look-ups in a flood of requests
+_known: dict[tuple[object, ...], str] = {}
 
 
 class Intake:
-    """The lines of what arrived and was not parsed yet, by caller; `budget` is in seconds a round."""
+    """Queues of data to parse, one for each caller; `budget` is in seconds per round."""
 
     def __init__(self, budget: float = BUDGET_SECONDS) -> None:
         self._budget = budget
@@ -34,11 +35,11 @@ class Intake:
 
     @property
     def is_free(self) -> bool:
-        """Whether something may be parsed at once."""
+        """Whether data may be parsed at once."""
         return not self._lines and self._spent < self._budget
 
     def parse(self, work: Callable[[], None]) -> None:
-        """Do it now."""
+        """Do the work now."""
         started = time.perf_counter()
         try:
             work()
@@ -47,7 +48,7 @@ class Intake:
             self._ask_for_round()
 
     def queue(self, caller: str, work: Callable[[], None]) -> None:
-        """Do it when it is this caller's turn; what one caller queues is done in order."""
+        """Do the work at this caller's turn; the work of one caller is done in order."""
         self._lines.setdefault(caller, deque()).append(work)
         self._ask_for_round()
 
@@ -70,14 +71,14 @@ class Intake:
 
 
 def sender(data: bytes, peer: str | None) -> str:
-    """Who sent the beginning of a request, as far as its first bytes tell."""
+    """Return who sent the beginning of a request, as far as its first bytes show."""
     known = headers, query = _visible_headers(data)
     if not headers and not query:
         return address_name(peer)
     name = _known.get(known)
     if name is None:
         name = caller_name(_as_info(peer, headers, query))
-        if not name.endswith(f":{peer}"):  # who is no stranger; a stranger may become known
+        if not name.endswith(f":{peer}"):  # a known caller; a stranger may become known
             if len(_known) >= MOST_KNOWN:
                 _known.clear()
             _known[known] = name
@@ -85,12 +86,12 @@ def sender(data: bytes, peer: str | None) -> str:
 
 
 def keys_in(data: bytes) -> Set[str]:
-    """Everything that the beginning of a request presents as a key."""
+    """Return everything that the beginning of a request presents as a key."""
     return _as_info(None, *_visible_headers(data)).keys
 
 
 def _visible_headers(data: bytes) -> tuple[tuple[tuple[bytes, bytes], ...], bytes]:
-    """The headers that may tell who sends, and the query."""
+    """Return the headers that may identify the sender, and the query."""
     head = data[:HEAD_BYTES]
     target = head.partition(b"\r\n")[0].split(b" ")[1:2]
     return tuple(SHOWN.findall(head)), target[0].partition(b"?")[2] if target else b""
@@ -102,7 +103,7 @@ def _as_info(peer: str | None, headers: Iterable[tuple[bytes, bytes]], query: by
 
 
 class Receiving:
-    """A connection's side of the intake: its pieces stay in order, and no more is read while one is queued."""
+    """A connection's side of the intake: its data stays in order, and no more is read while some is queued."""
 
     def __init__(self, intake: Intake, transport: Any, protocol: Any) -> None:
         self._intake, self._transport, self._protocol = intake, transport, protocol
@@ -111,14 +112,14 @@ class Receiving:
         self._caller = ""
 
     def received(self, data: bytes) -> None:
-        """Parse what arrived, now or later."""
+        """Parse the data that arrived, now or later."""
         if not self._queued and self._intake.is_free:
             self._intake.parse(lambda: self._parse(data))
         else:
             self.put_off(data, lambda: self._deliver(data))
 
     def put_off(self, data: bytes, work: Callable[[], None]) -> None:
-        """Do with `data` what is to be done when it is its sender's turn."""
+        """Do the work with `data` at its sender's turn."""
         if not self._queued:
             self._caller = sender(data, getattr(self._transport.getPeer(), "host", None))
         self._queued += 1
@@ -129,9 +130,9 @@ class Receiving:
         self._queued -= 1
         if self._transport.disconnected or not self._transport.connected:
             return
-        self._transport.startReading()  # before: what is delivered may stop it for a reason of its own
+        self._transport.startReading()  # first, because delivered data may stop it for another reason
         work()
 
     def _deliver(self, data: bytes) -> None:
-        now = self._transport.protocol  # a WebSocket's, once the connection has become one
+        now = self._transport.protocol  # a WebSocket's, after an upgrade
         (self._parse if now is self._protocol else now.dataReceived)(data)

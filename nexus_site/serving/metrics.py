@@ -1,4 +1,5 @@
-"""What /metrics tells, in Prometheus' text format: calls as they happen, the rest when it is asked for."""
+"""The content of /metrics in Prometheus' text format: calls are counted as they happen, the rest is read for each
+request."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import Outcome
 from nexus.core.turns import turns, when_refused
 
-HERE = CollectorRegistry()  # what this process alone knows
+HERE = CollectorRegistry()  # metrics of this process
 OURS = CollectorRegistry()
 CALLS = Counter("nexus_calls", "Calls per operation and outcome.", ["toolset", "operation", "outcome"], registry=HERE)
 SECONDS = Histogram(
@@ -36,24 +37,25 @@ WAITING = Gauge("nexus_waiting_requests", "Requests that wait for their turn now
 PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=HERE)
 
 
-# Every call has a series: the library finds one by its labels in several times as long as a cache does.
+# A cache for the series: the library's own search by labels takes several times as long.
 _calls, _seconds = cache(CALLS.labels), cache(SECONDS.labels)
 
 
 def observe_calls() -> None:
-    """Count every call of this process from here on."""
+    """Count every call of this process from now on."""
     runner.observers.append(_observe)
 
 
 def _observe(toolset: Toolset, name: str, outcome: Outcome, seconds: float) -> None:
-    known = name in toolset.contents.operations or name in toolset.operations  # the former are there at once
+    # `contents` does not import the operations
+    known = name in toolset.contents.operations or name in toolset.operations
     operation = name if known else "unknown"  # a client must not make up label values
     _calls(toolset.name, operation, outcome.error.code.value if outcome.error else "ok").inc()
     _seconds(toolset.name, operation).observe(seconds)
 
 
 class Store(Collector):
-    """What the store holds now, as every app tells it."""
+    """Metrics of the store's content, from every app."""
 
     def collect(self) -> Iterator[Metric]:
         for app in nexus_apps():
@@ -62,8 +64,8 @@ class Store(Collector):
 
 
 class Figures(Collector):
-    """How well it goes, as every app measures it: histograms of what any process wrote since this one was first asked,
-    each a series from the start for every kind that there may be."""
+    """The figures of every app: histograms of what any process wrote since this one was first asked. Each kind is a
+    series from the start."""
 
     def __init__(self) -> None:
         self._histograms = Histograms()
@@ -83,7 +85,7 @@ def _bound(bound: float) -> str:
 
 
 class Everywhere(Collector):
-    """What each process of a hub knows, labelled with the number of its worker, from what each tells of itself."""
+    """The metrics of each process of a hub, labelled with the number of its worker."""
 
     def __init__(self, texts: Mapping[int, str]) -> None:
         self._texts = texts
@@ -91,9 +93,9 @@ class Everywhere(Collector):
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
         for number, text in self._texts.items():
-            for told in text_string_to_metric_families(text):
-                family = families.setdefault(told.name, Metric(told.name, told.documentation, told.type))
-                for sample in told.samples:
+            for each in text_string_to_metric_families(text):
+                family = families.setdefault(each.name, Metric(each.name, each.documentation, each.type))
+                for sample in each.samples:
                     family.add_sample(sample.name, {"worker": str(number), **sample.labels}, sample.value)
         yield from families.values()
 
@@ -104,18 +106,19 @@ for each in (HERE, *STORED):
 
 
 def look() -> None:
-    """Take in what is so at this moment, from the event loop."""
+    """Update the metrics of the moment. Call it on the event loop."""
     PARKED.set(len(waiting.waiter().parked))
     WAITING.set(turns().all_waiting)
 
 
 def of_this_process() -> bytes:
-    """The text of what this process alone knows."""
+    """Return the text of this process's own metrics."""
     return generate_latest(HERE)
 
 
 def exposition(others: Mapping[int, str] | None = None) -> bytes:
-    """The whole text; reads the store. `others` is what the other workers know, by their number, where there are."""
+    """Return the whole text; reads the store. `others` are the texts of the other workers, by number, if there are
+    any."""
     if others is None:
         return generate_latest(OURS)
     whole = CollectorRegistry()

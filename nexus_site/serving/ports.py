@@ -1,4 +1,5 @@
-"""Who listens on a port, where the system tells: Linux does in /proc, and only of processes one may look at."""
+"""Which process listens on a port, where the system shows it: Linux does in /proc, for processes that one may
+inspect."""
 
 from __future__ import annotations
 
@@ -11,19 +12,19 @@ LISTENING = "0A"
 
 
 def listener_of(port: int) -> str | None:
-    """The process that listens on a TCP port, as people know it: `python (process 4711)`; None where nothing tells."""
+    """Return the process that listens on a TCP port, for people: `python (process 4711)`; None where it is unknown."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     if not sockets:
         return None
     for process in PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended, or is another person's
+        with contextlib.suppress(OSError):  # it ended, or belongs to another user
             if any(str(entry.readlink()) in sockets for entry in (process / "fd").iterdir()):
                 return f"{(process / 'comm').read_text().strip()} (process {process.name})"
     return None
 
 
 def _listening(port: int) -> Iterator[str]:
-    """The inodes of the sockets that listen on a port."""
+    """Yield the inodes of the sockets that listen on a port."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (PROC / "net" / table).read_text().splitlines()[1:]:

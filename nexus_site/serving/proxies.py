@@ -1,4 +1,4 @@
-"""Who is at the other end of a reverse proxy that the operator trusts (docs/how-to/serve-beyond-loopback.md)."""
+"""The client behind a reverse proxy that the operator trusts (docs/how-to/serve-beyond-loopback.md)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from nexus.core.access import address_of
 from nexus.core.config import CoreSettings
 
 SECURE = {"http": "https", "websocket": "wss"}
-MOST_HOPS = 100  # addresses of one X-Forwarded-For that are looked at, from the nearest on
+MOST_HOPS = 100  # addresses of one X-Forwarded-For that are read, from the nearest on
 
 
 class BehindProxies:
-    """An ASGI application that sees the client where a trusted proxy stands between.
+    """An ASGI application that sees the client's address behind a trusted proxy.
 
-    The client's address is the last one in X-Forwarded-For that is no trusted proxy's; it is unknown where there is
-    none, and where it is a loopback address: whoever comes through a proxy is not at this machine. Headers of anybody
-    who is no trusted proxy are not looked at.
+    That is the last address in X-Forwarded-For that is not a trusted proxy's. It is unknown where there is none,
+    and where it is a loopback address: a client that comes through a proxy is not on this machine. The header is
+    ignored from any other sender.
     """
 
     def __init__(self, application: Any) -> None:

@@ -1,4 +1,4 @@
-"""Static files by WhiteNoise, each in one piece: an event loop cannot read the file that it answers with."""
+"""Static files by WhiteNoise, each in one piece: an event loop cannot read a file while it sends it."""
 
 from __future__ import annotations
 

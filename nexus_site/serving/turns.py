@@ -1,4 +1,4 @@
-"""Every request takes its turn: one caller's many calls hold up nobody else's, whichever transport they come by."""
+"""Turns of requests: many calls of one caller do not delay other callers, on any transport."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BEGUN = frozenset(("http.response.start", "websocket.accept", "websocket.close")
 class InTurn:
     """An ASGI application whose requests are served in rotation among their callers.
 
-    Nothing of a request but its head is looked at before its turn. The turn ends with the start of the response: what
-    streams, and what a slow client has not taken yet, holds none. A caller with more waiting calls than the setting
+    Before its turn, only the head of a request is read. The turn ends with the start of the response: a stream, and a
+    response that a slow client has not read yet, hold none. A caller with more waiting calls than the setting
     `max_waiting_calls` is answered by `refuse`.
     """
 

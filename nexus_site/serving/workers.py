@@ -1,9 +1,9 @@
-"""Several processes behind one port: what an agent's key asks for is served by one of them, always the same.
+"""Several processes behind one port. All requests with one agent's key are served by the same process.
 
-Sessions, streams, waits, joined topics and turns live in the memory of a process. So a request goes by its key, and
-not by its session: whatever a process holds for a key is all that there is. The hub itself is worker 0. It accepts
-every connection and serves what shows no agent's key: operators, pages, strangers, the pool. An open connection is
-handed to another process, with the bytes that were read, whenever a request on it belongs there.
+Sessions, streams, waits, joined topics and turns are in a process's memory. So a request is routed by its key, and not
+by its session: its process has everything that belongs to the key. The hub itself is worker 0. It accepts every
+connection and serves requests without an agent's key: operators, pages, strangers, the pool. An open connection is
+passed to another process, with the bytes that were read, when a request on it belongs there.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from nexus_site.serving.intake import HEAD_BYTES, keys_in
 
 log = logging.getLogger(__name__)
 
-SHARED = re.compile(rb"[A-Z]+ /(mcp[/? ]|api/|ws/events/)")  # all else is worker 0's, whoever asks
+SHARED = re.compile(rb"[A-Z]+ /(mcp[/? ]|api/|ws/events/)")  # everything else is for worker 0
 END_OF_HEAD = b"\r\n\r\n"
-CONNECTION, MEASURE, END = b"C", b"M", b"E"  # begin a message between processes
+CONNECTION, MEASURE, END = b"C", b"M", b"E"  # the first bytes of messages between processes
 LARGEST_MESSAGE = 1 + HEAD_BYTES + 2**16  # bytes: Twisted reads at most 64 KiB at once
-AT_ONCE = 32  # messages that are taken before the event loop does other things
-MOST_UNSENT = 1000  # messages that wait for a process which does not take them, or is being started again
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that died is started again
-END_SECONDS = 20.0  # for a worker to answer what it has, and end
-MEASURE_SECONDS = 2.0  # for a worker to tell what it measures
+AT_ONCE = 32  # messages that are handled before the event loop does other work
+MOST_UNSENT = 1000  # messages that wait for a process that does not read, or is being restarted
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that crashed is restarted
+END_SECONDS = 20.0  # for a worker to answer its calls, and end
+MEASURE_SECONDS = 2.0  # for a worker to send its metrics
 READY = b"ready\n"
 
-_workers: Workers | None = None  # of this process, where it is worker 0 of several
+_workers: Workers | None = None  # in worker 0 of several
 
 
 def workers() -> Workers | None:
-    """The other workers of this hub; None where it is a single process."""
+    """Return the other workers of this hub; None where it is a single process."""
     return _workers
 
 
 def owner(head: bytes, workers: int) -> int:
-    """The number of the worker that a request belongs to, by the first bytes of it."""
+    """Return the number of the worker that a request belongs to, from its first bytes."""
     if not SHARED.match(head):
         return 0
     keys = keys_in(head.partition(END_OF_HEAD)[0])
@@ -62,7 +62,7 @@ def owner(head: bytes, workers: int) -> int:
 
 
 class Channel:
-    """One end of the way between worker 0 and another: messages in order, each with a descriptor or without."""
+    """One end of the channel between worker 0 and another: messages in order, each with a descriptor or without."""
 
     def __init__(
         self, end: socket.socket, received: Callable[[bytes, int | None], None], left: Callable[[], None]
@@ -74,7 +74,8 @@ class Channel:
         self._loop.add_reader(end, self._receive)
 
     def send(self, message: bytes, descriptor: int | None = None) -> bool:
-        """Send now or later, and close `descriptor` then; at once, and False, where too many messages wait already."""
+        """Send a message now or later, and close `descriptor` then. Where too many messages wait, close it at once and
+        return False."""
         if len(self._unsent) >= MOST_UNSENT:
             _close(descriptor)
             return False
@@ -91,7 +92,7 @@ class Channel:
             except BlockingIOError:
                 self._loop.add_writer(self._end, self._flush)
                 return
-            except OSError as error:  # such as too many descriptors on their way
+            except OSError as error:  # such as too many descriptors under way
                 log.warning("A connection was lost on its way to another worker (%s).", error.strerror)
             self._unsent.popleft()
             _close(descriptor)
@@ -103,7 +104,7 @@ class Channel:
                 message, descriptors, _, _ = socket.recv_fds(self._end, LARGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return
-            except OSError:  # the other end is gone, and did not read all
+            except OSError:  # the other end is closed, and did not read everything
                 message = b""
             if not message:
                 self._loop.remove_reader(self._end)
@@ -118,19 +119,19 @@ def _close(descriptor: int | None) -> None:
 
 
 class Share:
-    """What one process serves of the requests that come to the port; worker 0's part of it and another's differ."""
+    """One process's share of the requests to the port; worker 0's and the others' differ."""
 
     def __init__(self, number: int, workers: int) -> None:
         self.number, self.workers = number, workers
-        self.is_ending = False  # from here on, a request is answered where it is
+        self.is_ending = False  # from now on, a request is answered where it arrives
         self._adopt: Callable[[int, bytes], None] = lambda descriptor, data: None
 
     def owner(self, head: bytes) -> int:
-        """The number of the worker that is to answer a request."""
+        """Return the number of the worker that must answer a request."""
         return self.number if self.is_ending else owner(head, self.workers)
 
     def hand_over(self, number: int, data: bytes, connection: socket.socket) -> bool:
-        """Let a worker go on with a connection on which `data` was read; False where too many wait for it already."""
+        """Pass a connection on which `data` was read to a worker; return False where too many wait for it."""
         try:
             descriptor = os.dup(connection.fileno())
         except OSError:  # too many are open
@@ -138,21 +139,22 @@ class Share:
         return self._channel_to(number).send(CONNECTION + data, descriptor)
 
     async def start(self, adopt: Callable[[int, bytes], None], end: Callable[[], None]) -> None:
-        """Take connections by `adopt`, which is given a descriptor to close and what was read; return when all can.
+        """Accept connections by `adopt`, which gets a descriptor to close and the data that was read; return when all
+        processes can.
 
         `end` ends this process. Raises CONFIG_ERROR.
         """
         raise NotImplementedError
 
     async def end(self) -> None:
-        """Return when no other process waits for this one to end it."""
+        """Return when no other process waits for the end of this one."""
 
     def _channel_to(self, number: int) -> Channel:
         raise NotImplementedError
 
 
 class Member(Share):
-    """The share of a worker that another process started, with its way there as stdin."""
+    """The share of a worker that another process started; its channel is stdin."""
 
     async def start(self, adopt: Callable[[int, bytes], None], end: Callable[[], None]) -> None:
         self._adopt, self._end = adopt, end
@@ -181,7 +183,7 @@ def _tell_metrics(descriptor: int) -> None:
 
 
 class Workers(Share):
-    """Worker 0's share, and the other workers: started, started again when they die, and ended."""
+    """Worker 0's share, and the other workers, which it starts, restarts after a crash, and ends."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(0, workers)
@@ -196,7 +198,7 @@ class Workers(Share):
         begun = []
         for number in range(1, self.workers):
             mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            # Both ends stay open here: what is sent to a worker that died waits for the next one.
+            # Both ends stay open here: messages to a worker that crashed wait for the next one.
             self._channels[number] = Channel(mine, self._received, lambda: None)
             begun.append(asyncio.get_running_loop().create_future())
             self._keeping[number] = asyncio.create_task(self._keep(number, theirs, begun[-1]))
@@ -218,7 +220,7 @@ class Workers(Share):
         return [number for number in range(1, self.workers) if number not in self.ready]
 
     def measure(self) -> Callable[[], Mapping[int, str]]:
-        """Ask the others what they measure; what this returns waits for their answers, on a thread."""
+        """Ask the others for their metrics; the returned function waits for the answers, on a thread."""
         pipes = {}
         for number in self.ready:
             reading, writing = os.pipe()
@@ -227,7 +229,7 @@ class Workers(Share):
         return partial(_read, pipes)
 
     def _received(self, message: bytes, descriptor: int | None) -> None:
-        """A worker got a request that is another's."""
+        """Pass on a request that a worker received and that belongs to another."""
         if descriptor is None:
             return
         number = self.owner(message[1:])
@@ -259,7 +261,7 @@ class Workers(Share):
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _run(self, number: int, end: socket.socket, begun: asyncio.Future[None]) -> int:
-        """Run a worker to its end, and return its exit code; cancelled, it is killed."""
+        """Run a worker to its end and return its exit code; kill it when cancelled."""
         flags = ["--number", str(number), "--workers", str(self.workers), "--hosts", ",".join(settings.ALLOWED_HOSTS)]
         if settings.NEXUS_TRUSTS_LOCAL:
             flags.append("--trusts-local")
@@ -279,17 +281,17 @@ class Workers(Share):
         finally:
             self.ready.discard(number)
             self._running.discard(number)
-            os.close(lifeline)  # kills what still runs
+            os.close(lifeline)  # kills those that still run
 
 
 def _read(pipes: Mapping[int, io.FileIO]) -> Mapping[int, str]:
-    """What each pipe brings up to its end, without those that do not end in time."""
+    """Return what each pipe sends until its end, without those that do not end in time."""
     deadline = time.monotonic() + MEASURE_SECONDS
     texts = {}
     for number, pipe in pipes.items():
         said = bytearray()
         with pipe:
-            poll = select.poll()  # `select` takes no descriptor above 1023
+            poll = select.poll()  # `select` cannot handle descriptors above 1023
             poll.register(pipe, select.POLLIN | select.POLLHUP)
             while poll.poll(max(deadline - time.monotonic(), 0) * 1000):
                 if not (piece := pipe.read(2**16)):

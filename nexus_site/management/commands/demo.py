@@ -1,4 +1,4 @@
-"""`nexus demo`: a small team of agents at work, before one's eyes."""
+"""`nexus demo`: shows a small team of agents at work."""
 
 from __future__ import annotations
 
@@ -87,19 +87,19 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
     async def _play(
         self, stage: Stage, project: Path, score: team.Score, rounds: int, pause: float, account: Lines
     ) -> dict[str, list[str]]:
-        """Play; the claims that a viewer saw, by handoff."""
-        self.stdout.write(f"{stage.told}\n\n")
+        """Play the demo; return the claims that a viewer saw, by handoff."""
+        self.stdout.write(f"{stage.description}\n\n")
         async with AsyncExitStack() as present:
             agents: dict[str, Agent] = {}
             for agent_id, (role, skills) in CAST.items():
-                transport = await asyncio.to_thread(stage.transport, agent_id)  # the hub's issues a key
+                transport = await asyncio.to_thread(stage.transport, agent_id)  # on the hub's stage, this issues a key
                 agents[agent_id] = await present.enter_async_context(
                     joined(transport, agent_id, str(project), role, skills)
                 )
             timeline = Timeline(agents[OBSERVER], account.tell)
             for agent in agents.values():
                 agent.tell = account.tell
-            await timeline.begin()  # before anybody does anything
+            await timeline.begin()  # before any agent acts
             watching = [
                 asyncio.create_task(timeline.follow()),
                 asyncio.create_task(team.review(agents[team.REVIEWER], score)),
@@ -122,7 +122,7 @@ def _early(failures: BaseExceptionGroup[Exception]) -> NexusError:
 
 
 def _first(failures: BaseExceptionGroup[Exception]) -> str:
-    """What went wrong first, in a line."""
+    """Return the first failure in one line."""
     failure: BaseException = failures
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
@@ -130,7 +130,7 @@ def _first(failures: BaseExceptionGroup[Exception]) -> str:
 
 
 async def _settled(agents: dict[str, Agent]) -> None:
-    """Let everybody read what is still in the mail."""
+    """Let every agent read its remaining mail."""
     while True:
         received = [await agent.receive() for agent in agents.values()]
         counts = [await agent.call("inbox_count", agent_id=agent.agent_id) for agent in agents.values()]

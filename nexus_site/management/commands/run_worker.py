@@ -1,4 +1,4 @@
-"""`nexus run-worker`: one of the processes that share a hub's port, as the server starts it."""
+"""`nexus run-worker`: one of the processes that share a hub's port, started by the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has
         parser.add_argument("--trusts-local", action="store_true", help="Whether the server is bound to loopback.")
 
     def run(self, **options: Any) -> None:
-        """Serve until the server ends it, or is gone. Raises CONFIG_ERROR where no server started this."""
+        """Serve until the server ends this process, or is gone. Raises CONFIG_ERROR where no server started it."""
         if not stat.S_ISSOCK(os.fstat(0).st_mode):
             raise NexusError(Code.CONFIG_ERROR, "The server starts this by itself: nexus serve --workers N.")
         store().prepare()
@@ -47,5 +47,5 @@ exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has
             sys.stdout.flush()
 
         HubServer(application, [], ready, share=Member(options["number"], options["workers"])).run()
-        waiting.WRITERS.shutdown()  # what was begun is written
+        waiting.WRITERS.shutdown()  # waits for the writes under way
         os._exit(0)  # as in `serve`

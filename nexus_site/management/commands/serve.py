@@ -63,9 +63,9 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
         )
 
     def run(self, **options: Any) -> None:
-        """Serve until SIGINT, SIGTERM or SIGHUP. Raises CONFIG_ERROR where this cannot be the server."""
+        """Serve until SIGINT, SIGTERM or SIGHUP. Raises CONFIG_ERROR where this process cannot be the server."""
         host, port, project_root = (options[name] for name in ("host", "port", "project_root"))
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a terminal that closes; not where nohup has it ignored
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # the terminal closes; not where nohup ignores the signal
             signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
         store().prepare()
         if project_root is not None:
@@ -73,20 +73,20 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
         with only_server(CoreSettings.current().home) as announce, contextlib.ExitStack() as opened:
             listening = opened.enter_context(_listen(host, port, "Choose another --host or --port."))
             address, port = listening.getsockname()[:2]
-            places = [place for app in nexus_apps() for place in app.addresses()]
-            alone = [opened.enter_context(_listen_alone(place.name, place.port)) for place in places if place.port]
+            addresses = [each for app in nexus_apps() for each in app.addresses()]
+            alone = [opened.enter_context(_listen_alone(each.name, each.port)) for each in addresses if each.port]
             announce(host, port)
             _raise_file_limit()
             settings.NEXUS_REAPER = options["reaper"]
             settings.NEXUS_RELAYS = True
-            settings.ALLOWED_HOSTS = [*allowed_hosts(host), *allowed_hosts(address)]  # a name, and what it means
+            settings.ALLOWED_HOSTS = [*allowed_hosts(host), *allowed_hosts(address)]  # a name, and its address
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL or CoreSettings.current().trusted_proxies:
                 _lock_nobody_out()
-            _serve([listening, *alone], local_url(address, port), places, options["workers"])
-        waiting.WRITERS.shutdown()  # what was begun is written
+            _serve([listening, *alone], local_url(address, port), addresses, options["workers"])
+        waiting.WRITERS.shutdown()  # waits for the writes under way
         sys.stdout.flush()
-        os._exit(0)  # a look-up or a mount that hangs keeps its thread, and that would keep the process
+        os._exit(0)  # a look-up or a mount that hangs blocks its thread, which would keep the process alive
 
 
 def _lock_nobody_out() -> None:
@@ -112,7 +112,7 @@ def _workers(text: str) -> int:
 
 
 def _listen_alone(name: str, port: int) -> socket.socket:
-    """A socket for what has a port of its own: on this machine alone, whatever the server's address is."""
+    """Return a socket for a service with its own port, on loopback only, whatever the server's address is."""
     return _listen(LOOPBACK, port, f"Choose another port for {name}.")
 
 
@@ -135,7 +135,7 @@ def _listen(host: str, port: int, advice: str) -> socket.socket:
 
 
 def _raise_file_limit() -> None:
-    """Each connection is an open file, and the usual limit is meant for smaller programs."""
+    """Raise the limit of open files: each connection is one, and the usual limit is meant for smaller programs."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -144,7 +144,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _serve(listening: Sequence[socket.socket], url: str, places: Sequence[Address], workers: int) -> None:
+def _serve(listening: Sequence[socket.socket], url: str, addresses: Sequence[Address], workers: int) -> None:
     from nexus_site.serving.daphne import HubServer
 
     remarks = [remark for app in nexus_apps() for remark in app.remarks().items()]
@@ -154,10 +154,10 @@ def _serve(listening: Sequence[socket.socket], url: str, places: Sequence[Addres
         print(f"[nexus] MCP        {url}/mcp")
         print(f"[nexus] REST       {url}/api/v1")
         print(f"[nexus] Dashboard  {url}/admin/")
-        for place in places:
-            print(f"[nexus] {place.name:9}  {local_url(LOOPBACK, place.port) if place.port else url}{place.path}")
-        for name, told in remarks:
-            print(f"[nexus] {name:9}  {told}")
+        for each in addresses:
+            print(f"[nexus] {each.name:9}  {local_url(LOOPBACK, each.port) if each.port else url}{each.path}")
+        for name, remark in remarks:
+            print(f"[nexus] {name:9}  {remark}")
         if is_login_asked:
             home = CoreSettings.current().home
             print(f"[nexus] Agents may run programs here: log in as 'local', with the token of this run, in {home}.")

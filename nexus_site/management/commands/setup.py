@@ -1,4 +1,4 @@
-"""`nexus setup`: everything that a project needs, in one command; what holds of it; and taking it back."""
+"""`nexus setup`: sets up, checks and removes everything that a project needs, in one command."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
 
-USUAL = ("coordination", "files", "control")  # mail and handoffs, reservations, asking a person
-PARTS = ("hub", "guard", "hooks", "texts")  # what --without can leave out
+USUAL = ("coordination", "files", "control")  # mail and handoffs, reservations, questions to a person
+PARTS = ("hub", "guard", "hooks", "texts")  # for --without
 LACKING = 4  # exit code of --check
 ANSWER_SECONDS = 60
 REQUESTS: tuple[dict[str, Any], ...] = (
@@ -58,7 +58,7 @@ class Row(NamedTuple):
     """One line of the check."""
 
     what: str
-    holds: bool | None  # None: it was left out
+    holds: bool | None  # None: left out
     detail: str
 
 
@@ -159,7 +159,7 @@ class Command(NexusCommand):
         return self._check(home, root, {**options, "client": chosen})
 
     def _guard(self, home: Path, root: Path, known: record.Record) -> None:
-        """Install the commit guard; where a hook is in the way, say so and go on."""
+        """Install the commit guard; where a hook is in the way, say so and continue."""
         hooks = guard.hooks_directory(str(root)).hooks
         try:
             guard.install(str(root), *asked())
@@ -170,7 +170,7 @@ class Command(NexusCommand):
         record.save(home, known)
 
     def _guard_changes(self, root: Path) -> list[Change]:
-        """The hooks of git that would be written; none, with a word why, where they cannot be."""
+        """Return git's hooks that would be written; none, with the reason, where that is impossible."""
         try:
             where = guard.hooks_directory(str(root))
             if not where.own:
@@ -186,7 +186,7 @@ class Command(NexusCommand):
         ]
 
     def _start(self, home: Path, known: record.Record, port: int, *, at_login: bool) -> None:
-        """Start the hub, and note that. Raises CONFIG_ERROR, with no process and no unit left."""
+        """Start the hub and record that. Raises CONFIG_ERROR, with no process and no unit left."""
         manager = ""
         if not at_login:
             background.start(_serve_command(port), home)
@@ -265,7 +265,7 @@ class Command(NexusCommand):
 
 
 def _needs_start(home: Path, known: record.Record, *, at_login: bool) -> bool:
-    """Whether the hub is to be started. Raises CONFIG_ERROR where another runs that a unit cannot take the place of."""
+    """Return whether the hub must be started. Raises CONFIG_ERROR where another hub runs that a unit cannot replace."""
     holder = running(home)
     if holder is None or (at_login and known.hub and not known.hub["manager"]):
         return True
@@ -278,7 +278,7 @@ def _needs_start(home: Path, known: record.Record, *, at_login: bool) -> bool:
 
 
 def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Piece]:
-    """What setup keeps in files for these clients."""
+    """Yield what setup writes into files for these clients."""
     scope = options["scope"]
     for client in chosen:
         yield pieces.server(client, root, scope, _runmcp())
@@ -293,13 +293,13 @@ def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> It
 
 
 def _toolsets() -> list[str]:
-    """The toolsets of the clients: what this command was told, else the usual ones."""
+    """Return the clients' toolsets: those given to this command, else the usual ones."""
     text = McpBridgeSettings.current().toolsets
     return list(USUAL) if settings.NEXUS_SOURCES[TOOLSETS] == "default" or text is None else toolset_names(text)
 
 
 def _runmcp() -> list[str]:
-    """The command that a client starts."""
+    """Return the command that a client starts."""
     return [*program(), "runmcp", *settings_flags(), flag(TOOLSETS), ",".join(_toolsets())]
 
 
@@ -308,7 +308,7 @@ def _serve_command(port: int) -> list[str]:
 
 
 def _answers(root: Path) -> Row:
-    """Start what the clients start, and see how many tools it offers."""
+    """Start the command that the clients start, and count the tools that it offers."""
     command = _runmcp()
     try:
         count = len(_ask(command, root)["result"]["tools"])
@@ -318,7 +318,7 @@ def _answers(root: Path) -> Row:
 
 
 def _ask(command: Sequence[str], root: Path) -> Any:
-    """What a server on stdio answers to the last request. Raises OSError and ValueError."""
+    """Return the answer of a server on stdio to the last request. Raises OSError and ValueError."""
     deadline = time.monotonic() + ANSWER_SECONDS
     said = b""
     with (
@@ -350,7 +350,7 @@ def _guard_row(root: Path, *, left_out: bool) -> Row:
 
 
 def _short(file: Path, root: Path) -> str:
-    """A file as people write it: from the project, or from their home."""
+    """Return a file's path as people write it: relative to the project or to their home."""
     for base, prefix in ((root, ""), (Path.home(), "~/")):
         if file.is_relative_to(base):
             return prefix + str(file.relative_to(base))

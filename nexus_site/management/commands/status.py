@@ -22,7 +22,7 @@ from nexus.core.database.store import store
 from nexus.core.instance import running
 
 ATTENTION = 4  # exit code: something needs a person
-WIDEST = 160  # characters of the one thing that a line tells of
+WIDEST = 160  # characters of the item that a line shows
 LANES = ("unread", "in_flight", "parked")
 
 
@@ -93,10 +93,10 @@ def _counts(counted: Mapping[str, int]) -> str:
 
 
 def _attention(found: Iterable[tuple[AttentionKind, Found]]) -> Iterator[str]:
-    """What waits for a person, and the command that shows it."""
+    """Yield what needs a person, with the command that shows it."""
     for kind, these in found:
         if kind.command:
             need = these.needs[0]
             several = f"{these.count}{' or more' if these.or_more else ''}"
-            told = several if these.count > 1 else one_line(f"{need.title}, {need.detail}", WIDEST)
-            yield f"{kind.title}: {told}: {kind.command}"
+            summary = several if these.count > 1 else one_line(f"{need.title}, {need.detail}", WIDEST)
+            yield f"{kind.title}: {summary}: {kind.command}"
