@@ -9,10 +9,10 @@ class CoordinationCode(ErrorCode):
     """Errors of workspaces, streams, paths and derived files."""
 
     WORKSPACE_REQUIRED = "WORKSPACE_REQUIRED", 400, "The operation needs a workspace and none was given."
-    WORKSPACE_UNRESOLVED = "WORKSPACE_UNRESOLVED", 400, "The path leads to no real directory."
-    WORKSPACE_MISMATCH = "WORKSPACE_MISMATCH", 404, "The entity lives in another workspace; check project_root."
+    WORKSPACE_UNRESOLVED = "WORKSPACE_UNRESOLVED", 400, "The path is not an existing directory."
+    WORKSPACE_MISMATCH = "WORKSPACE_MISMATCH", 404, "The entity belongs to another workspace; check project_root."
     INVALID_STREAM = "INVALID_STREAM", 400, "There is no such stream; the message names those there are."
-    PATH_OUTSIDE_WORKSPACE = "PATH_OUTSIDE_WORKSPACE", 400, "The path, its links resolved, leaves the project."
+    PATH_OUTSIDE_WORKSPACE = "PATH_OUTSIDE_WORKSPACE", 400, "The path leads out of the project, perhaps by a link."
     QUOTA_EXCEEDED = (
         "QUOTA_EXCEEDED",
         429,

@@ -22,7 +22,7 @@ SENTENCES = {
     "agent.updated": Sentence("{actor} changed {agent}[: {changed}]", "{count} changes of agents"),
     "agent.deleted": Sentence("{actor} deleted {agent}", "{count} agents deleted"),
     "agent.key_issued": Sentence("{actor} issued a key for {agent}", "{count} keys issued"),
-    "agent.key_regenerated": Sentence("{actor} issued a new key for {agent}", "{count} keys issued anew"),
+    "agent.key_regenerated": Sentence("{actor} issued a new key for {agent}", "{count} keys replaced"),
     "agent.key_deactivated": Sentence("{actor} deactivated the key of {agent}", "{count} keys deactivated"),
     "agent.key_reactivated": Sentence("{actor} reactivated the key of {agent}", "{count} keys reactivated"),
     "session.opened": Sentence("{agent} opened {session}", "{count} sessions opened"),

@@ -14,7 +14,7 @@ PAGES = (
         "query_stats",
         "Now",
         words={"figures": "the page Metrics"},
-        about="How long work and mail wait and take.",
+        about="How long handoffs and mail wait, and work takes.",
         position=12,
     ),
     Page(
@@ -25,7 +25,7 @@ PAGES = (
         "speed",
         "Act",
         words={"limits_list": "the page Limits", "limits_update": "the page Limits"},
-        about="How much roles and agents may, and which verbs.",
+        about="What roles and agents may do, and how much.",
         position=2,
     ),
     Page("limits_back", "limits/back/", views.take_back),

@@ -20,7 +20,7 @@ def turn_of(caller: str) -> Turn:
         notice()
     raise NexusError(
         CoordinationCode.QUOTA_EXCEEDED,
-        f"{most} calls of yours wait already (max_waiting_calls), and this one was not looked at. Send fewer at once; "
+        f"{most} of your calls are waiting already (max_waiting_calls), so this one was refused. Send fewer at once; "
         f"try again in {RETRY_SECONDS} s.",
         {"retry_after_seconds": RETRY_SECONDS},
     )

@@ -9,7 +9,7 @@ ACTIONS = (
     Action(
         "mcp_task_cancel",
         "Cancel",
-        "cancelled: it waits no more",
+        "cancelled: it no longer waits",
         ("call that waits", "calls that wait"),
         lambda task_id: {"task_id": task_id},
         titles,

@@ -195,7 +195,7 @@ class Relays:
             if len(self._serving) > MOST_CONNECTIONS:
                 raise NexusError(
                     Code.CONFIG_ERROR,
-                    f"{MOST_CONNECTIONS} agents on stdio are connected to the hub, and it takes no more. Close some, "
+                    f"{MOST_CONNECTIONS} agents on stdio are connected to the hub, and it accepts no more. Close some, "
                     "or start this one with NEXUS_STANDALONE=1.",
                 )
             hello = _parsed(line)

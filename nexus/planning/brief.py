@@ -13,7 +13,7 @@ LONGEST = 9_500  # characters of one answer: a client cuts at 10,000
 TITLE, BLOCK = 120, 2_400  # characters of a title, and of one block of a task
 SHOWN = 20  # entries of a list that are shown; the rest is counted
 LISTED = 60  # files of a folder that are listed
-SNAPSHOT = f"{MARK} The context was compacted. What stands now:"
+SNAPSHOT = f"{MARK} The context was compacted. The current state:"
 
 
 def cut(text: str, length: int, rest: str = "(cut)") -> str:
@@ -61,7 +61,7 @@ def task(task: Task) -> str:
     blocks = [f"TASK: {line(task.title, BLOCK)}"]
     for name, text in (("CONTEXT", task.context), ("APPROACH", task.approach), ("ACCEPTANCE", task.acceptance)):
         if text:
-            blocks.append(f"{name}:\n{cut(text, BLOCK, '(cut: task_list has it whole)')}")
+            blocks.append(f"{name}:\n{cut(text, BLOCK, '(cut: task_list shows all of it)')}")
     return "\n".join(blocks)
 
 
@@ -111,7 +111,7 @@ def stale(state: State) -> str:
     names = " and ".join(there)
     return (
         f"{MARK} An earlier session left {names} in .nexus/state. Ask your user whether to go on with that: "
-        "plan_status and task_list tell it, task_close archives it."
+        "plan_status and task_list show it, task_close archives it."
     )
 
 

@@ -95,7 +95,7 @@ def _write(task: Task, recipient: str, subject: str, body: str, actor: str | Non
             from_agent_id=actor or HUB_AGENT,
             recipient=recipient,
             subject=f"{subject}: {task.title[:200]}",
-            body=f"{body[:2000]}\n\ntask_list has it whole; task_update(id={task.number}, status=…) moves it.",
+            body=f"{body[:2000]}\n\ntask_list shows it in full; task_update(id={task.number}, status=…) changes it.",
             moment=moment,
         )
     )

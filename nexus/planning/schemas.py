@@ -182,7 +182,7 @@ class StateFile(Generic[T]):
             raise self.fault("a text in it holds a NUL character or a lone surrogate, which no store takes")
         numbers = [entry["id"] for entry in _numbered(parsed)]
         if len(set(numbers)) < len(numbers):
-            raise self.fault("an id stands in it twice")
+            raise self.fault("it contains an id twice")
         return parsed
 
     def fault(self, what: str) -> NexusError:

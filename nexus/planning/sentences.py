@@ -25,5 +25,5 @@ SENTENCES = {
     "task.removed": Sentence("the task {task} was removed", "{count} tasks removed"),
     "cycle.closed": Sentence("{actor} closed the cycle {plan}", "{count} cycles closed", mark=True),
     "history.changed": Sentence("{history} was changed by its file", "{count} changes of histories"),
-    "artifact.written": Sentence("{actor} wrote {filename} beside {plan}", "{count} files written"),
+    "artifact.written": Sentence("{actor} wrote {filename} for {plan}", "{count} files written"),
 }

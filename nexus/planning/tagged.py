@@ -49,7 +49,7 @@ def _decide(what: Happening, directory: Directory, found: Found) -> str:
         raise ValueError("every issue of the plan is decided; plan_update adds or reopens one.")
     issue = state.pending[0]
     if not found.rest:
-        raise ValueError(f"write the decision on issue {issue.id} ({line(issue.title)}) behind it.")
+        raise ValueError(f"write the decision on issue {issue.id} ({line(issue.title)}) after it.")
     decided = {"project_root": what.root, "issue_id": issue.id, "summary": found.rest}
     left = what.perform("plan_decide", decided).get("remaining") or []
     return f"Issue {issue.id} ({line(issue.title)}) is decided as the user says. Left to decide: {len(left)}."
@@ -57,7 +57,7 @@ def _decide(what: Happening, directory: Directory, found: Found) -> str:
 
 def _keep_lesson(what: Happening, directory: Directory, found: Found) -> str:
     if not found.rest:
-        raise ValueError("write the lesson behind it.")
+        raise ValueError("write the lesson after it.")
     with directory.locked(PATIENCE):
         return f"The lesson is kept in .nexus/{knowledge.keep_lesson(directory, found.rest)}."
 
@@ -67,14 +67,14 @@ def _tidy(what: Happening, directory: Directory, found: Found) -> str:
         moved = knowledge.tidy(directory)
     where = f" to .nexus/{knowledge.TIDIED}: {', '.join(map(line, moved[:MOST]))}" if moved else ""
     return (
-        f"{len(moved)} lessons that were empty or stood twice were moved{where}. Read the others in .nexus/memory: "
+        f"{len(moved)} lessons that were empty or duplicates were moved{where}. Read the others in .nexus/memory: "
         "join those that say the same in other words, and drop those that are no longer true."
     )
 
 
 def _keep_rule(what: Happening, directory: Directory, found: Found) -> str:
     if not found.rest:
-        raise ValueError("write the rule behind it.")
+        raise ValueError("write the rule after it.")
     with directory.locked(PATIENCE):
         return f"The rule is kept in .nexus/{knowledge.keep_rule(directory, found.variant or 'rules', found.rest)}."
 

@@ -112,10 +112,11 @@ def _checks(agent_type: str) -> bool:
 def _before(what: Happening, directory: Directory) -> Said:
     if what.agent_type and blocks(what.agent_type, what.client, what.tool):
         who, tool = line(what.agent_type), line(what.tool)
-        return Said(refusal=f"{MARK} {tool} is withheld from agents of type {who}. Report to the lead what is to do.")
+        why = f"{tool} is withheld from agents of type {who}. Report to the lead what needs to be done."
+        return Said(refusal=f"{MARK} {why}")
     gated = what.settings.planning_gate_edits and edits_files(what.client, what.tool)
     if gated and not directory.stamp(TASKS) and (tracker.inside(what.root, what.files) or not what.files):
-        return Said(refusal=f"{MARK} Files here are edited for a task, and there is none: add it with task_add.")
+        return Said(refusal=f"{MARK} An edit in this project needs a task, and there is none: add one with task_add.")
     return NOTHING
 
 

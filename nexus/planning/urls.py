@@ -13,7 +13,7 @@ PAGES = (
         "Plan",
         "account_tree",
         "Now",
-        about="What a project decides, and the tasks that come of it.",
+        about="What a project has to decide, and its tasks.",
         position=7,
     ),
     Page("plan_history", "plan/history/", views.history, words={"history_search": "the page History of plans"}),

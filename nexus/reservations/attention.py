@@ -56,7 +56,7 @@ ACTIONS = (
         ("reservation", "reservations"),
         lambda reservation_id: {"reservation_id": reservation_id},
         _patterns,
-        asks={"reason": "Why (its holder is told)"},
+        asks={"reason": "Why (sent to its holder)"},
         toolset="files",
     ),
 )

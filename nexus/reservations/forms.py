@@ -10,7 +10,7 @@ from nexus.web.forms import OperationForm
 
 
 class EndForm(OperationForm):
-    reason = forms.CharField(required=False, label="Reason (optional), told to its holder")
+    reason = forms.CharField(required=False, label="Reason (optional), sent to its holder")
 
 
 class FilesFilters(PlaceFilters):

@@ -45,7 +45,7 @@ def _reservations(examination: Any) -> Iterator[Finding]:
     held = examination.rows(HELD)
     if lost := sum(not _in_place(row[2], row[1], row[6]) for row in held):
         yield Finding(
-            f"{lost} reservations of files are kept in another place than their pattern leads to, or have none.",
+            f"{lost} reservations of files do not have the index key of their pattern.",
             "They protect nothing. End them with `nexus reservations end`, and let their holders reserve again.",
         )
     for one, other in _at_once(held):

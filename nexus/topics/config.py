@@ -23,7 +23,7 @@ def _check_url(text: str) -> None:
     if text and not (usable and text.isprintable() and " " not in text):
         raise ValueError("use a URL that starts with http:// or https://, such as http://localhost:11434/v1")
     if text and parts.username is not None:
-        raise ValueError("use a URL without credentials; the key stands in the variable NEXUS_EMBEDDING_KEY")
+        raise ValueError("use a URL without credentials; the key belongs in the variable NEXUS_EMBEDDING_KEY")
 
 
 @section
@@ -32,15 +32,15 @@ class TopicSettings(Settings):
 
     embedding_model: str = setting(
         "",
-        "The model for searching topics by meaning: an installed package, the absolute path of a folder, or what the "
-        "service at embedding_url calls it. Empty: full text alone. Needs nexus-hub[semantic].",
+        "The model for searching topics by meaning: an installed package, the absolute path of a folder, or its name "
+        "at the service of embedding_url. Empty: full text alone. Needs nexus-hub[semantic].",
         check=_check_model,
     )
     # The key is sent to this address. So it must come from where the key comes from, never from a page.
     embedding_url: str = setting(
         "",
         "A service for embedding_model that speaks OpenAI's protocol, such as http://localhost:11434/v1; its key "
-        "stands in the environment variable NEXUS_EMBEDDING_KEY. What is said in topics is sent there.",
+        "is in the environment variable NEXUS_EMBEDDING_KEY. The messages of topics are sent to it.",
         check=_check_url,
         live=False,
     )

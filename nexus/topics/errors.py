@@ -14,7 +14,7 @@ class TopicCode(ErrorCode):
     AGENT_NOT_JOINED = "AGENT_NOT_JOINED", 409, "This connection has not joined the topic; call topic_join."
     INVALID_ARGUMENT = "INVALID_ARGUMENT", 400, "An argument is missing, malformed, unknown or out of range."
     DB_BUSY = "DB_BUSY", 503, "The store is busy; send the same call again in a moment."
-    DB_SCHEMA_MISMATCH = "DB_SCHEMA_MISMATCH", 500, "The store is of another version; ask the operator."
+    DB_SCHEMA_MISMATCH = "DB_SCHEMA_MISMATCH", 500, "The store has another version; ask the operator."
 
 
 def argument(message: str) -> NexusError:

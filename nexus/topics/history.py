@@ -54,8 +54,8 @@ def _search(examination: Any) -> Iterator[Finding]:
     )
     if lost:
         yield Finding(
-            f"The search of topics is out of step with {lost} messages.",
-            "Some are not found, or are found no more where they were; `nexus topics reindex` mends it, too.",
+            f"The search index of topics does not match {lost} messages.",
+            "A search may miss some of them or show deleted ones; `nexus topics reindex` repairs it, too.",
             examination.repair(REBUILD_FTS5),
             "the index was made again",
         )

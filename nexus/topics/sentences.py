@@ -16,5 +16,5 @@ SENTENCES = {
     "topic.renamed": Sentence("{actor} renamed {topic} from {before} to {name}", "{count} topics renamed"),
     "topic.deleted": Sentence("{actor} deleted the topic {name}", "{count} topics deleted"),
     "topic.message_deleted": Sentence("{actor} deleted {messages} messages in {topic}", "{count} messages deleted"),
-    "topic.imported": Sentence("{actor} brought {topics} topics back", "{count} imports of topics"),
+    "topic.imported": Sentence("{actor} imported {topics} topics", "{count} imports of topics"),
 }

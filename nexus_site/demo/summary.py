@@ -65,16 +65,16 @@ def account(project_root: str, score: Score, seen_claims: dict[str, list[str]], 
     unbroken = [Line("events, without a gap", last - started_after, events)] if connection.vendor == "sqlite" else []
     return Summary(
         [
-            Line("messages that senders were told of", len(score.messages), len(found & set(score.messages))),
+            Line("messages confirmed to senders", len(score.messages), len(found & set(score.messages))),
             Line("deliveries read", deliveries, read),
             Line("handoffs completed", handoffs, completed),
-            Line("handoffs won, as winners were told", handoffs, len({handoff for handoff, _ in score.wins})),
+            Line("handoffs won, as confirmed to winners", handoffs, len({handoff for handoff, _ in score.wins})),
             Line("claims in the log", handoffs, claims),
             Line("claims seen by the viewer", handoffs, sum(map(len, seen_claims.values()))),
             *unbroken,
         ],
         [
             *(f"{winner} won {count}" for winner, count in sorted(winners.items())),
-            f"{score.lost_races} claims came second and were told so",
+            f"{score.lost_races} claims came second and were refused",
         ],
     )

@@ -108,7 +108,7 @@ def test_a_person_goes_over_what_an_agent_holds_on_the_record(home: Path, repo: 
     assert event["payload"]["paths"] == ["a.py"]
     assert event["payload"]["holder"] == "ann"
     (message,) = ann("inbox_pull", agent_id="ann")["messages"]
-    assert message["subject"] == "A commit went over files that you hold"
+    assert message["subject"] == "A commit overrode your reservation"
     assert "the site is down" in message["body"]
 
 

@@ -219,7 +219,7 @@ def test_it_decides_an_issue_as_the_operator_and_notes_who_did(project: Project,
 def test_it_shows_an_issue_with_those_who_were_asked_and_its_tasks(project: Project, browser: Browser) -> None:
     project.task("From it", plan_issue=1)
     text = page(browser, f"issues/{issue(1).pk}/")
-    assert "Fewer rules" in text and "a-7" in text and "From it" in text and "Decide it anew" in text
+    assert "Fewer rules" in text and "a-7" in text and "From it" in text and "Decide again" in text
 
 
 def test_it_adds_renames_reopens_and_removes_an_issue(project: Project, browser: Browser) -> None:
@@ -334,7 +334,7 @@ def test_it_shows_a_task_of_a_closed_cycle_without_forms(project: Project, brows
     key = task(1).pk
     project.call("task_close")
     text = page(browser, f"tasks/{key}/")
-    assert "it is changed no more" in text and ">Save<" not in text
+    assert "it can no longer be changed" in text and ">Save<" not in text
     project.task("Another of that number")
     closed = "The cycle of this task was closed"
     assert closed in send(browser, f"tasks/{key}/status/", status="completed")

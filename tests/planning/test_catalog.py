@@ -159,7 +159,7 @@ def _agent(**fields: Any) -> Callable[[dict[str, Any]], None]:
         (_agent(id="a/b"), "agents.0.id"),
         (_agent(id="Upper"), "agents.0.id"),
         (_agent(id=7), "agents.0.id"),
-        (_agent(id="engineer"), "'engineer' stands twice"),
+        (_agent(id="engineer"), "'engineer' is listed twice"),
         (_agent(more=1), "agents.0.more"),
         (_agent(model_tier="huge"), "agents.0.model_tier"),
         (_agent(category="why"), "category 'why', which"),

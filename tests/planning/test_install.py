@@ -360,7 +360,7 @@ def test_it_leaves_a_file_of_that_name_and_says_so(
     make(file)
     before = tree(tmp_path)
     assert planning.install() == 0
-    assert f"{file} is left as it is: it is not from here" in planning.told
+    assert f"{file} is left as it is: it was not written by Nexus" in planning.told
     assert planning.uninstall() == 0
     assert tree(tmp_path) == before
 

@@ -240,14 +240,14 @@ def test_it_keeps_a_lesson_once(lead: Session) -> None:
         "the-cache-key-has-the-locale.md": "The cache key has the locale!\n",
         "the-cache-key-has-the-locale-2.md": "The cache key has the locale: always.\n",
     }
-    assert "write the lesson behind it" in lead.say(MESSAGE, prompt="[m]").context
+    assert "write the lesson after it" in lead.say(MESSAGE, prompt="[m]").context
 
 
 def test_it_tidies_lessons_away_without_losing_one(lead: Session) -> None:
     for name, text in {"a.md": "Same.\n", "b.md": "Same.", "c.md": " \n", "d.md": "Other.\n"}.items():
         lead.knows(f"memory/{name}", text)
     told = lead.say(MESSAGE, prompt="[m:gc]").context
-    assert "2 lessons that were empty or stood twice were moved to .nexus/state/memory-gc: b.md, c.md" in told
+    assert "2 lessons that were empty or duplicates were moved to .nexus/state/memory-gc: b.md, c.md" in told
     root = lead.nexus.root / ".nexus"
     assert sorted(file.name for file in (root / "memory").iterdir()) == ["a.md", "d.md"]
     assert sorted(file.name for file in (root / "state" / "memory-gc").iterdir()) == ["b.md", "c.md"]
@@ -537,7 +537,7 @@ def test_it_lets_files_be_edited_without_tasks_unless_told_otherwise(lead: Sessi
     lead.say(START)
     assert lead.say(BEFORE, tool="Edit", files=("a.py",)) == NOTHING
     lead.settings.planning_gate_edits = True
-    assert "add it with task_add" in lead.say(BEFORE, tool="Edit", files=("a.py",)).refusal
+    assert "add one with task_add" in lead.say(BEFORE, tool="Edit", files=("a.py",)).refusal
     assert lead.say(BEFORE, tool="Read", files=("a.py",)) == NOTHING
     assert lead.say(BEFORE, tool="Edit", files=("/elsewhere/a.py",)) == NOTHING
     assert lead.say(BEFORE, tool="Edit", files=(f"{lead.nexus.root}/.nexus/memory/a.md",)) == NOTHING

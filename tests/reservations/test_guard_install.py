@@ -101,7 +101,7 @@ def test_it_leaves_a_hook_that_others_wrote_over_ours(repo: Repo) -> None:
     put(repo, "pre-commit", "echo old")
     install(repo)
     put(repo, "pre-commit", "echo new")
-    assert "are both of others" in refusal(repo)
+    assert "are both of other programs" in refusal(repo)
     hooks.uninstall(str(repo.top))
     assert "echo new" in (directory(repo) / "pre-commit").read_text()
 

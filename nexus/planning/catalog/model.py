@@ -131,7 +131,7 @@ def _once(what: str, ids: Iterable[str]) -> set[str]:
     seen: set[str] = set()
     for one in ids:
         if one in seen:
-            raise ValueError(f"{what} {one!r} stands twice")
+            raise ValueError(f"{what} {one!r} is listed twice")
         seen.add(one)
     return seen
 

@@ -57,7 +57,7 @@ def _whose(text: str) -> str | None:
     """Return why a text must not be changed; None for one of ours."""
     mark = MARK.match(text)
     if mark is None:
-        return "it is not from here: move it away, or use another name"
+        return "it was not written by Nexus: move it away, or use another name"
     rest = (mark[1] or "") + text[mark.end() :]
     return None if _hash(rest) == mark[2] else "it was changed by hand since it was written"
 

@@ -184,7 +184,7 @@ def _refuse_what_is_in_the_way(hook: Hook) -> None:
         )
     kept = Path(f"{hook.file}{KEPT}")
     if hook.state == "other" and hook.keeps and not _same(hook.file, kept):
-        raise _refused(f"{hook.file} and {kept.name} beside it are both of others. Leave the one that counts")
+        raise _refused(f"{hook.file} and {kept.name} next to it are both of other programs. Leave the one that counts")
 
 
 def _same(file: Path, kept: Path) -> bool:

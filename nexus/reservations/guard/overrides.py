@@ -52,8 +52,8 @@ def record(*, reservation_ids: Sequence[str], paths: Sequence[str], verb: str, r
                 workspace_id=workspace_id,
                 from_agent_id=OPERATOR_AGENT,
                 recipient=holder,
-                subject=f"A {verb} went over files that you hold",
-                body=f"{operator} did it: {reason}\n\nOf these files some are yours: {names}",
+                subject=f"A {verb} overrode your reservation",
+                body=f"{operator} gave this reason: {reason}\n\nSome of these files are yours: {names}",
                 moment=moment,
             )
     return list(dict.fromkeys(holder for _, holder, _ in holders))

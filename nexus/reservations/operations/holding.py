@@ -61,7 +61,7 @@ def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
     data: ReleasedFiles = {"released": [reservation_row(reservation) for reservation in released]}
     if still_held is None:
         data["warning"] = (
-            "You may still hold parts of these paths: there was too much to compare; files_who tells later."
+            "You may still hold parts of these paths: there was too much to compare; files_who shows it later."
         )
     elif still_held:
         parts = "; ".join(f"{path} overlaps {held.pattern} ({held.reservation_id})" for path, held in still_held)

@@ -37,7 +37,7 @@ class FilesReserve(OfAgent, Trusted):
     paths: Annotated[Paths, Field(description="Files, directories, globs as .gitignore has them.")]
     exclusive: Annotated[bool, Field(description="false: shared, you only read.")] = True
     seconds: Annotated[Seconds | None, Field(description="From your latest act; 900 by default.")] = None
-    reason: Annotated[str | None, Field(description="What for, told to whoever wants them.")] = None
+    reason: Annotated[str | None, Field(description="Why; shown to agents that want them.")] = None
     handoff_id: Annotated[Id | None, Field(description="One that you hold: the reservation ends with your claim.")] = (
         None
     )

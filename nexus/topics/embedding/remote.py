@@ -66,7 +66,7 @@ class Remote:
             longest //= 2
             status, answer = await self._post(client, texts, longest)
         if status in TOO_LONG and texts != PROBE and await self._rows(client, PROBE):
-            raise Refused(f"The embedding service answered {status} to what it was sent.")
+            raise Refused(f"The embedding service refused a text with status {status}.")
         if status != httpx.codes.OK:
             raise Unavailable(f"The embedding service answered {status}.")
         self.longest = longest  # the length was the reason

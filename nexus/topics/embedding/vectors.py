@@ -23,7 +23,7 @@ def unit(rows: NDArray[Any]) -> Array:
     vectors."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
-        raise Unavailable("The embedding model answers what is no vector.")
+        raise Unavailable("The embedding model returned something other than vectors.")
     return np.asarray(rows / np.maximum(lengths, np.float32(1e-12)), np.float32)
 
 

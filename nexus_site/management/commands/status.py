@@ -28,7 +28,7 @@ LANES = ("unread", "in_flight", "parked")
 
 class Command(OperatorCommand):
     group = Group.HUB
-    help = "Tell what is here: server, store, agents, mail, handoffs, and what needs a person."
+    help = "Show the state of server, store, agents, mail and handoffs, and what needs a person."
     examples = f"""examples:
   nexus status
   nexus status --json | jq .mail.unread

@@ -25,7 +25,7 @@ FIELDS = (  # of a new task
     "plan_issue",
     "owner",
     Option("owner_agent_id", help="Which instance of it."),
-    Option("owner_reuse_policy", help="Whether whoever it is is started afresh for it."),
+    Option("owner_reuse_policy", help="Whether the owner is started afresh for the task."),
     "goal",
     Option("decisions", "--decision"),
     "project_root",

@@ -46,7 +46,7 @@ class Command(VerbsCommand):
             Verb(
                 "install",
                 "Set the pre-commit and the pre-push hook of a repository, for all of its work trees.\n"
-                "Hooks that are there already are kept beside, and run first.",
+                "Existing hooks are kept under another name, and run first.",
                 self.install,
                 _add_repo,
                 ["nexus guard install", "nexus guard install --repo ~/shop --guard-unreadable closed"],
