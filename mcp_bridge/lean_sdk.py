@@ -7,6 +7,7 @@ first use.
 
 from __future__ import annotations
 
+import asyncio  # noqa: F401  # before `ssl` is left out
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from pydantic_core import CoreSchema
 
 PACKAGES = ("mcp", "mcp.server")  # their own modules import everything
 UNUSED = (
+    "ssl",  # which anyio needs for connections of its own
     "starlette",
     "mcp.server.auth",
     "mcp.server.streamable_http",
@@ -31,7 +33,10 @@ UNUSED = (
 TELEMETRY = "opentelemetry"
 SPANS = "mcp.shared._otel"  # the SDK's telemetry, except for a few constants
 PROTOCOLS = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")  # a client speaks one of them
-SERVER = ("mcp.server.lowlevel", "mcp.server.stdio", "mcp.server.subscriptions", "mcp.server.extension")
+SERVER = (
+    *("mcp.server.lowlevel", "mcp.server.stdio", "mcp.server.subscriptions", "mcp.server.extension"),
+    "anyio._backends._asyncio",  # else imported when first used
+)
 
 
 def load() -> None:

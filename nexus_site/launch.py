@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 from typing import Any
 
 from nexus.core.config import TABLE, Resolved, flag, parse, resolve
@@ -186,15 +188,17 @@ def _main(argv: list[str]) -> None:
     choose_settings(command)
     if command == "runmcp":
         gc.disable()  # until it serves: imported objects stay, and a collection among them finds nothing
+        _import_asyncio_alone()
 
     import django
-    from django.core.management import execute_from_command_line, get_commands, load_command_class
 
     lean = command in AGENT_COMMANDS
     if lean:
         _populate()
     else:
         django.setup()
+    from django.core.management import execute_from_command_line, get_commands, load_command_class
+
     commands = get_commands()
     if command in OVERVIEW or command not in commands:
         sys.exit(_about(command))
@@ -204,12 +208,52 @@ def _main(argv: list[str]) -> None:
         execute_from_command_line([argv[0], command, *rest])
 
 
+def _import_asyncio_alone() -> None:
+    """Without TLS, which takes more than a MiB: an agent's process speaks none, and asyncio can do without."""
+    if "ssl" in sys.modules:
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    import asyncio  # noqa: F401
+
+    del sys.modules["ssl"]
+
+
+UNUSED = ("django.forms", "django.core.checks.caches", "sqlparse")  # which Django imports with its models and commands
+
+
 def _populate() -> None:
     """Start Django for an agent, without URLs, HTTP and mail, which its own `setup` also imports."""
+    for name in UNUSED:
+        if name not in sys.modules:
+            _import_when_used(name)
     from django.apps import apps
     from django.conf import settings
 
     apps.populate(settings.INSTALLED_APPS)
+
+
+class _WhenUsed(ModuleType):
+    """A module that is run when something of it is asked for; one of importlib's LazyLoader is at the next import."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        assert self.__spec__ is not None and self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def _import_when_used(name: str) -> None:
+    package, _, child = name.rpartition(".")
+    top, *between = package.split(".")
+    place = [os.path.join(import_module(top).__path__[0], *between)] if top else None
+    spec = PathFinder.find_spec(name, place)  # which imports no package between
+    assert spec is not None
+    sys.modules[name] = module = module_from_spec(spec)
+    module.__class__ = _WhenUsed
+    if package in sys.modules:
+        setattr(sys.modules[package], child, module)
 
 
 OVERVIEW = ("help", "version", "-h", "--help", "--version")

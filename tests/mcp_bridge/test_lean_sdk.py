@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from tests.acceptance.processes import environment
 
 LOADED = """
 import sys
@@ -88,3 +91,35 @@ print(Server.__module__, issubclass(MCPError, Exception))
 def test_it_imports_all_of_a_version_that_cannot_be_imported_in_part() -> None:
     ran = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["mcp.server.lowlevel.server True"]
+
+
+LEFT_OUT = """
+import os, sys
+from nexus_site import launch
+os._exit = lambda code: (at_end(), os.kill(os.getpid(), 9))
+
+def at_end():
+    unused = ("ssl", "django.forms.fields", "django.template", "django.core.cache.backends.filebased")
+    print(*[name for name in unused if name in sys.modules], file=sys.stderr)
+    from django import forms
+    from django.core.checks import caches
+    from django.db.models import fields
+    from django.forms.models import ModelForm
+    import sqlparse, ssl
+    print(forms.ModelForm is ModelForm is fields.forms.ModelForm, caches.E001.id, file=sys.stderr)
+    print(sqlparse.split("a; b"), ssl.SSLContext.__module__, file=sys.stderr)
+
+launch.main(["nexus", "runmcp"])
+"""
+
+
+def test_a_process_of_an_agent_loads_neither_forms_nor_tls(tmp_path: Path) -> None:
+    """And they are there for who asks for them."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LEFT_OUT],
+        env=environment(tmp_path, NEXUS_STANDALONE="1"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stderr.splitlines() == ["", "True caches.E001", "['a;', 'b'] ssl"]
