@@ -265,6 +265,31 @@ def test_a_pack_is_checked_before_any_branch_moves(
     assert git(repository, "rev-parse", "nexus/smith") == base
 
 
+@pytest.mark.parametrize("way", ["objects and refs", "a commondir"])
+def test_no_repository_is_taken_in_as_files(made: Path, repository: Path, tmp_path: Path, way: str) -> None:
+    attack = Attack(made, repository, tmp_path / "outside")
+    bare = made / "new" / "a\nb"
+    if way == "a commondir":
+        (bare / "other").mkdir(parents=True)
+        (bare / "commondir").write_text("./other\n")
+    at = bare if way == "objects and refs" else bare / "other"
+    for name in ("objects", "refs"):
+        (at / name).mkdir(parents=True)
+        (at / name / "keep").touch()
+    (at / "config").write_text(f"[core]\nrepositoryformatversion = 0\nworktree = {made}\nfsmonitor = {attack.script}\n")
+    (bare / "HEAD").write_text("ref: refs/heads/main\n")
+    subprocess.run(["git", "status"], cwd=bare, capture_output=True, check=False)
+    assert attack.marks[0].exists() or way == "a commondir", "git runs it where nothing holds it"
+    for operation in ("merge", "keep"):
+        error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
+        assert error["code"] == "WORKTREE_REFUSED" and "takes for a repository" in error["message"]
+    assert not (repository / "new").exists()
+    assert git(repository, "rev-parse", "nexus/smith") == git(repository, "rev-parse", "HEAD")
+    (bare / "HEAD").rename(bare / "HEAD.txt")
+    assert does("pool_worktree_merge", agent_id="smith")["ok"]
+    assert (repository / "new" / "a\nb" / "HEAD.txt").exists()
+
+
 def test_more_than_is_taken_in_is_refused(made: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "PACK_BYTES", 100_000)
     (made / "large").write_bytes(os.urandom(300_000))

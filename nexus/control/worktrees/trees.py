@@ -106,6 +106,22 @@ wc -c < "$SCRATCH/names"
 cat "$SCRATCH/names"
 git $COMPARE "$BASE" "$COMMIT"
 """
+# Files in a new directory may be a repository to git, which then runs what its configuration says for anybody who works
+# there. The check goes by the ids of the directories, since their names may hold anything.
+CHECK_DIRECTORIES = """
+for known in "$BASE" HEAD; do git ls-tree -r -d --format='%(objectname)' "$known" || true; done 2>/dev/null |
+    sort -u > "$SCRATCH/known"
+git ls-tree -r -d --format='%(objectname)' "$COMMIT" > "$SCRATCH/all"
+sort -u "$SCRATCH/all" | comm -13 "$SCRATCH/known" - > "$SCRATCH/new"
+for name in HEAD objects refs commondir; do
+    sed "s/$/:$name/" "$SCRATCH/new" | git cat-file --batch-check=there > "$SCRATCH/$name"
+done
+cd "$SCRATCH"
+if paste -d , HEAD objects refs commondir | grep -Eq '^there,(there,there,|.*,there$)'; then
+    echo "it has a directory that git takes for a repository, with HEAD, objects and refs; rename its HEAD" >&2
+    exit 1
+fi
+"""
 MOVE = """
 ref=refs/heads/$BRANCH
 if old=$(git rev-parse --verify --quiet "$ref"); then
@@ -485,10 +501,17 @@ def _receive(tree: Tree, commit: str, pack: bytes, message: str) -> str:
     """Put a pack into the origin's repository and move the worktree's branch; return why the branch was not moved, if
     so.
 
-    Every object of the pack is checked, and that everything the commit refers to exists. Raises GitFailed.
+    Every object of the pack is checked, that everything the commit refers to exists, and that none of its new
+    directories is a repository. Raises GitFailed.
     """
-    values = {"REPOSITORY": tree.source.common, "COMMIT": commit, "BRANCH": tree.branch, "MESSAGE": message}
-    return tree.source.writing().script(RECEIVE + IMPORT + MOVE, values, input=pack).line
+    values = {
+        "REPOSITORY": tree.source.common,
+        "COMMIT": commit,
+        "BASE": tree.base,
+        "BRANCH": tree.branch,
+        "MESSAGE": message,
+    }
+    return tree.source.writing().script(RECEIVE + IMPORT + CHECK_DIRECTORIES + MOVE, values, input=pack).line
 
 
 def take_away(tree: Tree) -> None:
