@@ -14,7 +14,7 @@ from nexus.core.verbs import Row, Verb, VerbsCommand, named
 
 
 class Command(VerbsCommand):
-    help = "List, store and take back settings of this hub."
+    help = "List, store and reset settings of this hub."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -34,14 +34,14 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "set",
-                "Store a setting; it holds in every process within about a second.",
+                "Store a setting; it applies in every process within about a second.",
                 self.set,
                 _add_value,
                 ["nexus settings set inbox_lease_ttl_seconds 600", "nexus settings set trust_mode strict"],
             ),
             Verb(
                 "unset",
-                "Take a stored setting back: its default holds again.",
+                "Reset a setting: its default applies again.",
                 self.unset,
                 SETTING,
                 ["nexus settings unset inbox_lease_ttl_seconds"],

@@ -33,7 +33,7 @@ STDOUT = 1
 class Command(NexusCommand):
     help = (
         "Follow the event log, one line of JSON per event, as far as an agent may see it.\n"
-        "It waits for what comes until it is interrupted, and does not count as a sign of life of the agent."
+        "It waits for new events until it is interrupted, and does not count as a sign of life of the agent."
     )
     examples = """examples:
   nexus tail --agent ana --exclude-agent ana        what the others do in this project, from now on
@@ -42,21 +42,25 @@ class Command(NexusCommand):
                                                        everything once, across restarts
 
 delivery:
-  With --cursor-file the place in the log is kept after each window of up to 100 events, once its lines are written.
-  A crash between the two repeats that window; no event is left out.
+  With --cursor-file the cursor is stored after each page of up to 100 events, once its lines are written.
+  A crash between the two repeats that page; no event is left out.
 
 exit codes:
-  0  ended by SIGINT or SIGTERM, or because its reader went away
+  0  ended by SIGINT or SIGTERM, or because its reader ended
   1  refused or failed; stderr has the code and what to do"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_project_root(parser)
-        parser.add_argument("--agent", dest="agent_id", metavar="AGENT", required=True, help="Whose eyes to look with.")
+        parser.add_argument(
+            "--agent",
+            dest="agent_id",
+            metavar="AGENT",
+            required=True,
+            help="The agent whose view is shown: only what it may see.",
+        )
         scope = parser.add_mutually_exclusive_group()
         scope.add_argument("--stream", default="workspace", help=f"{', '.join(streams())}. [workspace]")
-        scope.add_argument(
-            "--inbox", action="store_true", help="Only what lands in the agent's inbox, from any project."
-        )
+        scope.add_argument("--inbox", action="store_true", help="Only messages to the agent, from any project.")
         parser.add_argument(
             "--from",
             dest="start",
@@ -65,8 +69,10 @@ exit codes:
             help="latest (what comes from now on), beginning, or the event_id to go on after. [latest]",
         )
         parser.add_argument("--from-agent", help="Only what this agent did.")
-        parser.add_argument("--exclude-agent", help="Leave out what this agent did: your own echo.")
-        parser.add_argument("--cursor-file", type=Path, help="Keep the place here; where it exists it precedes --from.")
+        parser.add_argument("--exclude-agent", help="Leave out what this agent did, such as your own acts.")
+        parser.add_argument(
+            "--cursor-file", type=Path, help="The file for the cursor; an existing one overrides --from."
+        )
         parser.add_argument("--pretty", action="store_true", help="Lines for people.")
 
     def run(self, **options: Any) -> None:

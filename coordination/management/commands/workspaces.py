@@ -17,7 +17,7 @@ SHORTEST = 6  # digits of a workspace_id that may stand for the whole id
 
 
 class Command(VerbsCommand):
-    help = "List the projects that agents work in, and tell a project's workspace_id."
+    help = "List the projects that agents work in, and show a project's workspace_id."
 
     def verbs(self) -> Sequence[Verb]:
         return (

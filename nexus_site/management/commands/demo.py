@@ -30,14 +30,14 @@ CAST = {
 }
 POOL = (
     "Now the same without anybody who starts agents: a hub of its own runs a pool. Its planner creates two workers and "
-    "hands work to them; mail wakes who it is for. A rehearsal plays all three from a script: no model answers."
+    "hands work to them; mail wakes its recipient. A rehearsal plays all three from a script: no model answers."
 )
 
 
 class Command(NexusCommand):
     group = Group.HUB
     help = (
-        "Play a small team at work, before your eyes. First a planner, two workers who race and a reviewer, each a "
+        "Show a small team at work. First a planner, two workers who race and a reviewer, each a "
         "real MCP client: on the hub that serves this home, or else with a server process each in a throwaway home. "
         "Then a pool: agents that a hub of its own runs wake one another by mail, from a script, without a model. "
         "Exit code 1 if anything was lost or won twice."

