@@ -59,7 +59,8 @@ def end_overlong() -> None:
 
 
 def _late_names(moment: datetime) -> list[str]:
-    """The kinds that have such leases. It is one statement: between two, a thread waits for its turn at Python."""
+    """Return the kinds that have such leases, by one statement: between two statements a thread may wait for the
+    interpreter."""
     if not _registered:
         return []
     first, *others = (

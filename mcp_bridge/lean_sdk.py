@@ -23,7 +23,7 @@ from pydantic_core import CoreSchema
 
 PACKAGES = ("mcp", "mcp.server")  # their own modules import everything
 UNUSED = (
-    "ssl",  # which anyio needs for connections of its own
+    "ssl",  # anyio needs it for its own connections
     "starlette",
     "mcp.server.auth",
     "mcp.server.streamable_http",
@@ -35,7 +35,7 @@ SPANS = "mcp.shared._otel"  # the SDK's telemetry, except for a few constants
 PROTOCOLS = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")  # a client speaks one of them
 SERVER = (
     *("mcp.server.lowlevel", "mcp.server.stdio", "mcp.server.subscriptions", "mcp.server.extension"),
-    "anyio._backends._asyncio",  # else imported when first used
+    "anyio._backends._asyncio",  # otherwise imported at its first use
 )
 
 

@@ -86,7 +86,7 @@ def artifact_put(p: ArtifactPut, caller: Caller) -> PutArtifact:
         content=p.content,
         metadata=p.metadata,
         actor=caller.agent_id,
-        measure=caller.agent_id is None,  # who has a key may be far away, or in a sandbox
+        measure=caller.agent_id is None,  # an agent with a key may be on another machine, or in a sandbox
         client_id=p.client_id,
     )
     published: PutArtifact = {**artifact_row(artifact)}  # type: ignore[typeddict-item]  # a row holds no path

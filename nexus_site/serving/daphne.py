@@ -71,8 +71,8 @@ CLOSE_SECONDS = 60  # for a slow WebSocket client to read the last messages
 TAKE_SECONDS, TAKE_BYTES = 15, 4096  # a client that reads less than this in this time is dropped
 LEFT_SECONDS = 1  # for a client's tasks to end by themselves after it left
 ACCEPTED_AT_ONCE = 20  # new connections that a round of the event loop takes: some 2 ms
-# After so long, whoever runs Python lets others do so. A call waits for that several times, at each statement for one:
-# with Python's own 5 ms, many calls at once made a read of another key take 40 ms.
+# How long a thread keeps the interpreter. A call waits for it several times, at each statement for one: with Python's
+# own 5 ms, many calls at once made a read of another key take 40 ms.
 SWITCH_SECONDS = 0.001
 QUIET_SECONDS, DRAIN_SECONDS = 0.5, 10  # the end waits while calls still finish, but not for ever
 
@@ -288,7 +288,8 @@ class Outgoing:
 
 
 def few_at_once(port: Any) -> Any:
-    """A port that accepts few connections in a round of the event loop: Twisted takes more in each while more come."""
+    """Make a port accept few connections in a round of the event loop. Twisted itself accepts more per round as more
+    come."""
     accept = port.doRead
 
     def accept_few() -> None:
