@@ -18,8 +18,8 @@ def add_target(parser: CommandParser, *, everybody: str) -> None:
     last."""
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--to", metavar="AGENT", help="One agent, present or not.")
-    target.add_argument("--role", help="Every agent in this role.")
-    target.add_argument("--capability", help="Every agent that has this capability.")
+    target.add_argument("--role", help="All agents in this role.")
+    target.add_argument("--capability", help="All agents that have this capability.")
     target.add_argument("--everybody", action="store_true", help=everybody)
 
 

@@ -90,30 +90,29 @@ def _whole(handoff: Handoff) -> KnownHandoff:
 
 
 class WithReason(HandoffId):
-    reason: Annotated[str | None, Field(description="Why, for the record and whom it concerns.")] = None
+    reason: Annotated[str | None, Field(description="The reason, for the log and the agents concerned.")] = None
 
 
 @operation(WithReason, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_release(p: WithReason, caller: Caller) -> HandoffRow:
-    """Take a handoff from its holder, who is told: it is open again, for whomever its target admits."""
+    """Take a handoff from its holder and notify the holder. The handoff is open again for its target."""
     released = steering.release(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
     return handoff_row(released, now())
 
 
 @operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_release_undo(p: HandoffId, caller: Caller) -> HandoffRow:
-    """Give a handoff back to whom it was taken from, within a minute and while nobody acted on it."""
+    """Undo a release within a minute, if nobody acted on the handoff since: its former holder has it again."""
     return handoff_row(steering.undo_release(handoff_id=p.handoff_id, operator=operator_behind(caller)), now())
 
 
 class HandoffReassign(WithReason):
-    agent_id: Annotated[Id, Field(description="Who alone may take it from now on.")]
+    agent_id: Annotated[Id, Field(description="The only agent that may take it from now on.")]
 
 
 @operation(HandoffReassign, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_reassign(p: HandoffReassign, caller: Caller) -> HandoffRow:
-    """Make an open or held handoff one for an agent alone, who claims it when it is ready; that agent is told, and who
-    held it."""
+    """Give an open or held handoff to one agent, which must claim it. It and the former holder get a message."""
     reassigned = steering.reassign(
         handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason, operator=operator_behind(caller)
     )
@@ -121,13 +120,12 @@ def handoff_reassign(p: HandoffReassign, caller: Caller) -> HandoffRow:
 
 
 class HandoffReoffer(HandoffId):
-    agent_id: Annotated[Id | None, Field(description="For this agent alone; else for whom it was.")] = None
+    agent_id: Annotated[Id | None, Field(description="Only for this agent; else for the former target.")] = None
 
 
 @operation(HandoffReoffer, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_reoffer(p: HandoffReoffer, caller: Caller) -> HandoffRow:
-    """Offer the work of a rejected, cancelled or expired handoff once more: a new handoff, which the log links with
-    the old one."""
+    """Create a new handoff with the work of a rejected, cancelled or expired one. The log links the two."""
     offered = steering.reoffer(handoff_id=p.handoff_id, agent_id=p.agent_id, operator=operator_behind(caller))
     return handoff_row(offered, now())
 
@@ -146,13 +144,13 @@ class HandoffProlong(HandoffId):
 
 @operation(HandoffProlong, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_prolong(p: HandoffProlong, caller: Caller) -> HeldHandoff:
-    """Let whoever holds a handoff keep it for longer, as an operator."""
+    """Extend the lease of a handoff's holder, as an operator."""
     return held_handoff(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=operator_behind(caller)))
 
 
 @operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_approve(p: HandoffId, caller: Caller) -> SettledHandoff:
-    """Say that a submitted handoff counts, as an operator, whoever verifies it."""
+    """Accept a submitted handoff as an operator, whoever its verifier is."""
     notified = progress.approve(handoff_id=p.handoff_id, operator=operator_behind(caller))
     return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
 
@@ -163,7 +161,7 @@ class HandoffSendBack(HandoffId):
 
 @operation(HandoffSendBack, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_send_back(p: HandoffSendBack, caller: Caller) -> SettledHandoff:
-    """Return a submitted handoff to who did it, as an operator, whoever verifies it."""
+    """Return a submitted handoff to the agent that did it, as an operator, whoever its verifier is."""
     notified = progress.send_back_as_operator(
         handoff_id=p.handoff_id, reasons=p.reasons, operator=operator_behind(caller)
     )

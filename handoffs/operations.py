@@ -34,7 +34,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 100, 500  # of a list
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)
 SETTLING = (*OF_ONE, Code.CONTENT_TOO_LARGE, Code.INVALID_TRANSITION)
 
-Stretch = Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="From now; none: a whole lease.")]
+Stretch = Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="Seconds from now; none: a whole lease.")]
 
 
 class HandoffRef(Params):
@@ -102,11 +102,16 @@ class HandoffCreate(Params):
     ]
     visibility: Annotated[
         Literal["private", "eligible", "public"],
-        Field(description="Who sees it: public, the whole workspace; else whom the target admits."),
+        Field(
+            description="Who may see it. public: all agents of the workspace; else only those that the target admits."
+        ),
     ]
     payload: Annotated[Any, Shown(TEXT), Field(description="The work: a string, or any JSON kept as its text.")] = None
     title: Annotated[
-        str | None, Field(min_length=1, max_length=MAX_TITLE, description="What it is, in a line; else the payload's.")
+        str | None,
+        Field(
+            min_length=1, max_length=MAX_TITLE, description="The title, in one line; else the first line of the work."
+        ),
     ] = None
     task_id: Annotated[
         int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it carries, of the open cycle.")

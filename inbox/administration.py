@@ -23,7 +23,7 @@ OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
 
 
 class DeadLetterList(Params):
-    agent_id: Annotated[Id | None, Field(description="Only those of this agent's inbox.")] = None
+    agent_id: Annotated[Id | None, Field(description="Only dead letters of this agent's inbox.")] = None
     limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
 
 
@@ -46,7 +46,7 @@ class DeadLetterPage(TypedDict):
 
 @operation(DeadLetterList, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def dead_letter_list(p: DeadLetterList, caller: Caller) -> DeadLetterPage:
-    """Mail that was handed out too often and never acknowledged, the newest first."""
+    """List mail that was handed out too often and never acknowledged, newest first."""
     found = dead_letters.list_dead_letters(agent_id=p.agent_id, limit=min(p.limit, MAX_LIMIT))
     return {"dead_letters": [_row(letter) for letter in found]}
 
@@ -57,18 +57,18 @@ class DeadLetter(Params):
 
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_requeue(p: DeadLetter, caller: Caller) -> LetterRow:
-    """Put a dead letter back into its inbox, unread, with all its hand-outs."""
+    """Put a dead letter back into its inbox, unread, and count its hand-outs from 0 again."""
     return _row(dead_letters.requeue(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_acknowledge(p: DeadLetter, caller: Caller) -> LetterRow:
-    """Settle a dead letter: it is history, and waits for nobody."""
+    """Acknowledge a dead letter, so that it is done."""
     return _row(dead_letters.acknowledge(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 
 class DeadLetterForward(DeadLetter):
-    agent_id: Annotated[Id, Field(description="Who gets the message instead.")]
+    agent_id: Annotated[Id, Field(description="The agent that gets the message instead.")]
 
 
 @operation(DeadLetterForward, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
@@ -79,8 +79,7 @@ def dead_letter_forward(p: DeadLetterForward, caller: Caller) -> LetterRow:
 
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_park(p: DeadLetter, caller: Caller) -> LetterRow:
-    """Take a requeue back while nobody pulled the letter, or an acknowledgement by an operator within a minute: it is a
-    dead letter again."""
+    """Make a dead letter again: of a requeued message that nobody pulled, or of one acknowledged within a minute."""
     return _row(dead_letters.park(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 

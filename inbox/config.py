@@ -15,7 +15,10 @@ class InboxSettings(Settings):
     )
     limit_recipients: int = setting(0, "Agents that a message may go to; 0: no limit.", minimum=0, maximum=100_000)
     limit_unread: int = setting(
-        0, "Unread messages that an inbox takes; 0: no limit. Notices always come.", minimum=0, maximum=1_000_000
+        0,
+        "Unread messages that an inbox accepts; 0: no limit. Notices are always accepted.",
+        minimum=0,
+        maximum=1_000_000,
     )
     retention_read_deliveries_keep_days: int = setting(
         14, "Acknowledged deliveries older than this (days) may be pruned.", minimum=0, maximum=36_500

@@ -19,13 +19,13 @@ class McpBridgeSettings(Settings):
 
     toolsets: str | None = setting(
         None,
-        "The toolsets of MCP connections that choose none, separated by commas, or all; runmcp's choice.",
+        "The toolsets of MCP connections that choose none, separated by commas, or all. For runmcp: its own choice.",
         check=names,
         live=False,
     )
     retention_expired_tasks_keep_days: int = setting(
         1,
-        "Tasks of MCP that expired longer ago than this (days) may be pruned.",
+        "MCP tasks that expired longer ago than this (days) may be pruned.",
         minimum=0,
         maximum=36_500,
     )

@@ -162,7 +162,7 @@ class OperatorList(TypedDict):
 
 @operation(Nothing, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, read_only=True)
 def operator_list(p: Nothing, caller: Caller) -> OperatorList:
-    """Every account of the dashboard."""
+    """List the dashboard's accounts."""
     return {
         "operators": [
             {
@@ -187,13 +187,13 @@ class OperatorPassword(TypedDict):
 
 @operation(OperatorRef, Code.VALIDATION_ERROR, Code.NOT_OWNER, guards=ACCOUNTS, tool=False)
 def operator_create(p: OperatorRef, caller: Caller) -> OperatorPassword:
-    """Make an account of the dashboard. The answer shows its password, and nothing shows it again."""
+    """Create an account of the dashboard. The answer shows its password, only this once."""
     return {"operator": p.operator, "password": operators.create(name=p.operator, operator=operator_behind(caller))}
 
 
 @operation(OperatorRef, *OF_ONE, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, destructive=True)
 def operator_password_reset(p: OperatorRef, caller: Caller) -> OperatorPassword:
-    """Give an account a new password, shown this once. Every login with the old one ends."""
+    """Give an account a new password, shown only this once. All its logins end."""
     return {
         "operator": p.operator,
         "password": operators.reset_password(name=p.operator, operator=operator_behind(caller)),

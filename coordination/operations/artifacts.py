@@ -154,7 +154,7 @@ class ReadArtifact(DescribedArtifact):
     read_only=True,
 )
 def artifact_list(p: ArtifactList, caller: Caller) -> ArtifactPage:
-    """The newest artifacts, of any workspace or of one, without their content."""
+    """List the newest artifacts of all workspaces or of one, without their content."""
     return {
         "artifacts": [_described(artifact) for artifact in artifacts.newest(project_root=p.project_root, limit=p.limit)]
     }

@@ -14,80 +14,83 @@ class ControlSettings(Settings):
     control: bool = setting(False, "Run a pool of agents, and serve JSON-RPC at /rpc.", live=False, bare="true")
     rpc_port: int = setting(
         0,
-        "A port of its own on this machine for JSON-RPC; 0: the server's port alone. Without a number: 8765.",
+        "A separate port on this machine for JSON-RPC; 0: only the server's port. Without a number: 8765.",
         minimum=0,
         maximum=65_535,
         live=False,
         bare=str(DEFAULT_PORT),
     )
-    pool_agents: int = setting(100, "Agents that the pool holds at most.", minimum=1, maximum=10_000)
+    pool_agents: int = setting(100, "The most agents in the pool.", minimum=1, maximum=10_000)
     pool_turns: int = setting(
         8,
-        "Turns that are taken at once; for each of them one more that its agent sent, and may stand still for.",
+        "The most turns at once. For each of them one more may run, which its agent sent and may wait for.",
         minimum=1,
         maximum=1_000,
     )
-    pool_queue: int = setting(100, "Turns that wait for one agent at most.", minimum=1, maximum=10_000)
+    pool_queue: int = setting(100, "The most turns that wait for one agent.", minimum=1, maximum=10_000)
     pool_idle_seconds: int = setting(
-        0, "An agent with nothing to do for so long (s) ends; 0: it stays.", minimum=0, maximum=31_536_000
+        0, "An agent that is idle for this long (s) ends; 0: it stays.", minimum=0, maximum=31_536_000
     )
     pool_stop_seconds: int = setting(
-        10, "How long (s) turns may still take when the server ends; then they are interrupted.", minimum=0, maximum=600
+        10, "How long (s) turns may continue when the server ends, before they are interrupted.", minimum=0, maximum=600
     )
     pool_wake_depth: int = setting(
-        10, "Turns that wake one another in a chain at most: a mail sent in a woken turn, and so on.", minimum=1
+        10,
+        "The most turns in a chain, in which each turn was caused by something that the former turn sent.",
+        minimum=1,
     )
-    pool_wakes_a_minute: int = setting(20, "Turns a minute that an agent is woken for at most.", minimum=1)
+    pool_wakes_a_minute: int = setting(20, "The most woken turns of an agent within a minute.", minimum=1)
     pool_wake_tokens: int = setting(
         1_000_000,
-        "Tokens that the woken turns of an agent take in a day at most, where it has no budget of its own; 0: no end.",
+        "The most tokens that an agent's woken turns use in a day, unless it has its own budget; 0: no limit.",
         minimum=0,
     )
     pool_sandbox: str = setting(
         "preferred",
-        "required: no agent's process starts outside of a sandbox (bubblewrap). preferred: it does where none is.",
+        "required: agents' processes start only in a sandbox (bubblewrap). preferred: without one they start "
+        "unsandboxed.",
         choices=("preferred", "required"),
     )
     pool_bus_calls: str = setting(
         "allowed",
-        "allowed: an agent process calls the hub's tools as its rights on the bus say. asked: a person is asked first.",
+        "allowed: an agent's process may call the hub's tools within its rights on the bus. asked: an operator is "
+        "asked first.",
         choices=("allowed", "asked"),
     )
     pool_question_seconds: int = setting(
         1_800,
-        "A question to people that nobody answered in so long (s) counts as refused.",
+        "A question that no operator answered within this time (s) counts as refused.",
         minimum=1,
         maximum=604_800,
     )
     retention_ended_questions_keep_days: int = setting(
         90,
-        "Agents' questions to people that ended longer ago than this (days) may be pruned.",
+        "Agents' questions to operators that ended longer ago than this (days) may be pruned.",
         minimum=0,
         maximum=36_500,
     )
     pool_hang_seconds: int = setting(
         30,
-        "A worker that gave no sign of life for so long (s) is ended, and another started.",
+        "A worker without a sign of life for this long (s) is ended and replaced.",
         minimum=1,
         maximum=3_600,
     )
     retention_ended_pool_agents_keep_days: int = setting(
         90,
-        "Agents of the pool that ended longer ago than this (days) may be pruned, with what they said.",
+        "Agents of the pool that ended longer ago than this (days) may be pruned, with their transcripts.",
         minimum=0,
         maximum=36_500,
     )
     retention_compacted_pool_entries_keep_days: int = setting(
         90,
-        "What an agent of the pool knows no more since its context was compacted, longer ago than this (days), may be "
-        "pruned.",
+        "Entries of a pool agent's transcript that were compacted longer ago than this (days) may be pruned.",
         minimum=0,
         maximum=36_500,
     )
     retention_ended_pool_turns_keep_days: int = setting(
         90,
-        "Turns of living agents that ended longer ago than this (days), but the last 20 of each, may be pruned once "
-        "nothing that was said in them is left.",
+        "Turns of living agents that ended longer ago than this (days) may be pruned if they have no entries left; "
+        "the last 20 of each agent stay.",
         minimum=0,
         maximum=36_500,
     )

@@ -54,7 +54,9 @@ class Parser(CommandParser):
 def _settings_help() -> str:
     """The settings' flags. They are parsed before Django starts: no command's parser takes them."""
     shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
-    settings = shown.add_argument_group("settings (flag over environment over stored over default)")
+    settings = shown.add_argument_group(
+        "settings (a flag overrides the environment, then a stored value, then the default)"
+    )
     for name, declared in TABLE.items():
         told = "; ".join(filter(None, [variable(name), written(declared.default)]))
         settings.add_argument(flag(name), help=f"{declared.help} [{told}]")

@@ -143,7 +143,7 @@ def without_password(url: str) -> str:
 class CoreSettings(Settings):
     """Where the store is, and the bounds of every call."""
 
-    home: Path = setting(Path("~/.nexus"), "Server home directory; created when missing.", live=False)
+    home: Path = setting(Path("~/.nexus"), "The home directory; created if it is missing.", live=False)
     db_path: Path | None = setting(None, "SQLite database file. Default: nexus.db in the home directory.", live=False)
     database_url: str | None = setting(
         None,
@@ -152,33 +152,35 @@ class CoreSettings(Settings):
         live=False,
         shown=without_password,
     )
-    busy_timeout_ms: int = setting(5000, "How long (ms) a connection waits for another writer.", minimum=0, live=False)
+    busy_timeout_ms: int = setting(
+        5000, "How long (ms) a call waits for the lock of another writer.", minimum=0, live=False
+    )
     durability: str = setting(
         "full",
-        "full: an answered write survives a power cut. normal: faster, the last writes may be lost then.",
+        "full: an answered write survives a power cut. normal: faster, but a power cut may lose the last writes.",
         choices=("full", "normal"),
         live=False,
     )
     poll_interval_ms: int = setting(
-        200, "Shortest time (ms) between two looks of a wait at what time alone changes.", minimum=1
+        200, "Shortest interval (ms) at which a wait reads changes that only time causes.", minimum=1
     )
     max_wait_timeout_seconds: int = setting(
         30,
-        "Ceiling (s) for every blocking wait, except where an operation tells a bound of its own.",
+        "Longest time (s) that a call may wait, unless its operation has a limit of its own.",
         minimum=0,
         maximum=86_400,
     )
     trusted_proxies: str | None = setting(
         None,
-        "Addresses or networks of reverse proxies, separated by commas. Who comes through one has the address that its "
-        "X-Forwarded-For names, and is never local. Any Host is served then.",
+        "Addresses or networks of reverse proxies, separated by commas. A request through one has the address that "
+        "X-Forwarded-For names, and is never local. Any Host is then accepted.",
         check=check_networks,
         live=False,
     )
     max_waiting_calls: int = setting(
         2048,
-        "Most calls of one caller (a key, a login, else an address) that wait for their turn over HTTP; one more is "
-        "answered 429.",
+        "The most calls of one caller (a key, a login, else an address) that wait for a turn over HTTP; the next one "
+        "gets 429.",
         minimum=1,
         maximum=65_536,
     )

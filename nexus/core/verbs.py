@@ -236,7 +236,7 @@ def _add_name(parser: CommandParser, *, name: str, help: str, nargs: str | None 
 FLAGS = {"project_root": "--project", "agent_id": "--agent"}  # of what every command calls the same
 METAVARS = {"project_root": "DIR", "agent_id": "AGENT"}
 HELP = {
-    "limit": "Rows at most.",
+    "limit": "At most this many rows.",
     "cursor": "The next page: the next_cursor of the page before.",
 }
 HERE = "The project's directory. [the current one]"

@@ -106,7 +106,7 @@ class RevivedDeliveries(TypedDict):
 
 @operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def webhook_redeliver(p: WebhookRef, caller: Caller) -> RevivedDeliveries:
-    """Try a webhook's dead letters again, from now."""
+    """Deliver a webhook's dead letters again, starting now."""
     return {
         "webhook_id": p.webhook_id,
         "redelivered": services.redeliver(webhook_id=p.webhook_id, operator=operator_behind(caller)),

@@ -63,22 +63,22 @@ class _Parser(argparse.ArgumentParser):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a call."""
     parser.add_argument(
-        "--client", choices=tuple(NAMES), help="the harness's dialect; default: recognised from its input"
+        "--client", choices=tuple(NAMES), help="the client, or text for any other; default: recognised from the input"
     )
     # Keep the longer spellings: clients' files have them.
     parser.add_argument(
         "--agent-id",
         "--agent",
         metavar="AGENT",
-        help="who the harness's agent is; default: NEXUS_AGENT_ID, else made of the rest",
+        help="who the agent is; default: NEXUS_AGENT_ID, else made of client and project",
     )
     parser.add_argument(
         "--project-root",
         "--project",
         metavar="DIR",
-        help="the project; default: the harness's, else the working directory",
+        help="the project; default: the client's, else the working directory",
     )
-    parser.add_argument("--event", choices=EVENTS, help="the point of the session, where the input does not tell it")
+    parser.add_argument("--event", choices=EVENTS, help="the point of the session, if the input does not say it")
     parser.add_argument(
         PLANNING, action="store_true", help="keep the project's .nexus directory, too, at every point of a session"
     )

@@ -9,4 +9,4 @@ from nexus.core.config import Settings, section, setting
 class MaintenanceSettings(Settings):
     """Settings of a server's start."""
 
-    auto_prune_on_start: bool = setting(False, "Run one bounded retention pass when a server starts.")
+    auto_prune_on_start: bool = setting(False, "Prune once, within bounds, when a server starts.")

@@ -11,6 +11,6 @@ class PlanningSettings(Settings):
 
     planning_gate_edits: bool = setting(
         False,
-        "Whether hooks keep agents from editing a project's files while it has no tasks (no tasks.json).",
+        "Whether hooks refuse edits of a project's files while the project has no tasks (no tasks.json).",
         live=False,  # a hook reads it without the store
     )

@@ -13,13 +13,13 @@ class GuardSettings(Settings):
 
     guard_unreadable: str = setting(
         "open",
-        "What git's hooks do when the store cannot be read. open: say so and let pass; closed: refuse.",
+        "What git's hooks do if they cannot read the store. open: say so and let the commit pass; closed: refuse it.",
         choices=("open", "closed"),
         live=False,  # the hooks get it when they are installed
     )
     guard_edits: str = setting(
         "tell",
-        "What a client's hook does before an agent edits a file that another one holds: off, tell or stop.",
+        "What a client's hook does before an agent edits a file that another agent holds: off, tell or stop.",
         choices=("off", "tell", "stop"),
         live=False,  # a hook reads it without the store
     )
@@ -31,7 +31,7 @@ class FilesSettings(Settings):
 
     file_reservation_ttl_seconds: int = setting(
         900,
-        "How long (s) a reservation of files lasts that names no time, from its holder's latest act.",
+        "How long (s) a reservation without a time of its own lasts after its holder's latest act.",
         minimum=LEAST_SECONDS,
         maximum=MOST_SECONDS,
     )

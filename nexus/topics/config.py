@@ -32,15 +32,15 @@ class TopicSettings(Settings):
 
     embedding_model: str = setting(
         "",
-        "The model for searching topics by meaning: an installed package, the absolute path of a folder, or its name "
-        "at the service of embedding_url. Empty: full text alone. Needs nexus-hub[semantic].",
+        "The model for searching topics by meaning: an installed package, the absolute path of a folder, or the name "
+        "that the service at embedding_url uses. Empty: only full-text search. Needs nexus-hub[semantic].",
         check=_check_model,
     )
     # The key is sent to this address. So it must come from where the key comes from, never from a page.
     embedding_url: str = setting(
         "",
-        "A service for embedding_model that speaks OpenAI's protocol, such as http://localhost:11434/v1; its key "
-        "is in the environment variable NEXUS_EMBEDDING_KEY. The messages of topics are sent to it.",
+        "A service for embedding_model that speaks OpenAI's protocol, such as http://localhost:11434/v1; its key is "
+        "in the environment variable NEXUS_EMBEDDING_KEY. The texts of topics are sent to it.",
         check=_check_url,
         live=False,
     )

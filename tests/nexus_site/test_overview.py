@@ -48,7 +48,7 @@ def test_it_says_that_a_command_is_unknown(tmp_path: Path, arguments: list[str],
 def test_it_shows_options_and_examples_before_the_settings(name: str) -> None:
     command = overview.commands()[name]
     shown = command.create_parser("nexus", name).format_help()
-    settings = shown.index("settings (flag over environment")
+    settings = shown.index("settings (a flag overrides")
     assert 0 < shown.index("options:") < shown.index("examples:") < shown.index("exit codes") < settings
     assert overview.summary(command.help) in " ".join(shown.split())
 

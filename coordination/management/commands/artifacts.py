@@ -12,7 +12,7 @@ from nexus.core.verbs import Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):
-    help = "List what agents published, and show its content."
+    help = "List artifacts, and show their content."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -33,7 +33,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "show",
-                "Show an artifact, with its content where that is inline.",
+                "Show an artifact, with its content if the store has it.",
                 self.show_one,
                 _add_content,
                 operation="artifact_read",
@@ -52,4 +52,4 @@ class Command(VerbsCommand):
 
 
 def _add_content(parser: CommandParser) -> None:
-    parser.add_argument("--content", action="store_true", help="Print the content alone, as it is.")
+    parser.add_argument("--content", action="store_true", help="Print only the content, unchanged.")

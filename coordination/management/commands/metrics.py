@@ -23,7 +23,7 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--hours", type=positive, default=24, help="How much time, up to now. Default: 24.")
+        parser.add_argument("--hours", type=positive, default=24, help="The last hours to measure. Default: 24.")
         parser.add_argument("--agent", help="Only what this agent did.")
 
     def act(self, options: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ from nexus.core.verbs import Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):
-    help = "List who may log in to the dashboard, add an operator, give one a new password."
+    help = "List the dashboard's accounts, add one, or reset a password."
     group = Group.HUB
 
     def verbs(self) -> Sequence[Verb]:

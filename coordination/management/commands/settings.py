@@ -20,7 +20,7 @@ class Command(VerbsCommand):
         return (
             Verb(
                 "list",
-                "List the settings: value, where it comes from, bounds.",
+                "List the settings: value, source, bounds.",
                 operation="settings_list",
                 rows="settings",
                 columns={
@@ -91,4 +91,4 @@ SETTING = named("setting", "Its name.")
 
 def _add_value(parser: CommandParser) -> None:
     SETTING(parser)
-    named("value", "What shall hold.")(parser)
+    named("value", "The new value.")(parser)

@@ -32,8 +32,8 @@ STDOUT = 1
 
 class Command(NexusCommand):
     help = (
-        "Follow the event log, one line of JSON per event, as far as an agent may see it.\n"
-        "It waits for new events until it is interrupted, and does not count as a sign of life of the agent."
+        "Follow the events that an agent may see, one line of JSON per event.\n"
+        "It follows new events until it is interrupted, and does not make the agent look present."
     )
     examples = """examples:
   nexus tail --agent ana --exclude-agent ana        what the others do in this project, from now on
@@ -66,14 +66,14 @@ exit codes:
             dest="start",
             default="latest",
             metavar="WHERE",
-            help="latest (what comes from now on), beginning, or the event_id to go on after. [latest]",
+            help="latest (only new events), beginning, or an event_id to continue after. [latest]",
         )
         parser.add_argument("--from-agent", help="Only what this agent did.")
         parser.add_argument("--exclude-agent", help="Leave out what this agent did, such as your own acts.")
         parser.add_argument(
-            "--cursor-file", type=Path, help="The file for the cursor; an existing one overrides --from."
+            "--cursor-file", type=Path, help="Keep the cursor in this file. If the file exists, --from has no effect."
         )
-        parser.add_argument("--pretty", action="store_true", help="Lines for people.")
+        parser.add_argument("--pretty", action="store_true", help="Print readable lines instead of JSON.")
 
     def run(self, **options: Any) -> None:
         ending = Ending()

@@ -37,7 +37,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "show",
-                "Show the workspace of a project that is known here.",
+                "Show the workspace of a project that is in the store.",
                 self.show_one,
                 _add_place,
                 ["nexus workspaces show", "nexus workspaces show ~/shop", "nexus workspaces show e082226f"],

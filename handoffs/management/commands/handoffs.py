@@ -16,12 +16,12 @@ from nexus.core.operations.replies import Data
 from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 HANDOFF = Option("handoff_id", help="A handoff_id, of `nexus handoffs`.")
-WORK = Option("payload", "--work", "What there is to do; - reads it from standard input.", required=True, read=text_of)
-REASONS = Option("reasons", help="What is wrong with them; who did them is told.")
+WORK = Option("payload", "--work", "The work; - reads it from standard input.", required=True, read=text_of)
+REASONS = Option("reasons", help="What is wrong with the result. The agent that did the work gets this text.")
 
 
 class Command(VerbsCommand):
-    help = "List the handoffs that are not settled, show, offer, retract and unstick them."
+    help = "List unfinished handoffs; show, create, cancel, release or reassign them."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -51,7 +51,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "show",
-                "Show a handoff: the work, who has it, what came of it.",
+                "Show a handoff: the work, its holder, its result.",
                 self.show_one,
                 operation="handoff_read",
                 words=[HANDOFF],
@@ -59,7 +59,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "create",
-                "Offer work that exactly one agent takes.",
+                "Create a handoff: work that exactly one agent takes.",
                 self.create,
                 _add_target,
                 operation="handoff_create",
@@ -71,7 +71,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "cancel",
-                "Retract an open handoff, whoever offered it.",
+                "Cancel an open handoff, whoever created it.",
                 operation="handoff_withdraw",
                 words=[HANDOFF],
                 options=["reason"],
@@ -129,9 +129,9 @@ def _verb(name: str, operation: str, *options: str | Option, example: str = "") 
 
 def _add_filters(parser: CommandParser) -> None:
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--agent", metavar="AGENT", help="What this agent may claim in --project.")
+    what.add_argument("--agent", metavar="AGENT", help="Only what this agent may claim in --project.")
     what.add_argument(
-        "--status", type=str.upper, choices=HandoffStatus.values, help="Those in this state, newest first."
+        "--status", type=str.upper, choices=HandoffStatus.values, help="Only handoffs in this state, newest first."
     )
 
 

@@ -22,7 +22,7 @@ from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):
-    help = "List the agents with presence and mail, make them, give them keys."
+    help = "List agents with presence and mail, create them, issue their keys."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -52,7 +52,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "create",
-                "Make an agent; its API key is shown this once.",
+                "Create an agent. Its API key is shown only this once.",
                 operation="agent_create",
                 words=[AGENT],
                 options=PROFILE,
@@ -79,7 +79,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "key",
-                "Issue a new API key, shown this once; the one it had dies. Or take it out of and into service.",
+                "Issue a new API key, shown only this once; the old key ends. Or deactivate or activate the key.",
                 self.key,
                 _add_service,
                 operation="agent_key_issue",
@@ -88,15 +88,15 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "issue-keys",
-                "Issue an API key to every agent that has none, or to those named. Keys there are stay as they are,\n"
-                "so that running it again is safe. Each new key is shown this once; only its hash is kept.",
+                "Issue an API key to every agent that has none, or to the agents that you name. Existing keys\n"
+                "stay, so you can run it again. Each new key is shown only this once; only its hash is kept.",
                 self.issue_keys,
                 _add_agents,
                 ["nexus agents issue-keys", "nexus agents issue-keys builder reviewer --json"],
             ),
             Verb(
                 "delete",
-                "Take an agent out of the team: its key dies, its sessions close. Its mail and history stay.",
+                "Delete an agent: its key ends and its sessions close. Its mail and history stay.",
                 operation="agent_delete",
                 words=[AGENT],
                 asks="Delete agent {agent_id!r}?",
@@ -181,14 +181,14 @@ def _metadata(text: str) -> Any:
 
 AGENT = Option("agent_id", help="The agent's id.", exists=selectors.get_agent)
 PROFILE = (
-    Option("role", help="What a role target addresses."),
+    Option("role", help="The role, by which messages and handoffs can address the agent."),
     Option("capabilities", "--capability", "What a capability target addresses; repeat for more.", repeated=True),
-    Option("metadata", help="Anything else that others may see of it, as JSON.", read=_metadata),
+    Option("metadata", help="Other data that all agents may see, as JSON.", read=_metadata),
 )
 
 
 def _add_project(parser: CommandParser) -> None:
-    help = "Tell who is present in this project, not anywhere."
+    help = "Show presence in this project only, not in all projects."
     parser.add_argument("--project", dest="project_root", metavar="DIR", help=help)
 
 

@@ -12,7 +12,7 @@ LETTER = Option("delivery_id", "LETTER", "A delivery_id, of `nexus dead-letters`
 
 
 class Command(VerbsCommand):
-    help = "List dead letters, put them back into their inboxes, forward or settle them."
+    help = "List dead letters; requeue, forward or acknowledge them."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -37,7 +37,7 @@ class Command(VerbsCommand):
             _verb(
                 "forward",
                 "dead_letter_forward",
-                help="Put the messages of dead letters into another agent's inbox, and settle them.",
+                help="Send the messages of dead letters to another agent, and acknowledge them here.",
                 options=[Option("agent_id", "--to")],
                 examples=["nexus dead-letters forward dlv_… --to reviewer"],
             ),

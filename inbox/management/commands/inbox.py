@@ -32,7 +32,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 class Command(VerbsCommand):
-    help = "Show an agent's mail, take and settle it. Only pull and ack change anything, as the agent itself would."
+    help = "Show, pull and acknowledge an agent's mail. Only pull and ack change anything, as if the agent called them."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -48,13 +48,13 @@ class Command(VerbsCommand):
             ),
             self._verb(
                 "pull",
-                "Take the mail, leased: settle it before the lease ends.",
+                "Pull the mail with a lease. Acknowledge it before the lease ends.",
                 "inbox_pull",
                 examples=["nexus inbox pull --json | jq -r '.messages[].message_id' | xargs -r nexus inbox ack"],
             ),
             Verb(
                 "ack",
-                "Settle messages: they are handled.",
+                "Acknowledge messages that were handled.",
                 self.ack,
                 operation="inbox_ack",
                 words=[Option("message_ids", "MESSAGE", "A message_id.", repeated=True)],

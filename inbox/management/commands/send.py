@@ -13,7 +13,7 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 
 
 class Command(OperatorCommand):
-    help = "Send a message to agents. To one, to a role, to whoever has a capability, or to all present in a project."
+    help = "Send a message to agents. To one, to a role, to all with a capability, or to all present in a project."
     examples = f"""examples:
   nexus send --to builder --subject "CI is red" --body "See job 4711."
   git log -1 | nexus send --role reviewer --subject "Please review" --body -

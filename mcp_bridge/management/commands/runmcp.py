@@ -28,9 +28,9 @@ from nexus.core.operations.toolsets import Choice
 class Command(NexusCommand):
     group = Group.CLIENTS
     help = (
-        "Serve MCP on stdin and stdout, as an agent's harness starts it.\n"
-        f"With {API_KEY} set, the connection acts as that key's agent only, and has the toolsets stored for it unless "
-        "--toolsets says otherwise. Where a hub serves the home, the hub makes the calls; "
+        "Serve MCP on stdin and stdout. An agent's client starts this.\n"
+        f"With {API_KEY} set, the connection acts only as that key's agent, and has that agent's stored toolsets "
+        "unless --toolsets says otherwise. If a hub serves the home, the hub makes the calls; "
         f"{STANDALONE}=1 keeps them here."
     )
     examples = """examples:

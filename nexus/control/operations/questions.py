@@ -148,13 +148,13 @@ def pool_refuse(p: OfQuestion, caller: Caller) -> QuestionRow:
 
 @operation(WithWords, *OF_ONE, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
-    """Answer an agent in words. A permission is not given with them: the agent is told what to do instead."""
+    """Answer an agent in words. This gives no permission: your words say what to do instead."""
     return _answered(p, caller, Verdict.WORDS, p.words)
 
 
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_ask_again(p: OfQuestion, caller: Caller) -> QuestionRow:
-    """Take back that something is allowed always: the agent has to ask again."""
+    """End a permission that was given for always: the agent has to ask again."""
     return question_row(questions.ask_again(question_id=p.question_id, operator=operator_behind(caller)))
 
 
@@ -168,7 +168,7 @@ class ListQuestions(Params):
     which: Annotated[
         Literal["asked", "ended", "always"], Field(description="always: what is allowed until it is taken back.")
     ] = "asked"
-    agent_id: Annotated[Id | None, Field(description="Of this agent only.")] = None
+    agent_id: Annotated[Id | None, Field(description="Only this agent's questions.")] = None
     limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
 
 
@@ -178,7 +178,7 @@ class Questions(TypedDict):
 
 @operation(ListQuestions, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_questions(p: ListQuestions, caller: Caller) -> Questions:
-    """What agents ask the people: those that wait, the oldest first, or those of old, the newest first."""
+    """List open questions, oldest first, or ended ones, newest first."""
     found = selectors.questions(p.which, p.agent_id, min(p.limit, MOST_LISTED))
     return {"questions": [question_row(question) for question in found]}
 

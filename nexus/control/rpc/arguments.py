@@ -48,7 +48,9 @@ def verb(
 
     def with_port(parser: CommandParser) -> None:
         arguments(parser)
-        parser.add_argument("--port", type=_port_number, help="Of the server's JSON-RPC. [of the newest token]")
+        parser.add_argument(
+            "--port", type=_port_number, help="The server's JSON-RPC port. [the port of the newest token]"
+        )
 
     return Verb(name, help, act, with_port, examples, exit_codes=EXIT_CODES)
 
@@ -111,7 +113,9 @@ def add_request(parser: CommandParser) -> None:
 
 
 def add_create(parser: CommandParser) -> None:
-    parser.add_argument("agent_id", metavar="ID", help="Its name; with a leading dot it ends with the server.")
+    parser.add_argument(
+        "agent_id", metavar="ID", help="Its name. If it begins with a dot, the agent ends with the server."
+    )
     parser.add_argument("--preset", help="worker, sandboxed or trusted. [sandboxed]")
     parser.add_argument("--cwd", type=_path, metavar="DIR", help="Its directory. [its parent's, or the server's]")
     parser.add_argument(
@@ -120,58 +124,69 @@ def add_create(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="It writes at and below this; repeatable.",
+        help="It may write this path and everything below it; repeatable.",
     )
-    parser.add_argument("--model", metavar="RUNNER", help="What takes its turns; `nexus rpc runners` lists them.")
+    parser.add_argument("--model", metavar="RUNNER", help="The runner of its turns; `nexus rpc runners` lists them.")
     parser.add_argument(
         "--disable-tool",
         action="append",
         default=[],
         metavar="TOOL",
-        help="It and what it creates do without this tool, such as run; repeatable.",
+        help="It and its children do not get this tool, such as run; repeatable.",
     )
-    parser.add_argument("--parent", metavar="ID", help="The agent whose ceiling holds for it, and which may direct it.")
+    parser.add_argument("--parent", metavar="ID", help="The agent whose ceiling bounds it, and which may direct it.")
     parser.add_argument(
         "--wake-on",
         action="append",
         default=[],
         metavar="WHAT",
-        help="It takes a turn by itself at mail, handoff, task or topic; repeatable.",
+        help="What starts a turn by itself: mail, handoff, task or topic; repeatable.",
     )
     parser.add_argument(
         "--wake-tokens",
         type=_tokens,
         metavar="TOKENS",
-        help="Such turns take in a day at most; 0: no end. [its parent's, or pool_wake_tokens]",
+        help="The most tokens that such turns use in a day; 0: no limit. [its parent's, or pool_wake_tokens]",
     )
     parser.add_argument("--worktree", action="store_true", help="Give it a git worktree of its own, with a branch.")
     parser.add_argument("--message", metavar="TEXT", help="Its first message; - reads it from standard input.")
     parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="Wait so long for its answer. [the message is only queued]"
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="How long to wait for its answer. [no wait: the message is only queued]",
     )
 
 
 def add_send(parser: CommandParser) -> None:
     add_agent(parser)
     parser.add_argument("content", metavar="TEXT", help="The message; - reads it from standard input.")
-    parser.add_argument("--request-id", metavar="REQUEST", help="Its name, to cancel it by and to send it again.")
-    parser.add_argument("--timeout", type=_seconds, default=SEND_SECONDS, metavar="SECONDS", help="Wait so long. [300]")
+    parser.add_argument(
+        "--request-id", metavar="REQUEST", help="A name for the message, to cancel it or to send it again."
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=SEND_SECONDS,
+        metavar="SECONDS",
+        help="How long to wait for the answer. [300]",
+    )
 
 
 def add_messages(parser: CommandParser) -> None:
     add_agent(parser)
-    parser.add_argument("--limit", type=positive, default=PAGE, help="So many of the newest. [200]")
+    parser.add_argument("--limit", type=positive, default=PAGE, help="How many of the newest entries. [200]")
     parser.add_argument(
-        "--follow", action="store_true", help="Each that comes as a line of JSON, until the agent ends."
+        "--follow", action="store_true", help="Print each new entry as a line of JSON, until the agent ends."
     )
 
 
 def add_logs(parser: CommandParser) -> None:
     add_agent(parser)
-    parser.add_argument("--limit", type=positive, default=20, help="So many of the newest lines. [20]")
+    parser.add_argument("--limit", type=positive, default=20, help="How many of the newest lines. [20]")
 
 
 def add_ports(parser: CommandParser) -> None:
     parser.add_argument("--ports", type=_ports, metavar="SPEC", help="Such as 8765,9000-9005. [those with a token]")
-    wait = f"Wait so long for each, on a busy machine longer. [{PROBE_SECONDS:g}]"
+    wait = f"How long to wait for each; use more on a busy machine. [{PROBE_SECONDS:g}]"
     parser.add_argument("--timeout", type=_seconds, default=PROBE_SECONDS, metavar="SECONDS", help=wait)

@@ -29,9 +29,11 @@ class TaskAdd(OfProject):
     acceptance: Annotated[str | None, Field(description="When it is done.")] = None
     risk: str | None = None
     plan_issue: Annotated[Reference | None, Field(description="The issue it comes from.")] = None
-    goal: Annotated[str | None, Field(description="Replaces the goal of all tasks.")] = None
-    decisions: Annotated[list[str] | None, Field(max_length=1_000, description="Appended to those of all.")] = None
-    owner: Annotated[str | None, Field(description="Whose it is, such as engineer.")] = None
+    goal: Annotated[str | None, Field(description="The new goal of all tasks.")] = None
+    decisions: Annotated[
+        list[str] | None, Field(max_length=1_000, description="Decisions to add to those of all tasks.")
+    ] = None
+    owner: Annotated[str | None, Field(description="The role that does it, such as engineer.")] = None
     owner_agent_id: str | None = None
     owner_reuse_policy: Literal["fresh", "resume_if_same_artifact", "resume"] | None = None
 

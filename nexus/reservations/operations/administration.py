@@ -26,7 +26,9 @@ DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 class FilesList(Params):
     project_root: Annotated[ProjectRoot | None, Field(description="Only this project's.")] = None
     agent_id: Annotated[Id | None, Field(description="Only this agent's.")] = None
-    ended: Annotated[bool, Field(description="Those that ended, latest first; else those held, oldest first.")] = False
+    ended: Annotated[
+        bool, Field(description="Ended reservations, newest first. Without this flag: the held ones, oldest first.")
+    ] = False
     search: Annotated[str, Field(max_length=MAX_ID, description="Part of a pattern, a reason or a holder.")] = ""
     limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
 
@@ -41,7 +43,7 @@ class Reservations(TypedDict):
 
 @operation(FilesList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def files_list(p: FilesList, caller: Caller) -> Reservations:
-    """Reservations of any project, or of one."""
+    """List the reservations of all projects or of one."""
     rows = selectors.list_reservations(
         workspace_id=None if p.project_root is None else workspaces.locate(p.project_root).workspace_id,
         agent_id=p.agent_id,
@@ -54,7 +56,7 @@ def files_list(p: FilesList, caller: Caller) -> Reservations:
 
 class FilesEnd(Params):
     reservation_id: Id
-    reason: Annotated[str | None, Field(description="Why, for the record and the holder.")] = None
+    reason: Annotated[str | None, Field(description="The reason, for the log and the holder.")] = None
 
 
 class EndedReservation(TypedDict):
@@ -72,7 +74,7 @@ class EndedReservation(TypedDict):
     destructive=True,
 )
 def files_end(p: FilesEnd, caller: Caller) -> EndedReservation:
-    """End any agent's reservation, in any project, as an operator; its holder is told."""
+    """End any agent's reservation, in any project, as an operator. Its holder gets a message."""
     ended = holding.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=operator_behind(caller))
     return {"reservation": reservation_row(ended)}
 

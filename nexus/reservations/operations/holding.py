@@ -28,7 +28,9 @@ OWN = (*IN_WORKSPACE, Code.NOT_OWNER, Code.NOT_FOUND, CoordinationCode.WORKSPACE
 
 class Chosen(OfAgent):
     reservation_ids: Annotated[list[Id] | None, Field(max_length=MOST_IDS)] = None
-    paths: Annotated[Paths | None, Field(description="As you reserved them; neither this nor ids: all yours.")] = None
+    paths: Annotated[
+        Paths | None, Field(description="The paths as you reserved them. Without paths or ids: all your reservations.")
+    ] = None
 
 
 class FilesRelease(Chosen, Trusted):
@@ -70,7 +72,7 @@ def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
 
 
 class FilesExtend(Chosen, Trusted):
-    seconds: Annotated[Seconds | None, Field(description="From now; none: as long as it was reserved for.")] = None
+    seconds: Annotated[Seconds | None, Field(description="Seconds from now; none: the time of the reservation.")] = None
 
 
 class ExtendedFiles(TypedDict):

@@ -37,10 +37,10 @@ POOL = (
 class Command(NexusCommand):
     group = Group.HUB
     help = (
-        "Show a small team at work. First a planner, two workers who race and a reviewer, each a "
-        "real MCP client: on the hub that serves this home, or else with a server process each in a throwaway home. "
-        "Then a pool: agents that a hub of its own runs wake one another by mail, from a script, without a model. "
-        "Exit code 1 if anything was lost or won twice."
+        "Show a small team at work. First come a planner, two workers that compete and a reviewer: each is a real MCP "
+        "client of this home's hub, or, if none runs, of its own server process in a temporary home. Then a second hub "
+        "runs a pool, whose agents wake one another by mail; a script answers instead of a model. Exit code 1 if "
+        "anything was lost or won twice."
     )
     examples = """examples:
   nexus demo

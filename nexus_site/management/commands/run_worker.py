@@ -18,15 +18,17 @@ from nexus.core.operations.errors import Code, NexusError
 
 class Command(NexusCommand):
     group = Group.HUB
-    help = "Serve a hub's agents whose keys belong to this process. The server starts this by itself, with --workers."
+    help = "Serve the agents whose keys belong to this process of a hub. A server with --workers starts this by itself."
     examples = """examples:
   nexus serve --workers 4
 
 exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has the code"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--number", type=int, required=True, help="Which of the workers it is, from 1 on.")
-        parser.add_argument("--workers", type=int, required=True, help="How many there are, the server among them.")
+        parser.add_argument("--number", type=int, required=True, help="The number of this worker, from 1 on.")
+        parser.add_argument(
+            "--workers", type=int, required=True, help="How many workers there are, including the server."
+        )
         parser.add_argument("--hosts", required=True, help="The names under which the server is called.")
         parser.add_argument("--trusts-local", action="store_true", help="Whether the server is bound to loopback.")
 

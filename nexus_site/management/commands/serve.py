@@ -47,14 +47,17 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
         parser.add_argument("--host", default=LOOPBACK, help=f"Address to listen on. [{LOOPBACK}]")
         parser.add_argument("--port", type=_port, default=8420, help="Port to listen on; 0 takes a free one. [8420]")
         parser.add_argument(
-            "--project", dest="project_root", metavar="DIR", help="A project directory to know from the start."
+            "--project",
+            dest="project_root",
+            metavar="DIR",
+            help="A project directory to register as a workspace at the start.",
         )
         parser.add_argument(
             "--workers",
             type=_workers,
             default=1,
             metavar="N",
-            help="Processes that share the port, for more agents than the Python of one serves (Linux). [1]",
+            help="Processes that share the port, for more agents than one Python process can serve (Linux). [1]",
         )
         parser.add_argument(
             "--reaper",

@@ -66,7 +66,7 @@ class Command(NexusCommand):
     group = Group.CLIENTS
     help = (
         "Connect this project's coding clients, and start the hub. Shows every change first, and asks once.\n"
-        "Finds the clients on this machine, gives each Nexus's tools and the hooks that tell its agent of mail,\n"
+        "Finds the clients on this machine, gives each the tools of Nexus and the hooks that announce mail,\n"
         "installs the commit guard, writes a skill and a paragraph for agents, and starts the hub. A second run\n"
         "changes nothing."
     )
@@ -74,7 +74,7 @@ class Command(NexusCommand):
         "examples:\n"
         "  nexus setup\n"
         "  nexus setup --yes --at-login                  the hub starts at each login, too\n"
-        "  nexus setup --client codex --without hub      one client, over stdio alone\n"
+        "  nexus setup --client codex --without hub      one client, only over stdio\n"
         "  nexus setup --check\n"
         "  nexus setup --undo\n"
         "\n"
@@ -94,7 +94,7 @@ class Command(NexusCommand):
             action="append",
             choices=known,
             metavar="CLIENT",
-            help=f"a client to connect, several times for more: {', '.join(known)}; default: those on this machine",
+            help=f"a client to connect, repeatable: {', '.join(known)}; default: those on this machine",
         )
         parser.add_argument(
             "--without",

@@ -15,7 +15,7 @@ QUESTION = Option("question_id", help="A question_id, of `nexus questions`.")
 
 class Command(VerbsCommand):
     toolset = "control"
-    help = "List what agents ask the people, and answer it."
+    help = "List the questions that agents ask operators, and answer them."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -36,7 +36,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "show",
-                "Show a question whole: read it before you allow it.",
+                "Show the whole question. Read it before you allow it.",
                 operation="pool_get_question",
                 words=[QUESTION],
                 examples=["nexus questions show qst_…"],
@@ -80,4 +80,6 @@ class Command(VerbsCommand):
 
 
 def _add_always(parser: CommandParser) -> None:
-    parser.add_argument("--always", action="store_true", help="Also what the agent asks about the same from now on.")
+    parser.add_argument(
+        "--always", action="store_true", help="Also allow the same subject from now on, without a question."
+    )

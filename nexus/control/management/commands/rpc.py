@@ -55,7 +55,7 @@ class Command(VerbsCommand):
     parser_class = RpcParser
     verb_parser_class = RpcVerbParser
     prints_json = True
-    help = "Create agents in a server's pool, send them work, watch and end them. Without a verb it lists them."
+    help = "Create agents in a server's pool, send them work, watch them and end them. Without a verb it lists them."
     examples = f"""examples:
   nexus serve --control --rpc-port
   nexus rpc create writer --cwd ~/project --write-path ~/project/notes
@@ -80,19 +80,19 @@ server:
                  'nexus rpc send worker-1 "Hello!"',
                  "git diff | nexus rpc send worker-1 - --request-id review-7 --timeout 600"),
             verb("cancel", "Stop a message's turn.", self.cancel, add_request, "nexus rpc cancel worker-1 review-7"),
-            verb("status", "Show what an agent's context is like, and takes.", self.status, add_agent,
+            verb("status", "Show an agent's context size and token use.", self.status, add_agent,
                  "nexus rpc status worker-1"),
             verb("messages", "Show an agent's transcript, or follow it.", self.messages, add_messages,
                  "nexus rpc messages worker-1 --limit 20", "nexus rpc messages worker-1 --follow"),
-            verb("logs", "Show what went between an agent and its model's provider.", self.logs, add_logs,
+            verb("logs", "Show the requests to an agent's model and the answers.", self.logs, add_logs,
                  "nexus rpc logs worker-1 --limit 50"),
-            verb("compact", "Make room in an agent's context.", self.compact, add_agent,
+            verb("compact", "Compact an agent's context.", self.compact, add_agent,
                  "nexus rpc compact worker-1"),
             verb("runners", "List the runners of this home's runners.toml.", self.runners, nothing,
                  "nexus rpc runners"),
-            verb("detect", "Tell what is on the port; exit code 1 where it is no server.", self.detect, nothing,
+            verb("detect", "Say whether a server listens on the port; exit code 1 if none does.", self.detect, nothing,
                  "nexus rpc detect --port 8765"),
-            verb("discover", "Find servers: of this home's tokens, or on ports.", self.discover, add_ports,
+            verb("discover", "Find servers by the tokens of this home, or on ports.", self.discover, add_ports,
                  "nexus rpc discover", "nexus rpc discover --ports 8000,8765-8780"),
             verb("shutdown", "End the server.", self.shutdown, nothing, "nexus rpc shutdown"),
         )  # fmt: skip

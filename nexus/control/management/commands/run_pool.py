@@ -26,7 +26,7 @@ LIFE_SECONDS = 0.25  # between two signs of life
 
 class Command(NexusCommand):
     group = Group.HUB
-    help = "Take the turns of the pool's agents. The server starts this by itself, with --control."
+    help = "Run the turns of the pool's agents. A server with --control starts this by itself."
     examples = """examples:
   nexus serve --control
 

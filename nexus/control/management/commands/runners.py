@@ -102,7 +102,9 @@ class Command(VerbsCommand):
 
 def _add_login(parser: CommandParser) -> None:
     parser.add_argument("runner", metavar="RUNNER", help="A name of runners.toml.")
-    parser.add_argument("--method", metavar="METHOD", help="One that the agent offers. [the runner's, or the first]")
+    parser.add_argument(
+        "--method", metavar="METHOD", help="A way to sign in that the agent offers. [the runner's, or the first]"
+    )
 
 
 def _acp(name: str) -> Acp:

@@ -49,11 +49,15 @@ class Command(NexusCommand):
             metavar="VARIABLE",
             help=f"with --url: the environment variable that holds the agent's key; default: {clients.KEY_VARIABLE}",
         )
-        key.add_argument("--key", help="write the agent's key (nxs_…) itself; refused where git would track the file")
-        parser.add_argument(
-            "--key-in-repository", action="store_true", help="with --key: do so where git would track the file, too"
+        key.add_argument(
+            "--key", help="write the agent's key (nxs_…) into the file; refused if git would track the file"
         )
-        parser.add_argument("--remove", action="store_true", help="take the entry out again")
+        parser.add_argument(
+            "--key-in-repository",
+            action="store_true",
+            help="with --key: write the key even if git would track the file",
+        )
+        parser.add_argument("--remove", action="store_true", help="remove the entry")
         parser.add_argument(
             "--project",
             dest="project_root",

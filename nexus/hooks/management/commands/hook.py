@@ -32,28 +32,28 @@ class Command(NexusCommand):
 
     group = Group.CLIENTS
     help = (
-        "Tell an agent of its mail at its turns; and install that in its client.\n"
-        "Called by a coding agent's harness at SessionStart, UserPromptSubmit, PostToolUse and Stop, with its JSON on\n"
-        "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form\n"
-        "that the harness puts before its agent. Prints nothing when there is nothing, and never fails."
+        "Notify an agent of its mail during its turns, and install this hook in its client.\n"
+        "A coding client calls it at SessionStart, UserPromptSubmit, PostToolUse and Stop, with JSON on stdin.\n"
+        "The hook opens or refreshes the agent's session, and prints unread mail and available handoffs in the form\n"
+        "that the client shows to its agent. It prints nothing if nothing waits, and never fails."
     )
     examples = (
         "examples:\n"
         "  nexus hook install --client claude-code --agent builder\n"
         "  nexus hook install --client claude-code --planning         with a plan: at every point of a session\n"
         "  nexus hook uninstall --client claude-code\n"
-        "  nexus hook --client text --agent builder        what any other harness can call\n"
-        "  nexus hook signal-file --agent builder          a file whose time changes when something waits\n"
+        "  nexus hook --client text --agent builder        what any other client can call\n"
+        "  nexus hook signal-file --agent builder          a file whose time changes when something arrives\n"
         "\n"
-        "exit codes: 0 done, and always for a harness's call; 1 refused; stderr has the code and what to do\n"
+        "exit codes: 0 done, and always when a client calls the hook; 1 refused; stderr has the code and what to do\n"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "action",
             choices=("install", "uninstall", "signal-file"),
-            help="write the client's hooks, remove them, or make and print an agent's signal file; "
-            "a harness's call has no action",
+            help="write the client's hooks, remove them, or make an agent's signal file and print its path; "
+            "without an action: run as the hook",
         )
         harness.add_options(parser)
         add_setup_options(parser)

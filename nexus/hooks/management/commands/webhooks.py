@@ -15,13 +15,13 @@ from nexus.hooks import worker
 
 class Command(VerbsCommand):
     group = Group.CLIENTS
-    help = "Have addresses called with events, signed; a running hub delivers."
+    help = "Register addresses to which a running hub sends signed events."
 
     def verbs(self) -> Sequence[Verb]:
         return (
             Verb(
                 "list",
-                "List the webhooks, with what waits and what failed.",
+                "List the webhooks, with the number of waiting and failed deliveries.",
                 operation="webhook_list",
                 rows="webhooks",
                 columns={
@@ -37,7 +37,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "create",
-                "Have an address called with every event from now on; its signing secret is shown this once.",
+                "Register an address that gets every new event. Its signing secret is shown only this once.",
                 operation="webhook_add",
                 words=["url"],
                 options=["agent_id", "project_root", Option("types", "--type"), "allow_private"],
@@ -49,7 +49,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "show",
-                "Show a webhook: whom it tells of what, and how that goes.",
+                "Show a webhook: its filters, and the state of its deliveries.",
                 self.show_one,
                 named("webhook_id", "The webhook_id."),
                 ["nexus webhooks show whk_…"],
@@ -62,7 +62,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "delete",
-                "Call an address no more; what it still had to get is dropped. Without a terminal nobody is asked.",
+                "Delete a webhook and its waiting deliveries. Without a terminal it does not ask.",
                 self.delete,
                 operation="webhook_remove",
                 words=["webhook_id"],
@@ -71,7 +71,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "deliver",
-                "Send what is due once, without a hub; exit code 1 when any of it failed.",
+                "Send once what is due, without a hub. Exit code 1 if a delivery failed.",
                 self.deliver,
                 examples=["nexus webhooks deliver --json"],
             ),

@@ -17,10 +17,10 @@ from nexus.maintenance import backup
 class Command(NexusCommand):
     group = Group.STORE
     help = (
-        "Copy the store as it is at one moment, while agents go on writing. The copy is checked (integrity,\n"
-        "references, row counts, schema) before it gets its name; a file that exists is never written over.\n"
-        "It holds the store alone: not the home's signing key, and no rendered shared.md.\n"
-        "A store on PostgreSQL is dumped by pg_dump, in its custom format; the dump is read through once."
+        "Copy the state of the store at one moment, while agents continue to write. The copy is checked (integrity,\n"
+        "references, row counts, schema) before it gets its name; it never overwrites a file.\n"
+        "It contains only the store, not the home's signing key or rendered shared.md files.\n"
+        "For PostgreSQL, pg_dump writes the copy in its custom format, and the copy is read once as a check."
     )
     examples = """examples:
   nexus backup                        into backups/ of the home, named by the time

@@ -23,11 +23,11 @@ HEALTHY, FINDINGS, UNEXAMINED = 0, 1, 2
 class Command(NexusCommand):
     group = Group.STORE
     help = (
-        "Examine the store and its home, and mend what is safe. It looks at: "
+        "Examine the store and its home; with --fix, make the repairs that are safe. It looks at: "
         + ", ".join([*doctor.HOME_CHECKS, *doctor.ROW_CHECKS, *doctor.left_out()])
-        + f".\nOn PostgreSQL it leaves out what an SQLite file alone has: {', '.join(doctor.left_out())}.\n"
-        "It only looks, at a damaged store too, and may run beside a server. --fix mends what is safe:\n"
-        "modes of files, missing triggers and indexes, broken indexes, a log grown too long or lost, files left of\n"
+        + f".\nOn PostgreSQL it leaves out what only a SQLite file has: {', '.join(doctor.left_out())}.\n"
+        "It changes nothing without --fix, and may run on a damaged store or beside a server. --fix repairs:\n"
+        "modes of files, missing triggers and indexes, broken indexes, a log that is too long or lost, leftovers of\n"
         "a killed backup, and rows in states that no operation leaves behind. It deletes no message, event or handoff."
     )
     examples = """examples:
@@ -40,7 +40,7 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
             2 the store could not be examined"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--fix", action="store_true", help="Mend what is safe, and examine again.")
+        parser.add_argument("--fix", action="store_true", help="Make the repairs that are safe, and examine again.")
         parser.add_argument(
             "--quick",
             action="store_true",

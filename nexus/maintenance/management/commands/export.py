@@ -19,7 +19,7 @@ class Command(NexusCommand):
     help = (
         "Write one workspace's history as NDJSON. That is the workspace, the agents concerned, sessions, tasks,\n"
         "channels, messages, deliveries, handoffs, artifacts and events, as of one moment, in an order of their own.\n"
-        "Keys and session secrets stay behind. `nexus replay` plays the file into an empty store."
+        "It contains no keys and no session secrets. `nexus replay` plays the file into an empty store."
     )
     examples = """examples:
   nexus export --project . > history.ndjson
@@ -31,7 +31,9 @@ exit codes: 0 written; 1 nothing was written to --output"""
     def add_arguments(self, parser: CommandParser) -> None:
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("--project", dest="project_root", metavar="DIR", help="The project's directory.")
-        which.add_argument("--workspace-id", help="The workspace itself, where its directory is not on this machine.")
+        which.add_argument(
+            "--workspace-id", help="The workspace's id, for example if its directory is not on this machine."
+        )
         parser.add_argument(
             "--output", type=Path, metavar="FILE", help="A new file, for its owner only. Default: stdout."
         )

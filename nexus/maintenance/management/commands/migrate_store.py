@@ -16,10 +16,10 @@ from nexus.maintenance.transfer import transfer
 class Command(NexusCommand):
     group = Group.STORE
     help = (
-        "Move the whole store from SQLite to PostgreSQL, or back. Every row comes over as it is, with ids, keys and\n"
-        "operators' accounts. Before it counts, every table's rows are counted and every workspace's export is\n"
-        "compared byte for byte. The target must be empty, and gets all or nothing. The store is only read, while\n"
-        "nobody else uses it, and stays where it is."
+        "Copy the whole store from SQLite to PostgreSQL, or back. Every row is copied unchanged, with ids, keys and\n"
+        "operators' accounts. Then every table's rows are counted and every workspace's export is compared byte for\n"
+        "byte, before the copy is valid. The target must be empty, and gets all or nothing. The store is only read\n"
+        "and stays where it is; nobody else may use it meanwhile."
     )
     examples = """examples:
   nexus migrate-store --to postgresql://nexus:secret@db.example.org/nexus

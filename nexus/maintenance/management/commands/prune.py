@@ -20,9 +20,9 @@ class Command(OperatorCommand):
     group = Group.STORE
     help = (
         "Delete events, acknowledged deliveries and closed sessions past their retention windows.\n"
-        "The whole store is pruned, in short transactions beside running agents. What is not over is never deleted,\n"
-        "nor is any message, handoff, task, channel, agent, workspace or artifact. Of the log the oldest unbroken run\n"
-        "goes, so that what remains has no gap."
+        "The whole store is pruned, in short transactions beside running agents. It never deletes anything\n"
+        "unfinished, nor any message, handoff, task, channel, agent, workspace or artifact. It deletes the oldest\n"
+        "events first, so that the rest of the log has no gap."
     )
     examples = f"""examples:
   nexus prune --dry-run
@@ -37,11 +37,11 @@ class Command(OperatorCommand):
             "--project",
             dest="project_root",
             metavar="DIR",
-            help="Checked to be a project; the whole store is pruned all the same.",
+            help="Must be a project's directory. The whole store is pruned anyway.",
         )
-        parser.add_argument("--dry-run", action="store_true", help="Count only; delete nothing, skip --vacuum.")
+        parser.add_argument("--dry-run", action="store_true", help="Only count; delete nothing, and ignore --vacuum.")
         parser.add_argument("--vacuum", action="store_true", help="Then shrink the file on disk.")
-        parser.add_argument("--yes", action="store_true", help="Do not ask; without a terminal nobody is asked.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask. (Without a terminal it never asks.)")
         for name in lanes():
             window = f"retention_{name}_keep_days"
             parser.add_argument(

@@ -17,9 +17,9 @@ from nexus.maintenance import history
 class Command(NexusCommand):
     group = Group.STORE
     help = (
-        "Play a history that `nexus export` wrote into an empty store, all of it or nothing. Ids stay, those of\n"
-        "events too, and a new export is the same file, byte for byte: that is checked before anything is committed.\n"
-        "Agents come without keys, and sessions without secrets: open new ones."
+        "Load a file of `nexus export` into an empty store, all of it or nothing. All ids stay the\n"
+        "same. A new export must equal the file, byte for byte; this is checked before the commit. The agents have no\n"
+        "keys and the sessions no secrets: issue new keys, open new sessions."
     )
     examples = """examples:
   nexus replay history.ndjson --home /tmp/then
@@ -28,7 +28,7 @@ class Command(NexusCommand):
 exit codes: 0 played; 1 nothing was played"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", type=Path, help="What `nexus export` wrote.")
+        parser.add_argument("file", type=Path, help="A file of `nexus export`.")
         parser.add_argument("--json", action="store_true", help="Answer one JSON object: the rows by kind.")
 
     def run(self, **options: Any) -> None:

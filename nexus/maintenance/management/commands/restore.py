@@ -17,9 +17,9 @@ from nexus.maintenance import backup
 class Command(NexusCommand):
     group = Group.STORE
     help = (
-        "Check a backup and put it in the place of the store, all of it or nothing. The former store is kept beside\n"
+        "Check a backup and replace the store with it, all of it or nothing. The former store is kept beside\n"
         "it as nexus.db.replaced-<time>. The next start migrates an older backup; a newer one is refused.\n"
-        "On PostgreSQL pg_restore and psql do it, and the former store is kept as a dump in backups/ of the home."
+        "On PostgreSQL pg_restore and psql do this, and the former store is kept as a dump in backups/ of the home."
     )
     examples = """examples:
   nexus restore ~/.nexus/backups/nexus-20260131T120000000000Z.db

@@ -107,4 +107,4 @@ def _decisions(cycle: Row) -> str:
 
 
 def _add_form(parser: CommandParser) -> None:
-    parser.add_argument("--mermaid", action="store_true", help="As a flowchart in Mermaid's language.")
+    parser.add_argument("--mermaid", action="store_true", help="Print a flowchart in Mermaid's language.")

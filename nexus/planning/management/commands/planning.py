@@ -86,7 +86,7 @@ class Command(VerbsCommand):
         return (
             Verb(
                 "list",
-                "List the agents of a catalog: what they are for, how long they are kept, what they may not do.",
+                "List the agents of a catalog: purpose, lifetime and restrictions.",
                 self.list,
                 _add_catalog,
                 ["nexus planning list", "nexus planning list --catalog ~/nexus-core --json"],
@@ -200,7 +200,9 @@ def _harmless(text: str) -> str:
 
 
 def _add_catalog(parser: CommandParser) -> None:
-    parser.add_argument("--catalog", type=Path, metavar="DIR", help="a catalog of the published layout; default: ours")
+    parser.add_argument(
+        "--catalog", type=Path, metavar="DIR", help="a catalog in the published layout; default: the one of Nexus"
+    )
 
 
 def _add_client(parser: CommandParser) -> None:
@@ -217,7 +219,7 @@ def _add_install(parser: CommandParser) -> None:
         action="append",
         default=[],
         metavar="AGENT=CAPABILITY",
-        help="keep an agent from more than the catalog does; may be given again",
+        help="a restriction beyond the catalog's; repeatable",
     )
 
 

@@ -17,15 +17,15 @@ COLUMNS: Mapping[str, Column] = {
     "held by": "held_by",
 }
 FIELDS = (  # of a new task
-    Option("context", "--context", "Why, and what the agent must know; - reads stdin.", read=text_of),
-    Option("deps", "--dep", "A task to be completed first; repeat for more."),
-    Option("approach", help="How to go about it."),
+    Option("context", "--context", "The reason and the background; - reads it from standard input.", read=text_of),
+    Option("deps", "--dep", "A task that must be completed first; repeatable."),
+    Option("approach", help="How to do it."),
     "acceptance",
     Option("risk", help="What may go wrong."),
     "plan_issue",
     "owner",
-    Option("owner_agent_id", help="Which instance of it."),
-    Option("owner_reuse_policy", help="Whether the owner is started afresh for the task."),
+    Option("owner_agent_id", help="The agent in that role."),
+    Option("owner_reuse_policy", help="Whether a new agent does it, or one that exists already."),
     "goal",
     Option("decisions", "--decision"),
     "project_root",
@@ -34,7 +34,7 @@ FIELDS = (  # of a new task
 
 class Command(VerbsCommand):
     toolset = "planning"
-    help = "List the tasks of a project's cycle, those that are ready, add and update them."
+    help = "List the tasks of a project's cycle, or those that are ready; add and update tasks."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -73,7 +73,7 @@ class Command(VerbsCommand):
             Verb(
                 "update",
                 operation="task_update",
-                words=[Option("id", help="The task's number."), Option("status", help="What it is now.")],
+                words=[Option("id", help="The task's number."), Option("status", help="The new status.")],
                 options=["project_root"],
                 shows="task",
                 examples=["nexus tasks update 1 in_progress", "nexus tasks update 1 completed --json"],

@@ -26,7 +26,7 @@ from nexus.reservations.operations.common import MOST_IDS, MOST_PATHS
 class Command(VerbsCommand):
     toolset = "files"
     group = Group.CLIENTS
-    help = "Keep commits and pushes from files that another agent holds. Without a verb it shows what is installed."
+    help = "Refuse commits and pushes of files that another agent holds. Without a verb it says what is installed."
     examples = f"""examples:
   nexus guard install
   nexus guard status --repo ~/shop
@@ -45,7 +45,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "install",
-                "Set the pre-commit and the pre-push hook of a repository, for all of its work trees.\n"
+                "Install the pre-commit and the pre-push hook of a repository, for all its worktrees.\n"
                 "Existing hooks are kept under another name, and run first.",
                 self.install,
                 _add_repo,
@@ -60,7 +60,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "check",
-                "Run the hook's check of the staged files now.",
+                "Show what the hook would say about the staged files.",
                 self.ask_now,
                 _add_repo,
                 ["nexus guard check"],

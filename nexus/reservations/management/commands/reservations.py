@@ -53,7 +53,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "reserve",
-                "Reserve files: nobody else may then, until they are released.",
+                "Reserve files, so that no other agent can reserve them until they are released.",
                 operation="files_reserve",
                 words=["paths"],
                 options=[SHARED, SECONDS, "reason", WAIT, "ask", HOLDER, "project_root"],

@@ -38,7 +38,7 @@ REASON = Option("reason", help="Why, for everybody who reads it later.")
 
 class Command(VerbsCommand):
     toolset = "topics"
-    help = "List the topics, show, follow and search them, post, export and import."
+    help = "List, show, follow and search topics; post, export and import."
 
     def verbs(self) -> Sequence[Verb]:
         topic = Option("topic_id", "TOPIC", TOPIC, required=True, read=self._id)
@@ -47,7 +47,7 @@ class Command(VerbsCommand):
                 "list",
                 "List topics, newest first.",
                 operation="topic_overview",
-                options=[Option("status", help="Those in this state."), "limit"],
+                options=[Option("status", help="Only topics in this state."), "limit"],
                 rows="topics",
                 columns={
                     "topic": "topic_id",
@@ -78,10 +78,10 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "presence",
-                "Show who synced lately, and how far each has read.",
+                "Show which peers synced recently, and how far each has read.",
                 operation="topic_presence",
                 words=[topic],
-                options=[Option("window_seconds", "--window", "Seconds that count as lately.")],
+                options=[Option("window_seconds", "--window", "How many seconds count as recent.")],
                 rows="peers",
                 columns={"peer": "agent_name", "has read": "last_seq", "last seen": _time("updated_at")},
                 examples=["nexus topics presence cache-review --window 3600"],
