@@ -11,7 +11,8 @@ import time_machine
 from django.conf import settings as django_settings
 
 from coordination.config import CoordinationSettings
-from coordination.models import Event, StoredSetting
+from coordination.models import AgentLimits, Event, LimitScope, StoredSetting
+from coordination.services import limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from inbox.config import InboxSettings
@@ -165,3 +166,29 @@ def test_an_older_reading_does_not_replace_a_newer_one(monkeypatch: pytest.Monke
     for thread in (first, second):
         thread.join(LONG)
     assert InboxSettings.current().inbox_lease_ttl_seconds == 6
+
+
+def test_older_limits_do_not_replace_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"scope": LimitScope.AGENT, "name": "ann", "updated_at": now(), "updated_by": "ada"}
+    AgentLimits.objects.create(**row, values={"messages_per_minute": 5})
+    made, read, changed = limits.Kept, threading.Event(), threading.Event()
+
+    def slow(*kept: Any) -> limits.Kept:
+        if threading.current_thread() is first:
+            read.set()
+            assert changed.wait(LONG)
+            second.join(0.5)  # which has to wait for the first
+        return made(*kept)
+
+    monkeypatch.setattr(limits, "_kept", {})
+    monkeypatch.setattr(limits, "Kept", slow)
+    first = threading.Thread(target=with_store, args=(limits.apply,))
+    second = threading.Thread(target=with_store, args=(limits.apply,))
+    first.start()
+    assert read.wait(LONG)
+    AgentLimits.objects.update(values={"messages_per_minute": 6})
+    second.start()
+    changed.set()
+    for thread in (first, second):
+        thread.join(LONG)
+    assert limits.limit("messages_per_minute", "ann") == 6
