@@ -350,15 +350,22 @@ def _watched() -> Iterator[CommitWatch]:
 
 
 _waiters: WeakKeyDictionary[asyncio.AbstractEventLoop, Waiter] = WeakKeyDictionary()
+_adding = threading.Lock()  # an event loop may begin in one thread while another goes through all of them
 
 
 def waiter() -> Waiter:
-    """The waiter of the running event loop."""
-    return _waiters.setdefault(asyncio.get_running_loop(), Waiter())
+    """Return the waiter of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if (known := _waiters.get(loop)) is not None:
+        return known
+    with _adding:
+        return _waiters.setdefault(loop, Waiter())
 
 
 def announce_commit(event: Any) -> None:
     """Tell every waiter of this process that an event was committed; called from any thread."""
-    for loop, waiting in list(_waiters.items()):
+    with _adding:
+        waiters = list(_waiters.items())
+    for loop, waiting in waiters:
         if waiting.is_watching and not loop.is_closed():
             waiting.committed(event, loop)

@@ -414,3 +414,31 @@ async def test_it_passes_over_nothing_that_came_while_nobody_watched(project: st
     async with waiting.waiter().park(lambda event: False):  # a new watch begins behind that message
         await message(project)
         assert len((await page_of(wait))["events"]) == 2
+
+
+def test_event_loops_may_begin_while_a_commit_is_announced() -> None:
+    """A process has several: the hub's, and one for each thread that runs an agent or a command."""
+    known: list[asyncio.AbstractEventLoop] = []  # they are forgotten with the last reference
+    over = threading.Event()
+
+    async def begins() -> None:
+        waiting.waiter()
+        known.append(asyncio.get_running_loop())
+
+    def begin() -> None:
+        while not over.is_set():
+            asyncio.run(begins())
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    others = [threading.Thread(target=begin) for _ in range(3)]
+    try:
+        for other in others:
+            other.start()
+        while len(known) < 1500:
+            waiting.announce_commit(Mock())
+    finally:
+        over.set()
+        sys.setswitchinterval(usual)
+        for other in others:
+            other.join()
