@@ -43,6 +43,7 @@ UPKEEP = "upkeep"  # the name for --only
 MAY_GROW = {  # calls whose answer is longer in the full store, and why
     "a batch of retention: events": "the small store soon has less than a batch that is old",
     "a batch of retention: read_deliveries": "the same",
+    "capability_list": "the small store has fewer agents, so fewer capabilities",
     "handoff_list": "the small store has fewer than a page",
     "handoff_list of a project": "the same",
     "files_list": "the same",
