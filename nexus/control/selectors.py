@@ -9,7 +9,7 @@ from django.db.models import F
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn
 from nexus.control.rows import ContextRow, Living, PoolAgentRow, TokensRow, agent_row
 from nexus.control.rows import context_row as row_of_context
-from nexus.control.runners.configuration import Runner, runners
+from nexus.control.runners.configuration import Model, Runner, runners
 from nexus.control.services import transcript
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
@@ -50,7 +50,7 @@ def tokens(agent: PoolAgent) -> TokensRow:
     """Return the tokens of an agent's context."""
     taken, runner = transcript.tokens_by_role(agent), runner_of(agent)
     system, said = taken.pop(Role.SYSTEM, 0), sum(taken.values())
-    tools = runner.tool_tokens(agent.permissions)
+    tools = _tool_tokens(runner, agent)
     total = system + tools + said
     return {
         "system": system,
@@ -61,6 +61,15 @@ def tokens(agent: PoolAgent) -> TokensRow:
         "available": runner.available_tokens,
         "remaining": max(runner.available_tokens - total, 0),
     }
+
+
+def _tool_tokens(runner: Runner, agent: PoolAgent) -> int:
+    """Estimate the tokens that the descriptions of an agent's tools take in every request."""
+    if not isinstance(runner, Model):
+        return 0
+    from nexus.control.tools import catalog  # needs the extra `models`
+
+    return catalog.tokens(agent.permissions)
 
 
 def context(agent: PoolAgent) -> ContextRow:

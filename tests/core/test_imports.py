@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests.acceptance.processes import environment
@@ -25,6 +27,14 @@ def test_it_keeps_pure_rules_from_the_clock(name: str) -> None:
     calls = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     assert not {func.attr for func in calls if isinstance(func, ast.Attribute)} & CLOCK
     assert not {func.id for func in calls if isinstance(func, ast.Name)} & {"open", "print", "input"}
+
+
+@pytest.mark.parametrize("room", ["nexus.core", "nexus.control"])
+def test_no_import_within_a_room_runs_in_a_circle(room: str) -> None:
+    graph = grimp.build_graph("nexus", exclude_type_checking_imports=True)
+    inside = {room, *graph.find_descendants(room)}
+    circles = TopologicalSorter({each: graph.find_modules_directly_imported_by(each) & inside for each in inside})
+    circles.prepare()  # raises CycleError, which names one
 
 
 def test_it_sees_an_arrow_that_runs_back(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
-from nexus.control.rules import Permissions
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import Code, NexusError, invalid
 
@@ -55,10 +54,6 @@ class _Common(BaseModel):
     def variables(self) -> Sequence[str]:
         """The names of the environment variables that the runner needs."""
         return ()
-
-    def tool_tokens(self, permissions: Permissions) -> int:
-        """Estimate the tokens that the descriptions of an agent's tools take in every request."""
-        return 0
 
 
 class Programs(_Common):
@@ -99,11 +94,6 @@ class Model(Programs):
     @property
     def variables(self) -> Sequence[str]:
         return () if self.api_key_env is None else (self.api_key_env,)
-
-    def tool_tokens(self, permissions: Permissions) -> int:
-        from nexus.control.tools import catalog  # needs the extra `models`
-
-        return catalog.tokens(permissions)
 
 
 class _Scripted(BaseModel):
