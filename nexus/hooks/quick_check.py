@@ -44,10 +44,8 @@ WHERE status = 'SUBMITTED' AND claimed_by <> :agent
   AND (verifier = 'agent:' || :agent OR (verifier = 'creator' AND from_agent_id = :agent))
 LIMIT 1000
 """
-TABLES = """
-SELECT (SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs'))
-  + (SELECT count(*) FROM pragma_table_info('handoffs') WHERE name IN ('deadline_at', 'verifier'))
-"""
+NEEDED = frozenset(("agents", "message_deliveries", "handoffs", "handoffs.deadline_at", "handoffs.verifier"))
+THERE = "SELECT name FROM sqlite_master UNION ALL SELECT 'handoffs.' || name FROM pragma_table_info('handoffs')"
 TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 AGENT = "SELECT role, capabilities FROM agents WHERE agent_id = :agent"
 
@@ -72,7 +70,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
     workspace = workspace_id_of(root)
     values = {"agent": agent_id, "workspace": workspace, "now": now.strftime("%Y-%m-%d %H:%M:%S.%f")}
     with closing(connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
-        if store.execute(TABLES).fetchone()[0] < 5:
+        if not NEEDED.issubset(row[0] for row in store.execute(THERE)):
             return Seen(set(), float("inf"))  # another process is creating the store
         waiting = {row[0] for row in store.execute(MESSAGES, values)}
         changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]
