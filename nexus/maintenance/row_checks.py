@@ -26,14 +26,14 @@ def versions(examination: Examination) -> Iterator[Finding]:
     if not _own(applied):
         yield Finding("It holds no store of Nexus.", "Point --home, --db-path or --database-url at the right one.")
         return
-    if newer := sorted(unknown_migrations(applied)):
+    if newer := sorted(map(".".join, unknown_migrations(applied))):
         yield Finding(
-            f"The store was written by a newer version (it has {_comma_separated(newer)}).",
+            f"The store was written by a newer version (it has {', '.join(newer)}).",
             "Upgrade Nexus; this version refuses to start on it.",
         )
-    if pending := sorted(_own(pending_migrations(applied))):
+    if pending := sorted(map(".".join, _own(pending_migrations(applied)))):
         yield Finding(
-            f"The store is of an older version (it lacks {_comma_separated(pending)}).",
+            f"The store is of an older version (it lacks {', '.join(pending)}).",
             "Take a `nexus backup`; the next start of Nexus migrates it.",
         )
 
@@ -175,10 +175,6 @@ def clock(examination: Examination) -> Iterator[Finding]:
 
 def _own(rows: set[tuple[str, str]]) -> set[tuple[str, str]]:
     return {row for row in rows if row[0] in own_labels()}
-
-
-def _comma_separated(rows: list[tuple[str, str]]) -> str:
-    return ", ".join(".".join(row) for row in rows)
 
 
 def _moment(found: str | datetime) -> datetime:

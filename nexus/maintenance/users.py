@@ -35,23 +35,19 @@ def users_of_server(home: Path) -> str | None:
             server.execute("SELECT pg_sleep(0.5)")  # others may be disconnecting
         found = server.execute(SESSIONS).fetchall()
     users = [f"a process at {host} (connection {pid})" for pid, host in found]
-    return _comma_separated([*_server(home), *users])
+    return ", ".join([*_server(home), *users]) or None
 
 
 def users_of_file(database: Path, home: Path) -> str | None:
     """Return the home's server, the processes that have the file open, and any others that SQLite knows of."""
     users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
     users += [server for server in _server(home) if not any(server.rpartition("(")[2] in user for user in users)]
-    return _comma_separated(users) or ("another process" if _is_open(database) else None)
+    return ", ".join(users) or ("another process" if _is_open(database) else None)
 
 
 def _server(home: Path) -> list[str]:
     server = instance.running(home)
     return [f"the server on {server.host}:{server.port} (process {server.pid})"] if server else []
-
-
-def _comma_separated(users: list[str]) -> str | None:
-    return ", ".join(users) or None
 
 
 def _is_open(database: Path) -> bool:
