@@ -59,6 +59,6 @@ class McpBridgeConfig(NexusAppConfig):
         return collect()
 
     def actions(self) -> Sequence[Action]:
-        from mcp_bridge.actions import ACTIONS
+        from mcp_bridge.administration import ACTIONS
 
         return ACTIONS

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -16,7 +18,6 @@ from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern
 from mcp_bridge.enabling import Choices
 from mcp_bridge.extension import created, declared
 from mcp_bridge.models import Task
-from mcp_bridge.progress import with_progress
 from mcp_bridge.tools import result, wire
 from nexus.core.cancellation import while_there
 from nexus.core.operations.deferred import NotKept
@@ -96,3 +97,26 @@ async def _while_connected(request: Any, performing: Coroutine[Any, Any, Outcome
         return await performing
     left = Outcome(error=invalid("The client hung up."))  # nobody reads it
     return await while_there(request.receive, performing) or left
+
+
+FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, some earlier
+
+
+async def with_progress(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Return the outcome of a waiting call. Until then, send progress notices with the seconds so far, if the request
+    has a token for them."""
+    token = (ctx.meta or {}).get("progress_token")
+    if token is None:
+        return await performing
+    call, started, pace = asyncio.ensure_future(performing), time.monotonic(), FIRST_SECONDS
+    try:
+        while not (await asyncio.wait({call}, timeout=pace))[0]:
+            seconds, message = round(time.monotonic() - started, 3), f"{name} waits."
+            if is_modern(ctx):
+                await ctx.session.report_progress(seconds, message=message)
+            else:  # on the session's own stream: over HTTP the answer is one JSON body
+                await ctx.session.send_progress_notification(token, seconds, message=message)
+            pace = min(2 * pace, MOST_SECONDS)
+        return call.result()
+    finally:
+        call.cancel()

@@ -36,7 +36,7 @@ from nexus.core.operations.caller import Caller
 from nexus.dashboard import site
 from nexus.topics import connections
 from nexus.web import markdown
-from nexus.web.throttle import Throttle
+from nexus.web.login import Throttle
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
 from tests.postgres import SERVER, database_of

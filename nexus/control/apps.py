@@ -140,7 +140,7 @@ class ControlConfig(NexusAppConfig):
 
         if not ControlSettings.current().control:
             return ()
-        from nexus.control.figures import FIGURES
+        from nexus.control.metrics import FIGURES
 
         return FIGURES
 

@@ -1,15 +1,19 @@
-"""What /metrics shows of the pool."""
+"""Metrics of the pool: how long turns wait and run, how many tokens they use, how long questions wait; and /metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
 
-from django.db.models import Min
+from django.db.models import Min, QuerySet
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from nexus.control import monitoring
-from nexus.control.models import Question, Turn
+from nexus.control.models import OVER, Question, QuestionStatus, Turn
 from nexus.core.clock import now
+from nexus.core.contributions import Figure, Sample
+from nexus.core.database.functions import Lasted
 from nexus.core.metrics import gauge
 
 
@@ -25,3 +29,91 @@ def collect() -> Iterator[Metric]:
     yield GaugeMetricFamily("nexus_oldest_queued_turn_seconds", "Age of the turn that waits longest.", value=age)
     asked = Question.objects.waiting(moment).count()
     yield GaugeMetricFamily("nexus_pool_questions", "Questions of agents that wait for a person.", value=asked)
+
+
+VERDICTS = tuple(status.value for status in QuestionStatus if status != QuestionStatus.ASKED)
+BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
+
+
+def _ended(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Turn]:
+    """Return the turns that started and that ended within the window, newest first. Uses the index on ended_at."""
+    rows = Turn.objects.filter(ended_at__gte=since, ended_at__lt=until, started_at__isnull=False)
+    if agent_id is not None:
+        rows = rows.filter(agent__agent_id=agent_id)
+    return rows.order_by("-ended_at")
+
+
+def _waited(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    """Sample the time from when a turn was sent, or its agent woken, until a worker started it."""
+    rows: Any = _ended(since, until, agent_id)
+    values = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[:limit]
+    return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in values]
+
+
+def _took(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    rows: Any = _ended(since, until, agent_id)
+    values = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(took)) for pk, agent, status, took in values]
+
+
+def _used(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    rows: Any = _ended(since, until, agent_id)
+    values = rows.values_list("pk", "agent__agent_id", "input_tokens", "output_tokens")[:limit]
+    samples = (
+        Sample(f"{pk}:{kind}", agent, kind, tokens)
+        for pk, agent, *used in values
+        for kind, tokens in zip(("input", "output"), used, strict=True)
+    )
+    return list(samples)[:limit]
+
+
+def _answered(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    rows: Any = Question.objects.filter(ended_at__gte=since, ended_at__lt=until).order_by("-ended_at")
+    if agent_id is not None:
+        rows = rows.filter(agent_id=agent_id)
+    values = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(waited)) for pk, agent, status, waited in values]
+
+
+def _seconds(length: float) -> float:
+    return max(0.0, round(length, 3))
+
+
+FIGURES: Sequence[Figure] = (
+    Figure(
+        "pool_turn_wait_seconds",
+        "Turns of the pool until they begin",
+        "From when a message is sent to an agent of the pool, or something wakes it, until its turn begins.",
+        "seconds",
+        ("sent", "woken"),
+        (0.1, 0.5, *BOUNDS),
+        _waited,
+    ),
+    Figure(
+        "pool_turn_seconds",
+        "Turns of the pool",
+        "From when a turn begins until it ends, by how it ended.",
+        "seconds",
+        tuple(status.value for status in OVER),
+        BOUNDS,
+        _took,
+    ),
+    Figure(
+        "pool_turn_tokens",
+        "Tokens of a turn",
+        "What a turn sent to its model, and got from it, as its runner tells.",
+        "tokens",
+        ("input", "output"),
+        (0, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+        _used,
+    ),
+    Figure(
+        "pool_question_seconds",
+        "Questions to people",
+        "From when an agent asks a person until that is answered, or over, by what came of it.",
+        "seconds",
+        VERDICTS,
+        BOUNDS,
+        _answered,
+    ),
+)

@@ -16,7 +16,7 @@ from django.urls import URLPattern
 from unfold.sites import UnfoldAdminSite
 
 from nexus.core.access import runs_others_programs
-from nexus.web.throttle import Throttle
+from nexus.web.login import Throttle
 
 log = logging.getLogger(__name__)
 

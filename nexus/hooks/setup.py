@@ -1,4 +1,6 @@
-"""Shared parts of `nexus hook install` and `nexus connect`: their options, the command they write, the confirmation."""
+"""Shared parts of `nexus hook install` and `nexus connect`: options, the command that they write, the confirmation, and
+whether git would track a file that holds a key.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from coordination.paths import resolve_root
 from nexus.core.cli import NexusCommand
 from nexus.core.config import CoreSettings, flag, without_password
 from nexus.core.logs import redact
-from nexus.core.processes import python
-from nexus.hooks import configuration, repository
+from nexus.core.processes import CHUNK, environment, python, run
+from nexus.hooks import configuration, setup
 
 BACKUPS = "client-backups"  # in the home: backups of clients' files that are in a repository
 CACHED = "archive-v0"  # the directory of `uvx` programs in uv's cache
@@ -98,5 +100,25 @@ def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool)
 def write(change: configuration.Change) -> Path | None:
     """Write a change; return the backup's path, None for a new file. Raises CONFIG_ERROR."""
     # A backup in a repository would be committed with the next `git add`.
-    in_repository = repository.would_track(change.file)
+    in_repository = setup.would_track(change.file)
     return configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
+
+
+TIME_LIMIT_SECONDS = 10
+
+
+def would_track(file: Path) -> bool:
+    """Return whether git tracks `file`, or would after the next `git add`: it is in a repository that does not ignore
+    it.
+
+    If git cannot be asked, the answer is yes, because a key is at stake.
+    """
+    if not any((directory / ".git").exists() for directory in file.parents):
+        return False
+    directory = next(parent for parent in file.parents if parent.is_dir())
+    command = ["git", "check-ignore", "--quiet", "--", str(file)]
+    try:
+        ignored = run(command, cwd=str(directory), env=environment("HOME"), seconds=TIME_LIMIT_SECONDS, largest=CHUNK)
+    except OSError:  # includes TimeoutError
+        return True
+    return ignored.code != 0  # a tracked file is not ignored, whatever the patterns say

@@ -1,4 +1,4 @@
-"""Login with this run's token in place of a password, for anyone who can read the hub's home."""
+"""Login with the token of this run in place of a password; failed logins slow down the next ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from nexus.core.operations.caller import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address, ip_network
 
 LOCAL_RIGHTS = {"is_staff": True, "is_superuser": True, "password": "!"}  # no password hashes to "!"
 
@@ -36,3 +40,83 @@ def local_account() -> User:
         User.objects.filter(username=LOCAL_OPERATOR).first()
         or User.objects.get_or_create(username=LOCAL_OPERATOR, defaults=LOCAL_RIGHTS)[0]
     )
+
+
+FREE = 3  # failures without a delay, for typing errors
+LONGEST_SECONDS = 30.0  # so that a stranger behind the same address keeps nobody out for long
+FORGOTTEN_SECONDS = 900.0
+KEPT = 4096  # addresses, and names, that are remembered; the oldest are dropped
+NAME_CHARACTERS = 150  # the login's limit
+
+
+class Failures:
+    """The number of failures by key, and the time of the next allowed try. Not thread-safe."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()  # failures, time of the last one
+
+    def count(self, key: str) -> int:
+        failures, last = self._counts.get(key, (0, 0.0))
+        return failures if self._clock() - last < FORGOTTEN_SECONDS else 0
+
+    def wait(self, key: str) -> float:
+        """Return the seconds until the next allowed try."""
+        if (failures := self.count(key)) < FREE:
+            return 0.0
+        delay = min(2.0 ** min(failures - FREE, 10), LONGEST_SECONDS)
+        return max(self._counts[key][1] + delay - self._clock(), 0.0)
+
+    def add(self, key: str) -> None:
+        self._counts[key] = self.count(key) + 1, self._clock()
+        self._counts.move_to_end(key)
+        if len(self._counts) > KEPT:
+            self._counts.popitem(last=False)
+
+    def forget(self, key: str) -> None:
+        self._counts.pop(key, None)
+
+
+class Throttle:
+    """The delays before a password is checked.
+
+    An address without recent failures never waits for the failures of others: strangers who try a name from elsewhere
+    must not lock its owner out. An address with failures waits for its own and for those of the name, whoever made
+    them. Refused tries do not count, otherwise a delay would never end.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._peers, self._names = Failures(clock), Failures(clock)
+        self.failed = self.refused = 0  # since the process started
+
+    def wait(self, peer: str, name: str) -> float:
+        """Return the seconds that a login must wait; 0 if it may be tried now."""
+        peer = network_of(peer)
+        if not self._peers.count(peer):
+            return 0.0
+        return max(self._peers.wait(peer), self._names.wait(_key(name)))
+
+    def add_failure(self, peer: str, name: str) -> None:
+        self.failed += 1
+        self._peers.add(network_of(peer))
+        self._names.add(_key(name))
+
+    def forget(self, peer: str, name: str) -> None:
+        """Forget failures after a successful login."""
+        self._peers.forget(network_of(peer))
+        self._names.forget(_key(name))
+
+
+def network_of(peer: str) -> str:
+    """Return the network from which one client can choose addresses: an IPv6 client has 2**64 of them."""
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((address.packed[:8] + bytes(8), 64)))
+    return str(address)
+
+
+def _key(name: str) -> str:
+    return name[:NAME_CHARACTERS].casefold()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from nexus.control import figures, monitoring, timeline
+from nexus.control import metrics, monitoring, timeline
 from nexus.control.history import KEPT_TURNS
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, Wake
 from nexus.control.rpc.endpoint import ENDPOINT
@@ -114,5 +114,5 @@ def test_pages_figures_and_the_timeline_go_on(old: PoolAgent) -> None:
     assert monitoring.spent(old).turns == KEPT_TURNS
     assert len(timeline.course(since, until, cell=timedelta(hours=1)).stretches) == KEPT_TURNS
     assert timeline.turn(Turn.objects.order_by("turn_id")[0].pk)[1] is None  # type: ignore[index]
-    took = next(figure for figure in figures.FIGURES if figure.name == "pool_turn_seconds")
+    took = next(figure for figure in metrics.FIGURES if figure.name == "pool_turn_seconds")
     assert len(took.samples(since, until, 100, None)) == KEPT_TURNS

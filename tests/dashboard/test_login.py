@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.dashboard import site
-from nexus.web.throttle import FREE, KEPT, LONGEST_SECONDS, Throttle, network_of
+from nexus.web.login import FREE, KEPT, LONGEST_SECONDS, Throttle, network_of
 from nexus_site.serving import metrics
 
 OPERATOR, STRANGER = "198.51.100.7", "203.0.113.9"

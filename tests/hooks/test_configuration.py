@@ -22,7 +22,7 @@ from nexus.core import overview
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import clients, configuration, repository, setup
+from nexus.hooks import clients, configuration, setup
 from nexus.hooks.configuration import Edit
 from nexus.hooks.management.commands.connect import check_url
 from tests.acceptance.hub import START_SECONDS
@@ -478,15 +478,15 @@ def test_it_knows_what_git_tracks_and_would_track(cloned: str, tmp_path: Path) -
     ignored, tracked = Path(cloned, ".cursor", "mcp.json"), Path(cloned, ".mcp.json")
     tracked.write_text("{}")
     git(cloned, "add", "--force", ".mcp.json")
-    assert [repository.would_track(file) for file in (ignored, tracked)] == [False, True]
-    assert not repository.would_track(tmp_path / "elsewhere.json")
+    assert [setup.would_track(file) for file in (ignored, tracked)] == [False, True]
+    assert not setup.would_track(tmp_path / "elsewhere.json")
     nexus(*connect("cursor", cloned, "--url", URL, "--key", KEY))
     assert KEY in ignored.read_text()
 
 
 def test_it_takes_a_repository_for_one_where_git_cannot_be_asked(cloned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert repository.would_track(Path(cloned, ".mcp.json"))
+    assert setup.would_track(Path(cloned, ".mcp.json"))
 
 
 def test_it_leaves_no_backup_in_a_repository_and_none_that_others_read(cloned: str) -> None:

@@ -27,7 +27,7 @@ from nexus.core.clock import now
 from nexus.core.operations import outside, runner
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.dashboard import site
-from nexus.web.throttle import FREE, Throttle
+from nexus.web.login import FREE, Throttle
 from nexus_site.asgi import DJANGO_THREADS, Hub
 from nexus_site.serving.django import Django
 from tests.control.pool import create

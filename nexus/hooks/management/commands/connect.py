@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.hooks import clients, configuration, repository
+from nexus.hooks import clients, configuration, setup
 from nexus.hooks.setup import (
     TOOLSETS,
     add_setup_options,
@@ -122,7 +122,7 @@ def check_url(url: str) -> None:
 
 def _keep_out_of_repositories(file: Path) -> None:
     """Check that a key in `file` would not be committed. Raises CONFIG_ERROR."""
-    if repository.would_track(file):
+    if setup.would_track(file):
         raise NexusError(
             Code.CONFIG_ERROR,
             f"Nothing was written: {file} is part of a git repository, and everybody who has that would have the key. "
