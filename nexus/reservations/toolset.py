@@ -10,9 +10,8 @@ FILES = Toolset(
     "Reservations of files: paths and globs of a project that one agent edits, or several read, until a lease ends.",
     instructions=packaged("nexus.reservations", "instructions"),
     modules=(  # in the order in which agents see them; most agents need neither
-        "nexus.reservations.operations.reserving",
-        "nexus.reservations.operations.holding",
-        "nexus.reservations.operations.administration",
+        "nexus.reservations.operations",
+        "nexus.reservations.administration",
     ),
 )
 operation = FILES.operation

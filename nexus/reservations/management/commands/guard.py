@@ -20,7 +20,7 @@ from nexus.core.verbs import Verb, VerbsCommand
 from nexus.hooks.setup import settings_flags, tell_of_password
 from nexus.reservations.config import GuardSettings
 from nexus.reservations.guard import check, hooks
-from nexus.reservations.operations.common import MOST_IDS, MOST_PATHS
+from nexus.reservations.operations import MOST_IDS, MOST_PATHS
 
 
 class Command(VerbsCommand):

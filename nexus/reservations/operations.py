@@ -1,33 +1,57 @@
-"""The operation that reserves files, and waits for those that another agent holds."""
+"""The operations of reservations: reserve files, extend and release reservations, list holders."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Annotated, NoReturn, NotRequired, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.log.selectors import interest_keys
-from coordination.parameters import IN_WORKSPACE, ClientId, in_session
+from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret, in_session
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from handoffs.models import STREAM as HANDOFFS
+from nexus.core.clock import now
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.parameters import MAX_INTEGER, Id
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Outside, Params, not_blank
 from nexus.core.operations.registry import Wait
 from nexus.core.waiting import Interest
 from nexus.reservations import selectors
+from nexus.reservations.config import LEAST_SECONDS, MOST_SECONDS
 from nexus.reservations.errors import FilesCode
 from nexus.reservations.models import STREAM
-from nexus.reservations.operations.common import OfAgent, Paths, Seconds, SharedRoot, Trusted
-from nexus.reservations.paths import shared_by
+from nexus.reservations.paths import pattern_of, shared_by
 from nexus.reservations.rows import RefusedRow, ReservationRow, refused_row, reservation_row
-from nexus.reservations.services import reserving
+from nexus.reservations.services import holding, reserving
 from nexus.reservations.toolset import operation
+
+MOST_PATHS, MOST_IDS = 200, 1_000
+GIVEN_PATH = 4096  # characters; an absolute path may be this long
+
+# A work tree of the same repository may also be on a mount.
+SharedRoot = Annotated[
+    ProjectRoot,
+    Outside(lambda root: shared_by(workspaces.locate(root)), silent=CoordinationCode.WORKSPACE_UNRESOLVED),
+]
+Path = Annotated[str, Field(max_length=GIVEN_PATH), AfterValidator(not_blank)]
+Paths = Annotated[list[Path], Field(min_length=1, max_length=MOST_PATHS)]
+Seconds = Annotated[int, Field(ge=LEAST_SECONDS, le=MOST_SECONDS)]
+
+
+class OfAgent(Params):
+    project_root: ProjectRoot
+    agent_id: Annotated[Id, Field(description="You.")]
+
+
+class Trusted(Params):
+    session_id: SessionId = None
+    session_secret: SessionSecret = None
+
 
 TOLD, MOST_TOLD = 5, 50  # conflicts in the message of an error, and in its details
 
@@ -156,3 +180,107 @@ def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
     """Take files before you edit them: all of them or, with all_or_nothing=false, what is free. Your acts and
     heartbeats keep the lease running."""
     return _perform(p, caller, ask=p.ask)
+
+
+OWN = (*IN_WORKSPACE, Code.NOT_OWNER, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
+
+
+class Chosen(OfAgent):
+    reservation_ids: Annotated[list[Id] | None, Field(max_length=MOST_IDS)] = None
+    paths: Annotated[
+        Paths | None, Field(description="The paths as you reserved them. Without paths or ids: all your reservations.")
+    ] = None
+
+
+class FilesRelease(Chosen, Trusted):
+    pass
+
+
+class ReleasedFiles(TypedDict):
+    released: list[ReservationRow]
+    warning: NotRequired[Annotated[str, Field(description="What you still hold of the paths.")]]
+
+
+@operation(
+    FilesRelease,
+    *OWN,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    idempotent=True,
+    slow=lambda p: p.paths is not None,  # these are compared with all that the agent holds
+    own_transaction=True,  # it compares before the transaction
+)
+def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
+    """Give files up as soon as you are done: whoever waits has them at once."""
+    released, still_held = holding.release(
+        project_root=p.project_root,
+        agent_id=p.agent_id,
+        reservation_ids=p.reservation_ids,
+        paths=p.paths,
+        recorded=partial(domain().acting, caller.operator, "files_release", agent_id=p.agent_id),
+    )
+    data: ReleasedFiles = {"released": [reservation_row(reservation) for reservation in released]}
+    if still_held is None:
+        data["warning"] = (
+            "You may still hold parts of these paths: there was too much to compare; files_who shows it later."
+        )
+    elif still_held:
+        parts = "; ".join(f"{path} overlaps {held.pattern} ({held.reservation_id})" for path, held in still_held)
+        data["warning"] = f"You still hold {parts}. A reservation is given up whole: by its id, or by its own path."
+    return data
+
+
+class FilesExtend(Chosen, Trusted):
+    seconds: Annotated[Seconds | None, Field(description="Seconds from now; none: the time of the reservation.")] = None
+
+
+class ExtendedFiles(TypedDict):
+    extended: list[ReservationRow]
+
+
+@operation(
+    FilesExtend,
+    *OWN,
+    Code.INVALID_TRANSITION,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    idempotent=True,
+)
+def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:
+    """Hold files longer; needed only when you will not be heard of for longer than the lease."""
+    extended = holding.extend(
+        project_root=p.project_root,
+        agent_id=p.agent_id,
+        reservation_ids=p.reservation_ids,
+        paths=p.paths,
+        seconds=p.seconds,
+    )
+    return {"extended": [reservation_row(reservation) for reservation in extended]}
+
+
+class FilesWho(Params):
+    project_root: SharedRoot
+    path: Annotated[Path, Field(description="A file, a directory or a glob; ** is all of the project.")]
+
+
+class FileHolders(TypedDict):
+    pattern: Annotated[str, Field(description="The path as it is compared.")]
+    held: Annotated[list[ReservationRow], Field(description="Who has it, oldest first.")]
+    held_count: Annotated[int, Field(description="How many there are; held names the first 200.")]
+    last: Annotated[ReservationRow | None, Field(description="Who had it last, of what ended lately.")]
+
+
+@operation(FilesWho, *IN_WORKSPACE, read_only=True, slow=True)
+def files_who(p: FilesWho, caller: Caller) -> FileHolders:
+    """Who has files, what for and until when; and who had them last."""
+    project = workspaces.locate(p.project_root)
+    pattern = pattern_of(p.path, project_root=p.project_root, project=project)
+    compared = selectors.compared_by(caller.agent_id or caller.connection or caller.transport)
+    held, count = selectors.holders(shared_by(project), pattern, now(), compared)
+    last = selectors.last(project.workspace_id, pattern, compared)
+    return {
+        "pattern": pattern,
+        "held": [reservation_row(reservation) for reservation in held],
+        "held_count": count,
+        "last": None if last is None else reservation_row(last),
+    }

@@ -15,7 +15,7 @@ from nexus.core.operations.parameters import MAX_ID, Id, Limit, Params, not_blan
 from nexus.core.operations.registry import OPERATORS_ONLY
 from nexus.reservations import selectors
 from nexus.reservations.guard import overrides
-from nexus.reservations.operations.common import MOST_IDS, Paths
+from nexus.reservations.operations import MOST_IDS, Paths
 from nexus.reservations.rows import ReservationRow, reservation_row
 from nexus.reservations.services import holding
 from nexus.reservations.toolset import operation
