@@ -51,7 +51,7 @@ AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "nexus.w
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "nexus.web.middleware.ContentSecurityPolicy",
-    "nexus_site.serving.static_files.static_files",
+    "nexus_site.serving.django.static_files",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

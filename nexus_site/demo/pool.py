@@ -22,11 +22,9 @@ from nexus.core.database.store import instead
 from nexus.core.instance import running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
 from nexus_site import ending
-from nexus_site.demo.agent import DemoFailure
 from nexus_site.demo.stage import own_store
-from nexus_site.demo.summary import Line, Summary, newest_event
-from nexus_site.demo.team import PLANNER, WORKERS
-from nexus_site.demo.timeline import Lines
+from nexus_site.demo.team import PLANNER, WORKERS, DemoFailure
+from nexus_site.demo.timeline import Line, Lines, Summary, newest_event
 
 RUNNERS = Path(__file__).with_name("runners.toml")
 ORDER = "Let the parser and the storage be built, by a worker each. Both shall use JSON."

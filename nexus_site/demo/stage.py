@@ -19,7 +19,7 @@ from nexus.core.database.store import instead
 from nexus.core.instance import Holder
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.processes import NEUTRAL, own_environment, python
-from nexus_site.demo.agent import DemoFailure
+from nexus_site.demo.team import DemoFailure
 
 OPERATOR = Caller(transport="demo", operator="demo", connection=process_connection("demo"))
 THEIR_STORE = {variable("db_path"), variable("database_url")}

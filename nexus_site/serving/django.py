@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from copy import copy
@@ -18,10 +19,11 @@ from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import convert_exception_to_response
 from django.db import close_old_connections, reset_queries
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import Resolver404, ResolverMatch, get_resolver, set_urlconf
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from nexus.core.cancellation import while_there
 from nexus.core.waiting import in_thread
@@ -156,3 +158,17 @@ async def _whole_body(receive: Any) -> bytes | None:
 def _unused(request: HttpRequest) -> HttpResponseBase:
     """The view that middleware would call if it were called as a whole."""
     raise AssertionError
+
+
+def static_files(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Answer a request for a static file; pass any other on."""
+    whitenoise = WhiteNoiseMiddleware(get_response)
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        file = whitenoise.files.get(request.path_info)
+        if file is None:
+            return get_response(request)
+        response = whitenoise.serve(file, request)
+        return HttpResponse(b"".join(response), status=response.status_code, headers=dict(response.items()))
+
+    return middleware

@@ -13,7 +13,7 @@ import pytest
 from coordination.models import Event
 from nexus.control.runners.rehearsal import NOTE
 from nexus_site.demo import pool
-from nexus_site.demo.agent import DemoFailure
+from nexus_site.demo.team import DemoFailure
 from nexus_site.demo.timeline import Lines
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub
 from tests.acceptance.pool import until

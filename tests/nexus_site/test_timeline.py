@@ -9,7 +9,7 @@ from mcp.client.client import Client
 
 from coordination.toolset import arun
 from mcp_bridge.server import build_server
-from nexus_site.demo.agent import Agent
+from nexus_site.demo.team import Agent
 from nexus_site.demo.timeline import Timeline
 from tests.conftest import LOCAL
 from tests.core.waiting import LONG

@@ -16,9 +16,9 @@ from nexus.core.config import CoreSettings
 from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
-from nexus_site.demo import pool, summary, team
-from nexus_site.demo.agent import Agent, joined
+from nexus_site.demo import pool, team, timeline
 from nexus_site.demo.stage import Stage, hub, throwaway
+from nexus_site.demo.team import Agent, joined
 from nexus_site.demo.timeline import Lines, Timeline
 
 OBSERVER = "demo-observer"
@@ -60,11 +60,11 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             account = Lines(self.stdout.write, colour=sys.stdout.isatty())
             holder = running(CoreSettings.current().home)
             stage = hub(holder) if holder else throwaway(Path(scratch) / "home")
-            score, started_after = team.Score(), summary.newest_event() if holder else 0
+            score, started_after = team.Score(), timeline.newest_event() if holder else 0
             try:
                 claims = ending.run(self._play(stage, project, score, rounds, pause, account))
                 with stage.store():
-                    team_played = summary.account(str(project), score, claims, started_after)
+                    team_played = timeline.account(str(project), score, claims, started_after)
             except* BrokenPipeError:
                 raise BrokenPipeError from None
             except* Exception as failures:

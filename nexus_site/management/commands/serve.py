@@ -9,7 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -26,8 +27,9 @@ from nexus.core.database.store import store
 from nexus.core.instance import local_url, only_server
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
-from nexus_site.serving.ports import listener_of
 
+PROC = Path("/proc")
+LISTENING = "0A"
 LOOPBACK = "127.0.0.1"
 MOST_WORKERS = 64
 BACKLOG = 1024  # connections that wait to be accepted
@@ -170,3 +172,25 @@ def _serve(listening: Sequence[socket.socket], url: str, addresses: Sequence[Add
     from nexus_site.serving.workers import Workers
 
     HubServer(application, listening, ready, share=Workers(workers) if workers > 1 else None).run()
+
+
+def listener_of(port: int) -> str | None:
+    """Return the process that listens on a TCP port, for people: `python (process 4711)`; None where it is unknown."""
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    if not sockets:
+        return None
+    for process in PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or belongs to another user
+            if any(str(entry.readlink()) in sockets for entry in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+    return None
+
+
+def _listening(port: int) -> Iterator[str]:
+    """Yield the inodes of the sockets that listen on a port."""
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (PROC / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield fields[9]
