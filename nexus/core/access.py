@@ -76,17 +76,23 @@ class ConnectionInfo:
             peer, version = scope.get("client"), scope.get("http_version", "1.1")
             query = scope["query_string"].decode("latin-1")
             info = cls(peer[0] if peer else None, tuple(headers), query, http_version=version)
-        staff, session = staff_name(user), _key_of(scope.get("session"))
-        return replace(info, staff=staff, session=session) if staff or session else info
+        return info._of(staff_name(user), _key_of(scope.get("session")))
 
     @classmethod
     def of_request(cls, request: HttpRequest, user: Any = None) -> ConnectionInfo:
         """From a Django request; `user` where it is known already, else the session's."""
-        headers = tuple((name.lower(), value) for name, value in request.headers.items())
+        scope = getattr(request, "scope", {})
+        info: ConnectionInfo | None = scope.get(INFO)  # what it showed is read once
+        if info is None:
+            headers = tuple((name.lower(), value) for name, value in request.headers.items())
+            peer, query = request.META.get("REMOTE_ADDR") or None, request.META.get("QUERY_STRING", "")
+            info = cls(peer, headers, query, http_version=scope.get("http_version", "1.1"))
         user = getattr(request, "user", None) if user is None else user
-        peer, query = request.META.get("REMOTE_ADDR") or None, request.META.get("QUERY_STRING", "")
-        version = getattr(request, "scope", {}).get("http_version", "1.1")
-        return cls(peer, headers, query, staff_name(user), _key_of(getattr(request, "session", None)), version)
+        return info._of(staff_name(user), _key_of(getattr(request, "session", None)))
+
+    def _of(self, staff: str | None, session: str | None) -> ConnectionInfo:
+        """The same for a login, if there is one."""
+        return replace(self, staff=staff, session=session) if staff or session else self
 
     def values(self, name: str) -> list[str]:
         """Every value of a header, in order."""
