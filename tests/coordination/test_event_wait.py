@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from coordination.log import selectors
 from coordination.services.agents import hash_secret
-from coordination.toolset import arun, run
+from coordination.toolset import COORDINATION, arun, run
 from nexus.core import waiting
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import aperform
 from tests.conftest import LOCAL, Call
-from tests.core.waiting import LONG, follow, names, page_of, parked, put
+from tests.core.waiting import LONG, at_rest, follow, names, page_of, parked, put
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -138,6 +140,21 @@ async def test_it_answers_a_wait_whose_key_died_with_a_refusal_and_no_later_news
     await arun(operator, "agent_key_set_active", {"agent_id": "ann", "active": False})
     await put(project, "secret")
     assert (await asyncio.wait_for(wait, LONG))["error"]["code"] == "NOT_OWNER"
+
+
+class Arguments(dict[str, Any]):
+    """Arguments that can be looked after."""
+
+
+async def test_it_holds_no_arguments_while_it_waits(project: str) -> None:
+    given = Arguments(project_root=project, agent_id="ann", stream="workspace", timeout_seconds=LONG)
+    wait = asyncio.create_task(aperform(COORDINATION, LOCAL, "event_wait", given))
+    gone = weakref.ref(given)
+    del given
+    await at_rest(1)
+    assert gone() is None
+    await put(project, "x")
+    assert (await asyncio.wait_for(wait, LONG)).data
 
 
 async def test_it_leaves_nothing_behind_when_a_caller_goes_away(project: str) -> None:

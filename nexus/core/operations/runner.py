@@ -81,7 +81,9 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
 async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
     """Call an operation from an event loop: the store is used on a thread, a wait is parked without one."""
     started = time.perf_counter()
-    return observed(toolset, name, started, await _aperform(toolset, caller, name, arguments))
+    calling = _aperform(toolset, caller, name, arguments)
+    del arguments  # waits may be thousands: each holds no more than it must
+    return observed(toolset, name, started, await calling)
 
 
 def observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> Outcome:
@@ -94,18 +96,12 @@ def observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> O
 async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
     try:
         operation, params = await prepared(toolset, caller, name, arguments)
+        del arguments
         place = waiting.waiter().place  # before the call, which sees all that was told up to here
 
         wait = operation.wait
         interests: list[Interested] = []  # of a call that reads and will wait: its thread finds it in passing
-
-        def call() -> Data:
-            permit(caller, operation, params)
-            data = _call(operation, params, caller)
-            if wait is not None and operation.read_only and wait.timeout(params) > 0 and not wait.done(data):
-                interests.append(wait.interested(wait.resume(params, data)))
-            return data
-
+        call = partial(_permitted, operation, params, caller, interests)
         if operation.quick:
             data = await waiting.at_hand(pool_of(operation, params), call)
             return Outcome(data if wait is None else await _wait(caller, operation, params, data, place, *interests))
@@ -121,6 +117,15 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         return Outcome(await _wait(caller, operation, params, outcome.data, place, *interests))
     except Exception as error:
         return Outcome(error=documented(error))
+
+
+def _permitted(operation: Operation[Any], params: Params, caller: Caller, interests: list[Interested]) -> Data:
+    """What a permitted call answers; where it reads and will wait, `interests` gets what the wait is interested in."""
+    permit(caller, operation, params)
+    data, wait = _call(operation, params, caller), operation.wait
+    if wait is not None and operation.read_only and wait.timeout(params) > 0 and not wait.done(data):
+        interests.append(wait.interested(wait.resume(params, data)))
+    return data
 
 
 async def prepared(
@@ -200,44 +205,28 @@ async def _wait(
         return wait.expired(params, data)
     deadline = time.monotonic() + seconds
 
-    def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
-        with unless_busy():
-            store().check()
-            domain().refresh_settings()
-            check(caller, operation, params)
-            change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
-            return retried(lambda: wait.look(position, caller)), change
-        return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
-
-    def finished(performed: Data) -> Data:
-        """What to answer where something was found; whoever gave up before this changes nothing."""
-        finish = wait.finish
-        assert finish is not None
-        with unless_busy():
-            return retried(lambda: finish(params, caller, performed))
-        return performed
-
     # What is slow when it is called is as slow when it is looked at again, and what is quick as quick.
     looking = pool_of(operation, params) if operation.slow(params) else waiting.READERS
-    position = wait.resume(params, data)
     if interested is None:  # it may look at a path
-        interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))
+        interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, wait.resume(params, data)))
     async with waiting.waiter().park(interested) as parked:
         deadline += waiting.waiter().spread(seconds)
-        stays = wait.next_change is None and not wait.unfinished(data)
+        stays, told = wait.next_change is None and not wait.unfinished(data), 0
         if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, interested):
             woken = await parked.wait(deadline - time.monotonic())
             if not woken and wait.finish is None:
                 return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
-            position = wait.past(position, parked.told)
+            told = parked.told
+        position = wait.past(wait.resume(params, data), told)
         while True:
             read = waiting.at_hand if operation.quick else waiting.in_thread
-            found, change = await read(looking, partial(look, position, data))
+            found, change = await read(looking, partial(_look, operation, params, caller, position, data))
             left = deadline - time.monotonic()
             if wait.done(found):
                 if wait.finish is None:
                     return found
-                answer = await waiting.unless_left(pool_of(operation, params), partial(finished, data))
+                finish = partial(_finished, operation, params, caller, data)
+                answer = await waiting.unless_left(pool_of(operation, params), finish)
                 if wait.done(answer):
                     return answer
                 change = datetime.now(UTC)  # another was quicker, or holds the store
@@ -248,6 +237,30 @@ async def _wait(
             if not wait.unfinished(data):
                 await parked.wait(min(left, _seconds_until(change)))
                 position = wait.past(position, parked.told)
+
+
+def _look(
+    operation: Operation[Any], params: Params, caller: Caller, position: Params, known: Data
+) -> tuple[Data, datetime | None]:
+    """What is there now from `position` on, and when time alone may change that; `known` while the store is busy."""
+    wait = operation.wait
+    assert wait is not None
+    with unless_busy():
+        store().check()
+        domain().refresh_settings()
+        check(caller, operation, params)
+        change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
+        return retried(lambda: wait.look(position, caller)), change
+    return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
+
+
+def _finished(operation: Operation[Any], params: Params, caller: Caller, performed: Data) -> Data:
+    """What to answer where something was found; whoever gave up before this changes nothing."""
+    assert operation.wait is not None and operation.wait.finish is not None
+    finish = operation.wait.finish
+    with unless_busy():
+        return retried(lambda: finish(params, caller, performed))
+    return performed
 
 
 def _seconds_until(moment: datetime | None) -> float:
