@@ -29,6 +29,7 @@ from nexus.core.config import resolve
 from nexus_site.launch import APPS
 
 WAIT_SECONDS = 30  # of the parked waits, each from its own arrival on
+CONNECTED_SECONDS = 3  # between the last connection and the first wait, for a look at what connections alone cost
 ARRIVING_SECONDS = 10  # over which waits arrive that end together
 AFTER_SECONDS = 60  # behind which memory is looked at again
 PACE_SECONDS = 0.02  # between two measured calls
@@ -140,8 +141,8 @@ async def _ended(process: subprocess.Popen[bytes], figures: dict[str, Any], seco
 
 
 async def _flood(what: dict[str, Any]) -> None:
-    """Open every connection, then send every call: at once, or `over` so many seconds, each to wait until the same
-    second. What each was answered, and when (s): counted from the beginning, or from its own end."""
+    """Open every connection, `pause`, then send every call: at once, or `over` so many seconds, each to wait until the
+    same second. What each was answered, and when (s): counted from the beginning, or from its own end."""
     address = urlsplit(what["url"])
     over = what.get("over", 0)
 
@@ -154,6 +155,7 @@ async def _flood(what: dict[str, Any]) -> None:
         return head.encode() + body
 
     streams = [await asyncio.open_connection(address.hostname, address.port) for _ in range(what["calls"])]
+    await asyncio.sleep(what.get("pause", 0))
     started = time.perf_counter()
 
     async def call(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, float]:
@@ -198,20 +200,29 @@ async def parked_waits(setting: Scene, figures: dict[str, Any]) -> AsyncIterator
         "filters": {"type": "never"},
         "timeout_seconds": WAIT_SECONDS,
     }
-    process = _flooder(setting, "operations/event_wait", arguments, setting.calls)
+    process = _flooder(setting, "operations/event_wait", arguments, setting.calls, pause=CONNECTED_SECONDS)
 
     async def followed() -> None:
         first = arrived = None
+        files = setting.hub.open_files() + setting.calls
+        while setting.hub.open_files() < files and process.poll() is None:
+            await asyncio.sleep(0.05)
+        figures["memory connected MB"] = connected = setting.hub.memory()
+        used = setting.hub.cpu_seconds()
         async with httpx.AsyncClient(base_url=setting.hub.url, timeout=120) as client:
             while arrived is None and process.poll() is None:
                 parked = _parked((await client.get("/metrics")).text)
-                first = first or (time.monotonic() if parked else None)
+                if parked and first is None:
+                    first, used = time.monotonic(), setting.hub.cpu_seconds()
                 arrived = time.monotonic() if parked >= setting.calls else None
                 await asyncio.sleep(0.05)
         if first and arrived:
             figures["arriving s"] = round(arrived - first, 2)
+        figures["arriving, hub's CPU s"] = round(setting.hub.cpu_seconds() - used, 2)
         figures["memory parked MB"] = held = setting.hub.memory()
-        figures["KiB each"] = round((held - figures["memory before MB"]) * 1024 / setting.calls, 1)
+        each = 1024 / setting.calls
+        figures["KiB each, connection"] = round((connected - figures["memory before MB"]) * each, 1)
+        figures["KiB each, wait"] = round((held - connected) * each, 1)
         await _ended(process, figures)
         figures["expiring s"] = round(figures["load"]["last s"] - figures["load"]["first s"], 2)
         figures["memory at the end MB"] = setting.hub.memory()

@@ -176,6 +176,10 @@ class Server:
         """What it holds of the machine's memory, in MiB."""
         return float(psutil.Process(self.process.pid).memory_info().rss / 2**20)
 
+    def open_files(self) -> int:
+        """How many files and connections it has open."""
+        return psutil.Process(self.process.pid).num_fds()
+
 
 @contextmanager
 def running(home: Path, command: Iterable[str] = SERVE, **environ: str) -> Iterator[Server]:
