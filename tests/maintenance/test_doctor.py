@@ -189,7 +189,7 @@ def test_it_finds_files_that_two_agents_hold_and_reservations_that_protect_nothi
         "UPDATE file_reservations SET released_at = NULL, outcome = NULL, agent_id = 'bob', pattern = 'src/a.py'"
         " WHERE pattern = '/docs/'"
     )
-    assert ["another place" in finding["problem"] for finding in findings()] == [True]
+    assert ["the index key of their pattern" in finding["problem"] for finding in findings()] == [True]
 
     home.sql("UPDATE file_reservations SET place = (SELECT place FROM file_reservations WHERE pattern = '/src/')"
              " WHERE pattern <> '*.lock'")  # fmt: skip
