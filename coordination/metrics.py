@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 
-from coordination.presence import Presence, agent_states
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.core.metrics import gauge
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 def collect() -> Iterator[Metric]:
     """Count the agents by presence, as the commands and the dashboard do."""
+    from coordination.presence import Presence, agent_states  # here: a server counts histograms before it has models
+
     counted = Counter(state.presence.value for state in agent_states(now()))
     yield gauge("nexus_agents", "Agents by presence: any act of an agent counts.", "presence", counted, Presence)
 
