@@ -415,3 +415,11 @@ def test_a_lane_is_listed_along_the_index_of_pending_mail(call: Call, post: Post
     (listing,) = plans(lambda: list(rows[:50]))
     assert "deliveries_in_lanes (recipient_agent_id=? AND status=?" in listing, listing
     assert "deliveries_to" not in listing, listing
+
+
+@pytest.mark.sqlite
+def test_the_unread_mail_of_an_agent_is_found_along_the_index_of_pending_mail(call: Call, post: Post) -> None:
+    post("one")
+    (plan,) = plans(lambda: Delivery.objects.of("bob").in_lane("unread", now()).count())
+    assert plan.count("deliveries_in_lanes (recipient_agent_id=? AND status=?") == 2, plan
+    assert "deliveries_to (recipient_agent_id=?)" not in plan and "deliveries_to_by_message" not in plan, plan
