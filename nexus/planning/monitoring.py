@@ -109,10 +109,7 @@ def work(workspace_id: str) -> list[Work]:
     return _related(
         {row.number: row.deps for row in rows},
         {row.number: row.status for row in rows},
-        [
-            {"number": row.number, "title": row.title, "task": row, "handoff": handoffs.get(row.task_key)}
-            for row in rows
-        ],
+        [(row.number, {"title": row.title, "task": row, "handoff": handoffs.get(row.task_key)}) for row in rows],
     )
 
 
@@ -121,27 +118,27 @@ def past_work(entries: Sequence[Mapping[str, Any]]) -> list[Work]:
     return _related(
         {entry["id"]: entry["deps"] for entry in entries},
         {entry["id"]: entry["status"] for entry in entries},
-        [{"number": entry["id"], "title": entry["title"], "entry": entry} for entry in entries],
+        [(entry["id"], {"title": entry["title"], "entry": entry}) for entry in entries],
     )
 
 
-def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Mapping[str, Any]]) -> list[Work]:
-    """Return the tasks of a cycle with their relations; `rows` has each task's own data."""
+def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[tuple[int, Mapping[str, Any]]]) -> list[Work]:
+    """Return the tasks of a cycle with their relations; `rows` has each task's number and its own data."""
     free = set(rules.ready(deps, status))
     done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
     left = {number: [each for each in needed if each not in done] for number, needed in deps.items()}
     orderly, critical = rules.layers(left), set(rules.critical_path(deps, done))
     return [
         Work(
-            **row,
+            number,
             state=READY if number in free else status[number],
             waits_for=[each for each in dict.fromkeys(deps[number]) if status.get(each) not in (None, "completed")],
             unknown=rules.unknown(deps, number),
             stuck=number not in orderly,
             critical=number in critical,
+            **row,
         )
-        for row in rows
-        for number in (row["number"],)
+        for number, row in rows
     ]
 
 
