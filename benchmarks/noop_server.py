@@ -44,12 +44,6 @@ async def main() -> None:
 
 def serve(port: int) -> None:
     """Serve it by the hub's own server, until SIGTERM."""
-    import django
-
-    from nexus_site import launch
-
-    launch.choose_settings("serve")
-    django.setup()  # which the hub's server needs for its metrics
     from nexus_site.serving.daphne import HubServer  # which installs a reactor
 
     listening = socket.create_server(("127.0.0.1", port))
