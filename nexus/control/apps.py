@@ -63,7 +63,7 @@ class ControlConfig(NexusAppConfig):
     def streams(self) -> Mapping[str, str]:
         from nexus.control.models import STREAM
 
-        return {STREAM: "the pool: its agents, their turns, and what agents ask people"}
+        return {STREAM: "the pool: its agents, their turns, and agents' questions"}
 
     def event_types(self) -> Sequence[str]:
         return [

@@ -63,7 +63,7 @@ async def _ended(question: Question) -> Question:
 def _why_not(question: Question) -> str | None:
     match question.status:
         case QuestionStatus.REFUSED:
-            return "A person refused."
+            return "An operator refused."
         case QuestionStatus.EXPIRED:
             return "Nobody answered in time, which is a refusal."
         case QuestionStatus.WITHDRAWN:

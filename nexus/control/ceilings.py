@@ -29,7 +29,7 @@ def check(caller: Caller, operation: Operation[Any], params: Any) -> None:
     projects elsewhere, nor learn whether a directory exists); or its turn outlived the agent, whose name may belong to
     another by now."""
     if caller.transport == TURN and not _is_living(pk=(caller.connection or "").removeprefix(f"{TURN}:")):
-        raise refused("member", f"This agent has ended; who is called {caller.agent_id!r} from now on is another.")
+        raise refused("member", f"This agent has ended; its name {caller.agent_id!r} may belong to another agent now.")
     toolset, named = operation.toolset.name, getattr(params, PROJECT, None)
     if caller.agent_id is None or (named is None and toolset in EVERYONES):
         return

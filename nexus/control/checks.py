@@ -21,7 +21,7 @@ GONE = "UPDATE pool_worktrees SET state = 'discarded' WHERE worktree_id = '{}'"
 def _check_runners(examination: Any) -> Iterator[Finding]:
     """Check that the runners file can be read."""
     if wrong := problem():
-        yield Finding(wrong, "Mend the file; `nexus rpc runners` shows what it says then.")
+        yield Finding(wrong, "Correct the file; then `nexus rpc runners` shows its runners.")
 
 
 def _check_worktrees(examination: Any) -> Iterator[Finding]:
@@ -35,13 +35,13 @@ def _check_worktrees(examination: Any) -> Iterator[Finding]:
         if not Path(path).is_dir():
             yield Finding(
                 f"The worktree of {agent_id!r} is gone: {path}.",
-                "Its branch may be there; the record of the worktree is of no more use.",
+                "Its branch may still exist; the worktree's record is useless.",
                 examination.repair(GONE.format(key)),  # an id of our own making
-                "count it as discarded",
+                "mark it as discarded",
             )
         elif state == "open" and ended_at is not None:
             yield Finding(
-                f"{agent_id!r} ended, and nobody decided about its worktree, {path}.",
+                f"{agent_id!r} ended, and its worktree {path} is not settled.",
                 "Merge, keep or discard it on the agent's page.",
                 note=True,
             )
@@ -49,7 +49,7 @@ def _check_worktrees(examination: Any) -> Iterator[Finding]:
     for path in sorted(home.iterdir()) if home.is_dir() else ():
         if str(path) not in known and path.name != LOCKS:
             yield Finding(
-                f"{path} is the worktree of no agent: its making was cut off, or its record pruned.",
+                f"{path} is no agent's worktree: it was not finished, or its record was pruned.",
                 "Look into it, and remove the directory.",
             )
 

@@ -14,15 +14,15 @@ class ControlCode(ErrorCode):
         "The caller's place in the pool, or its ceiling, does not allow this; details.rule names which rule.",
     )
     POOL_OFF = "POOL_OFF", 409, "No pool runs: start the server with --control."
-    POOL_FULL = "POOL_FULL", 429, "There are as many agents, or waiting turns, as the settings allow."
+    POOL_FULL = "POOL_FULL", 429, "The number of agents, or of waiting turns, has reached the setting's limit."
     WORKTREE_REFUSED = (
         "WORKTREE_REFUSED",
         409,
-        "git, or what the worktree holds, does not allow this; nothing was changed, and the message says why.",
+        "git or the worktree's content does not allow this; nothing was changed. The message says why.",
     )
     TURN_FAILED = "TURN_FAILED", 502, "The agent's runner did not finish the turn; details.why says how it ended."
     TURN_INTERRUPTED = (
         "TURN_INTERRUPTED",
         503,
-        "The server or its worker ended in the middle of the turn. The agent is there again: send it anew.",
+        "The server or its worker ended in the middle of the turn. Send the message again.",
     )

@@ -18,24 +18,24 @@ OVER = "status NOT IN ('queued', 'running')"
 IMPOSSIBLE = (
     ImpossibleState(
         "pool_turns",
-        "over, and nobody knows when",
+        "ended, without a time of ending",
         f"{OVER} AND ended_at IS NULL",
         "ended_at = coalesce(started_at, queued_at)",
         "they ended when they began",
     ),
     ImpossibleState(
         "pool_turns",
-        "going on, with a time of ending",
+        "open, with a time of ending",
         "status IN ('queued', 'running') AND ended_at IS NOT NULL",
         "ended_at = NULL",
-        "the time was taken off",
+        "the time was removed",
     ),
     ImpossibleState(
         "pool_turns",
-        "being taken since nobody knows when",
+        "running, without a time of starting",
         "status = 'running' AND started_at IS NULL",
         "started_at = queued_at",
-        "they began when they were asked for",
+        "they began when they were queued",
     ),
 )
 
@@ -51,8 +51,8 @@ def _ceilings(examination: Any) -> Iterator[Finding]:
     )
     if raised:
         yield Finding(
-            f"{raised} agents of the pool are where their parents' ceilings allow none.",
-            "Another program wrote them. End them with `nexus rpc destroy`, and create them anew.",
+            f"{raised} agents of the pool exceed their parents' ceilings.",
+            "Another program wrote them. End them with `nexus rpc destroy`, and create them again.",
         )
 
 

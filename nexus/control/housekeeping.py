@@ -73,8 +73,7 @@ def _check(examination: Any) -> Iterator[Finding]:
     left = _left(home, [*_entries(home / HOMES), *_entries(home / LOGS)], living, known)
     if left:
         yield Finding(
-            f"{len(left)} directories and logs in {home} are left of agents of the pool that are no more, such as "
-            f"{left[0]}.",
+            f"{len(left)} directories and logs in {home} are left of ended agents of the pool, such as {left[0]}.",
             "A server with a pool removes them by itself, once an hour.",
             partial(_remove, left),
             "they were removed",

@@ -41,7 +41,7 @@ def actor_of(caller: Caller) -> Actor:
     if agent is None:
         raise refused(
             "member",
-            f"{caller.agent_id!r} is no agent of the pool. Ask an operator to create agents, or to send to them.",
+            f"{caller.agent_id!r} is not an agent of the pool. Ask an operator to create agents or to message them.",
         )
     return Actor(agent.agent_id, agent)
 

@@ -84,7 +84,7 @@ def grant(wish: Wish, *, parent: Permissions | None, default_cwd: str, by_parent
     preset = _preset(wish.preset, parent, by_parent)
     depth = 0 if parent is None else parent.depth + 1
     if depth > DEEPEST:
-        raise Broken("depth", f"Agents are created {DEEPEST} deep at most, and the parent is that deep already.")
+        raise Broken("depth", f"Agents may be nested at most {DEEPEST} levels deep, and the parent is at that level.")
     cwd = _cwd(wish.cwd, parent, default_cwd)
     unknown = sorted(wish.disabled_tools - TOOLS)
     if unknown:

@@ -16,19 +16,21 @@ SENTENCES = {
     "pool.compacted": Sentence(
         "The context of {pool_agent} was compacted from {tokens_before} to {tokens_after} tokens", "{count} compactions"
     ),
-    "pool.held": Sentence("{pool_agent} is woken no more: its bound on {why}", "{count} agents woken no more"),
+    "pool.held": Sentence(
+        "{pool_agent} is not woken any more: it reached its limit of {why}", "{count} agents not woken any more"
+    ),
     "pool.resumed": Sentence("{pool_agent} is woken again", "{count} agents woken again"),
     "pool.repositories_set_aside": Sentence(
         "{count} new git repositories where {pool_agent} writes were set aside", "new git repositories were set aside"
     ),
     "pool.repositories_unsafe": Sentence(
-        "Run no git where {pool_agent} writes before you looked for new repositories: {why}",
+        "Look for new repositories where {pool_agent} writes before you run git there: {why}",
         "{count} times new git repositories could not be set aside",
     ),
     "worktree.made": Sentence("{pool_agent} got a worktree on {branch}", "{count} worktrees made"),
     "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}", "{count} worktrees merged"),
     "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),
-    "worktree.kept": Sentence("{actor} keeps {branch} of {pool_agent}", "{count} worktrees kept"),
+    "worktree.kept": Sentence("{actor} kept {branch} of {pool_agent}", "{count} worktrees kept"),
     "worktree.discarded": Sentence("{actor} discarded {branch} of {pool_agent}", "{count} worktrees discarded"),
     "turn.queued": Sentence("{actor} sent {pool_agent} work[ by {source}]", "{count} turns queued"),
     "turn.started": Sentence("{pool_agent} began a turn", "{count} turns begun"),
@@ -38,7 +40,7 @@ SENTENCES = {
     "turn.cancelled": Sentence("A turn of {pool_agent} was cancelled", "{count} turns cancelled"),
     "turn.failed": Sentence("A turn of {pool_agent} failed[: {why}]", "{count} turns failed"),
     "turn.interrupted": Sentence("A turn of {pool_agent} was interrupted[: {why}]", "{count} turns interrupted"),
-    "question.asked": Sentence("{agent_id} asks: {question}", "{count} questions to people"),
+    "question.asked": Sentence("{agent_id} asks: {question}", "{count} questions to operators"),
     "question.answered": Sentence(
         "{question} was {status}[ {scope}] by {operator}, for {agent_id}[: {words}]", "{count} questions answered"
     ),
@@ -47,9 +49,9 @@ SENTENCES = {
         "{agent_id} stopped waiting for an answer: {question}", "{count} questions withdrawn"
     ),
     "question.allowed_again": Sentence(
-        "{agent_id} went on with what is allowed always: {question}", "{count} times what is allowed always", quiet=True
+        "{agent_id} did what it is always allowed: {question}", "{count} uses of what is always allowed", quiet=True
     ),
     "question.always_ended": Sentence(
-        "{operator} allowed {agent_id} no more always: {question}", "{count} times allowed always no more"
+        "{operator} revoked what {agent_id} was always allowed: {question}", "{count} permissions revoked"
     ),
 }

@@ -14,7 +14,7 @@ PAGES = (
         "live_help",
         "Now",
         words={"pool_list_questions": "the page Questions"},
-        about="What agents ask you, and what you allowed always.",
+        about="Agents' questions to you, and what you allowed always.",
         position=3,
     ),
     Page("question", "questions/<str:question_id>/", views.question),

@@ -61,7 +61,7 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
     def logout(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """End a login, if there is one."""
         if getattr(request, "is_local_operator", False):
-            messages.info(request, "You came in without a login, so there is none to end.")
+            messages.info(request, "You are here without a login, so there is none to end.")
             return redirect("admin:index")
         answer: HttpResponseBase = super().logout(request, extra_context)
         return answer

@@ -40,8 +40,7 @@ class AddedWebhook(WebhookRow):
     tool=False,
 )
 def webhook_add(p: WebhookAdd, caller: Caller) -> AddedWebhook:
-    """Have an address called with every event from now on. The answer shows the signing secret, and nothing shows it
-    again."""
+    """Send every event from now on to a URL. Only this answer shows the signing secret."""
     webhook = services.add(
         url=p.url,
         agent_id=p.agent_id,

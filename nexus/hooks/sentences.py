@@ -6,6 +6,8 @@ from nexus.core.contributions import Sentence
 
 SENTENCES = {
     "webhook.added": Sentence("{actor} added a webhook to {host}", "{count} webhooks added"),
-    "webhook.redelivered": Sentence("{actor} sent {deliveries} webhook deliveries anew", "{count} times sent anew"),
+    "webhook.redelivered": Sentence(
+        "{actor} retries {deliveries} webhook deliveries", "{count} retries of webhook deliveries"
+    ),
     "webhook.removed": Sentence("{actor} removed a webhook", "{count} webhooks removed"),
 }

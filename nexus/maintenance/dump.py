@@ -237,7 +237,7 @@ def _reading(path: Path, *options: str) -> Iterator[IO[bytes]]:
     with start(command, cwd=NEUTRAL, env=_environment(), stdout=PIPE) as process:
         yield process.stdout
         if process.wait():
-            raise invalid(f"{path} is no whole backup of a store on PostgreSQL. Nothing was changed.")
+            raise invalid(f"{path} is not a complete backup of a store on PostgreSQL. Nothing was changed.")
 
 
 def _run(program: str, *arguments: str) -> None:

@@ -143,7 +143,7 @@ def header(home: Home) -> Iterator[Finding]:
     elif size < expected:
         yield Finding(
             f"The file was cut short: {size} bytes of {expected} are left.",
-            "What lay behind is lost. Restore a backup.",
+            "The rest is lost. Restore a backup.",
         )
 
 

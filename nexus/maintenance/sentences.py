@@ -5,7 +5,7 @@ from __future__ import annotations
 from nexus.core.contributions import Sentence
 
 SENTENCES = {
-    "history.restored": Sentence("{actor} brought a history back", "{count} histories brought back"),
-    "retention.pruned": Sentence("{actor} pruned what was past its window", "{count} prunings"),
+    "history.restored": Sentence("{actor} restored a backup", "{count} restored backups"),
+    "retention.pruned": Sentence("{actor} deleted rows past their retention", "{count} prunings"),
     "database.reset": Sentence("{actor} emptied the store", "{count} times the store was emptied"),
 }

@@ -186,7 +186,7 @@ REFUSED = [
     (["create", "x", "--preset", "yolo"], "yolo"),
     (["create", "x", "--preset", "\x1b[31m"], "no preset"),
     (["create", "x", "--model", "nothing"], "no runner"),
-    (["create", "x", "--cwd", "/no/such/directory"], "'/no/such/directory' is none"),
+    (["create", "x", "--cwd", "/no/such/directory"], "'/no/such/directory' is not"),
     (["create", "x", "--cwd", ".", "--write-path", "/etc"], "does not lie below"),
     (["send", "../rpc", "x"], "There is no agent"),
 ]
@@ -250,7 +250,7 @@ def test_another_service_is_told_from_a_server(tmp_path: Path) -> None:
 def test_a_token_must_be_this_runs_and_its_owners_alone(hub: Hub, tmp_path: Path) -> None:
     port = str(hub.address[1])
     assert "no token" in failed(tmp_path, "list", "--port", port)
-    assert "read it anew" in failed(tmp_path, "list", "--port", port, NEXUS_RPC_TOKEN=generate_api_key())
+    assert "read it again" in failed(tmp_path, "list", "--port", port, NEXUS_RPC_TOKEN=generate_api_key())
     assert "other characters" in failed(tmp_path, "list", "--port", port, NEXUS_RPC_TOKEN="a b")
     tokens = ServerTokenManager(int(port), tmp_path)
     right = ServerTokenManager(int(port), hub.home).load()

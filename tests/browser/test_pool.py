@@ -155,7 +155,7 @@ def test_it_shows_what_an_agent_changed_merges_it_and_asks_before_it_throws_any_
     page.get_by_role("button", name="Leave it").click()
     page.get_by_role("button", name="Discard…").click()
     page.get_by_role("button", name="Discard it").click()
-    expect(page.get_by_role("heading", name="Throw away what was not merged?")).to_be_visible()
+    expect(page.get_by_role("heading", name="Discard the unmerged changes?")).to_be_visible()
     assert (tree / "precious.txt").exists()
     page.get_by_role("button", name="Discard the changes, too").click()
     expect(page.locator("#worktree")).to_contain_text("discarded")
@@ -184,10 +184,10 @@ def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:
     expect(page.get_by_label("grep", exact=True)).to_be_visible()
     page.get_by_role("radio", name="trusted").check()
     expect(page.get_by_label("run", exact=True)).to_be_visible()
-    expect(page.get_by_text("What bounds play:")).to_be_visible()
-    expect(page.get_by_text("What bounds rehearsal:")).to_be_hidden()
+    expect(page.get_by_text("What limits play:")).to_be_visible()
+    expect(page.get_by_text("What limits rehearsal:")).to_be_hidden()
     page.get_by_label("Runner").select_option("rehearsal")
-    expect(page.get_by_text("What bounds rehearsal:")).to_be_visible()
+    expect(page.get_by_text("What limits rehearsal:")).to_be_visible()
 
 
 def test_without_scripts_one_sends_ends_and_discards(

@@ -64,7 +64,7 @@ async def test_a_session_has_the_runners_mode(
 
 
 async def test_a_mode_that_the_agent_does_not_have_fails_the_turn(place: Path) -> None:
-    with pytest.raises(RunnerFailed, match="'wild' is none of the agent's: auto, ask, free"):
+    with pytest.raises(RunnerFailed, match="no mode 'wild', only: auto, ask, free"):
         await (await played(place, mode="wild")).turn("hello")
 
 

@@ -386,7 +386,7 @@ async def begun(turn: Callable[..., Turn], **more: Any) -> tuple[Turn, asyncio.T
     ("verdict", "more", "decision"),
     [
         ("pool_allow", {}, Decision(True)),
-        ("pool_refuse", {}, Decision(False, "A person refused.")),
+        ("pool_refuse", {}, Decision(False, "An operator refused.")),
         ("pool_answer", {"words": "Use ninja."}, Decision(False, "Use ninja.")),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_directory_that_became_a_symlink_is_not_opened(tmp_path: Path) -> None
     _wrapped(tmp_path, "agent")
     (tmp_path / "place" / "out").rmdir()
     (tmp_path / "place" / "out").symlink_to("/etc")
-    with pytest.raises(RunnerFailed, match="is not what it was"):
+    with pytest.raises(RunnerFailed, match="was replaced since"):
         _wrapped(tmp_path, "agent")
 
 

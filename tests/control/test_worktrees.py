@@ -257,9 +257,9 @@ def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merge
     taken = turns.claim(waiting[0])
     assert taken is not None
     for name in ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard"):
-        assert "'child' is in the middle of a turn" in refusal(name)
+        assert "'child' is running a turn" in refusal(name)
     turns.settle(taken, turns.Ended(TurnStatus.DONE, "Done."))
-    assert "'child' is there" in refusal("pool_worktree_discard", changes_too=True)
+    assert "'child' works in this directory" in refusal("pool_worktree_discard", changes_too=True)
     does("pool_destroy_agent", agent_id="child")
     assert "'grown' merges into it" in refusal("pool_worktree_discard", changes_too=True)
     assert place.exists()
@@ -278,7 +278,7 @@ def test_it_discards_a_tree_of_which_nothing_can_be_told_when_that_is_said(
     place = Path(PoolWorktree.objects.get().path)
     shutil.rmtree({"the directory": place, "the repository": repository}[gone])
     refusal = does("pool_worktree_discard", agent_id="smith")["error"]
-    assert refusal["details"]["field"] == "changes_too" and "cannot be told" in refusal["message"]
+    assert refusal["details"]["field"] == "changes_too" and "cannot be read" in refusal["message"]
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
     assert not place.exists()
     assert not repository.exists() or git(repository, "branch", "--list", "nexus/*") == ""
@@ -593,10 +593,10 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
 
     assert found() == []
     (home / FOLDER / "half-made").mkdir()
-    assert "worktree of no agent" in found()[0]
+    assert "no agent's worktree" in found()[0]
     (home / FOLDER / "half-made").rmdir()
     does("pool_destroy_agent", agent_id="smith")
-    assert "nobody decided" in found()[0]
+    assert "is not settled" in found()[0]
     made.rename(made.parent / "moved").rename(made.parent.parent / "moved")
     (gone,) = CHECKS[1].check(Looked(home))
     assert "is gone" in gone.problem

@@ -155,7 +155,7 @@ def test_it_offers_nothing_that_a_deleted_agent_cannot_have(team: Ids, browser: 
     assert "Save" in shown(browser.get("/admin/agents/builder-2/"))
     browser.post("/admin/agents/builder-2/delete/")
     page = shown(browser.get("/admin/agents/builder-2/"))
-    assert "It is out of the team" in page and "with the same id brings it back" in page
+    assert "It is no longer in the team" in page and "with the same id brings it back" in page
     assert "Issue a key…" not in page and "Save" not in page and "Try it" not in page and "over stdio" not in page
 
 

@@ -61,7 +61,7 @@ def test_it_offers_nothing_below_who_may_have_no_children(lead: PoolAgent, write
     assert not leads_here(browser, writer) and leads_here(browser, lead)
     PoolAgent.objects.update(depth=DEEPEST)
     page = shown(browser.get("/admin/pool/+new/?parent=lead"))
-    assert set(offered(page).values()) == {False} and "deep at most" in page
+    assert set(offered(page).values()) == {False} and "levels deep" in page
     assert not leads_here(browser, lead)
 
 

@@ -121,7 +121,7 @@ def test_it_asks_before_it_throws_away_what_was_not_merged(smith: PoolAgent, pla
     assert "end it first" in decide(browser, smith, "discard", changes_too="on")
     pool("pool_destroy_agent", agent_id="smith")
     page = decide(browser, smith, "discard")
-    assert "Throw away what was not merged?" in page and "+precious" in page and (place / "new.txt").exists()
+    assert "Discard the unmerged changes?" in page and "+precious" in page and (place / "new.txt").exists()
     page = decide(browser, smith, "discard", changes_too="on")
     assert "are removed" in page and not place.exists()
 
@@ -130,8 +130,8 @@ def test_it_does_nothing_in_the_middle_of_a_turn_and_says_so(smith: PoolAgent, p
     (place / "new.txt").write_text("new\n")
     send("smith")
     turn = take()
-    assert "is at a turn" in words(look(browser, smith))
-    assert "in the middle of a turn" in decide(browser, smith, "merge")
+    assert "is running a turn" in words(look(browser, smith))
+    assert "running a turn" in decide(browser, smith, "merge")
     settle(turn)
     assert "Merged into" in decide(browser, smith, "merge")
 
@@ -174,8 +174,8 @@ def test_it_shows_a_part_of_what_is_too_much_and_names_the_rest(
     (place / "after.txt").write_text("after\n")
     page = look(browser, smith)
     assert page.count("<ins>") == 999 and len(page) < 300_000
-    assert "more than is read at once" in page and "lines more" in page
-    assert "1 more, of which the names alone are told" in page and "after.txt" in page
+    assert "the rest was not read" in page and "lines more" in page
+    assert "1 more, of which only the names are shown" in page and "after.txt" in page
 
 
 def test_it_says_that_a_directory_is_gone(smith: PoolAgent, place: Path, browser: Browser) -> None:

@@ -180,7 +180,7 @@ def test_it_finds_within_a_topic_alone(topic: str, ann: Client, browser: Browser
     ann.say(other, "digest in the other room")
     page = shown(browser.get(f"/admin/topics/{topic}/?q=digest"))
     assert "<mark>digest</mark>" in page and "the other room" not in page and f"{topic}/?at=2#m-2" in page
-    assert "Nothing holds all of these words" in shown(browser.get(f"/admin/topics/{topic}/?q=nowhere"))
+    assert "Nothing contains all of these words" in shown(browser.get(f"/admin/topics/{topic}/?q=nowhere"))
 
 
 def test_it_shows_the_beginning_of_a_large_message_until_the_whole_is_asked_for(

@@ -130,11 +130,11 @@ ODD = {
     "ended, and nobody knows how": "UPDATE file_reservations SET outcome = NULL WHERE released_at IS NOT NULL",
     "held, with a way that they ended": "UPDATE file_reservations SET outcome = 'expired' WHERE released_at IS NULL",
     "ahead of everything that was said": "UPDATE topic_peers SET last_seq = 99 WHERE agent_name = 'ana'",
-    "over, and nobody knows when": "UPDATE pool_turns SET ended_at = NULL WHERE status = 'done'",
-    "going on, with a time of ending": "UPDATE pool_turns SET ended_at = queued_at WHERE status = 'queued'",
+    "ended, without a time of ending": "UPDATE pool_turns SET ended_at = NULL WHERE status = 'done'",
+    "open, with a time of ending": "UPDATE pool_turns SET ended_at = queued_at WHERE status = 'queued'",
     "completed, without a result": "UPDATE mcp_tasks SET result = NULL WHERE status = 'completed'",
     "not completed, with a result": "UPDATE mcp_tasks SET result = '{}' WHERE status = 'working'",
-    "being taken since nobody knows when": "UPDATE pool_turns SET started_at = NULL WHERE status = 'running'",
+    "running, without a time of starting": "UPDATE pool_turns SET started_at = NULL WHERE status = 'running'",
 }
 
 

@@ -85,8 +85,8 @@ def test_it_changes_nothing_for_what_is_no_whole_dump_of_this_version(
 
     for path, why in (
         (newer, "MIGRATION_ERROR"),
-        (cut, "no whole backup"),
-        (tmp_path / "text", "no whole backup"),
+        (cut, "not a complete backup"),
+        (tmp_path / "text", "not a complete backup"),
         (tmp_path / "missing", "There is no backup"),
     ):
         done = nexus("restore", str(path))

@@ -35,7 +35,7 @@ class Answer(TypedDict):
     content: NotRequired[str]
     halted_at_iteration_limit: NotRequired[bool]
     cancelled: NotRequired[bool]
-    status: NotRequired[Annotated[str, Field(description="queued or running: the time was over first.")]]
+    status: NotRequired[Annotated[str, Field(description="queued or running: the timeout came first.")]]
 
 
 class OfAgent(Params):
@@ -45,14 +45,14 @@ class OfAgent(Params):
 class Send(OfAgent):
     content: Annotated[str, Field(min_length=1)]
     request_id: RequestId | None = None
-    source: Annotated[Label, Field(min_length=1, description="What it comes through.")] = "rpc"
+    source: Annotated[Label, Field(min_length=1, description="How it was sent.")] = "rpc"
     source_agent_id: Annotated[
-        Label | None, Field(min_length=1, description="Who says it; you, when you are in the pool.")
+        Label | None, Field(min_length=1, description="The sender; you, if you are in the pool.")
     ] = None
     timeout_seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="0: queue it, and do not wait.")] = (
         SECONDS
     )
-    on_disconnect: Annotated[Literal["leave", "cancel"], Field(description="What becomes of it when you go away.")] = (
+    on_disconnect: Annotated[Literal["leave", "cancel"], Field(description="What happens to it if you disconnect.")] = (
         "leave"
     )
 
@@ -76,7 +76,7 @@ def _answer(turn: Turn) -> Answer:
             return {"cancelled": True, "request_id": turn.request_id}
         case TurnStatus.INTERRUPTED:
             raise NexusError(
-                ControlCode.TURN_INTERRUPTED, f"The turn was interrupted: {turn.why}. Send it anew.", details
+                ControlCode.TURN_INTERRUPTED, f"The turn was interrupted: {turn.why}. Send the message again.", details
             )
         case _:
             raise NexusError(ControlCode.TURN_FAILED, f"The turn failed: {turn.why}.", details)
@@ -128,7 +128,7 @@ def _abandoned(p: Send, caller: Caller, data: Data) -> None:
     ),
 )
 def pool_send(p: Send, caller: Caller) -> Answer:
-    """Send a message to an agent and wait for its answer. When the time is over first, the turn goes on: send the same
+    """Send a message to an agent and wait for its answer. If the time is over first, the turn goes on: send the same
     request_id and content again to wait on."""
     turn = turns.send(
         actor_of(caller),
@@ -153,7 +153,7 @@ class Cancelled(TypedDict):
 
 @operation(Cancel, *COMMON, guards=(IN_POOL,), idempotent=True)
 def pool_cancel(p: Cancel, caller: Caller) -> Cancelled:
-    """Stop a turn that waits or runs; whoever waits for its answer is told."""
+    """Stop a queued or running turn; callers that wait for its answer are told."""
     turn = turns.cancel(actor_of(caller), p.agent_id, p.request_id)
     if turn is None:
         return {"cancelled": False, "request_id": p.request_id, "reason": "not_found_or_completed"}
@@ -168,13 +168,13 @@ def _seen(caller: Caller, agent_id: str) -> PoolAgent:
 
 @operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
 def pool_get_tokens(p: OfAgent, caller: Caller) -> TokensRow:
-    """How many tokens its context takes, by part, and how many are left."""
+    """Return the tokens of an agent's context, by part, and how many are left."""
     return selectors.tokens(_seen(caller, p.agent_id))
 
 
 @operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
 def pool_get_context(p: OfAgent, caller: Caller) -> ContextRow:
-    """How long its context is, and how its last turn went."""
+    """Return the length of an agent's context, and how its last turn ended."""
     return selectors.context(_seen(caller, p.agent_id))
 
 
@@ -193,7 +193,7 @@ class PoolMessages(TypedDict):
 
 @operation(GetMessages, *COMMON, guards=(IN_POOL,), read_only=True)
 def pool_get_messages(p: GetMessages, caller: Caller) -> PoolMessages:
-    """What the agent knows: its messages, with the tool calls that it made; fewer than limit where they are long."""
+    """Return the messages in an agent's context, with their tool calls; fewer than limit if they are long."""
     total, entries = selectors.messages(_seen(caller, p.agent_id), p.offset, p.limit)
     rows = [message_row(entry, p.offset + number) for number, entry in enumerate(entries)]
     return {"agent_id": p.agent_id, "total": total, "offset": p.offset, "limit": p.limit, "messages": rows}
@@ -213,7 +213,7 @@ class ContextCompacted(TypedDict):
 
 @operation(Compact, *COMMON, guards=(IN_POOL,))
 def pool_compact(p: Compact, caller: Caller) -> ContextCompacted:
-    """Fold what was said before the last turns into a summary."""
+    """Replace what was said before the last turns with a summary."""
     agent = _seen(caller, p.agent_id)
     if not p.force and not selectors.is_nearly_full(agent):
         return {"compacted": False, "reason": "nothing_to_compact"}
@@ -250,6 +250,6 @@ class Resumed(TypedDict):
     idempotent=True,
 )
 def pool_resume(p: OfAgent, caller: Caller) -> Resumed:
-    """Let an agent be woken again that a bound keeps from it: chains of turns, and their tokens, count from here."""
+    """Let an agent be woken again that reached a limit: chains of turns, and their tokens, count from now."""
     services.resume(p.agent_id, actor_of(caller).name)
     return {"agent_id": p.agent_id, "resumed": True}

@@ -23,7 +23,7 @@ def must_run() -> None:
         raise NexusError(
             ControlCode.POOL_OFF,
             "No pool runs here: start the server with --control. A process beside it, such as an agent's own server "
-            "over stdio, is told of its pool by NEXUS_CONTROL=true.",
+            "over stdio, learns of its pool by NEXUS_CONTROL=true.",
         )
 
 

@@ -47,27 +47,25 @@ class CreateAgent(Params):
     allowed_write_paths: Annotated[list[GivenPath] | None, Field(max_length=MOST_PATHS), ALL_MOUNTED] = None
     model: Annotated[Id | None, Field(description="A runner of runners.toml.")] = None
     disable_tools: Annotated[list[Id] | None, Field(max_length=MOST_TOOLS)] = None
-    parent_agent_id: Annotated[Id | None, Field(description="Whose ceiling holds; yours when you are in the pool.")] = (
-        None
-    )
+    parent_agent_id: Annotated[Id | None, Field(description="Its ceiling holds; you, if you are in the pool.")] = None
     wake_on: Annotated[
-        list[Id] | None, Field(max_length=MOST_TOOLS, description="What begins a turn: mail, handoff, task, topic.")
+        list[Id] | None, Field(max_length=MOST_TOOLS, description="What starts a turn: mail, handoff, task, topic.")
     ] = None
     worktree: Annotated[bool, Field(description="A git worktree of its own, with a branch, as its directory.")] = False
-    wake_tokens: Annotated[
-        int | None, Field(ge=0, le=MAX_INTEGER, description="Its woken turns take in a day at most.")
-    ] = None
+    wake_tokens: Annotated[int | None, Field(ge=0, le=MAX_INTEGER, description="Limit a day of its woken turns.")] = (
+        None
+    )
     initial_message: Annotated[str | None, Field(min_length=1, description="Begins its first turn.")] = None
     wait_for_initial_response: bool = False
     timeout_seconds: Annotated[
-        float, Field(ge=0, le=MOST_SECONDS, description="So long for that; then the turn goes on.")
+        float, Field(ge=0, le=MOST_SECONDS, description="Timeout of that; then the turn goes on.")
     ] = MOST_SECONDS
 
 
 class Created(TypedDict):
     agent_id: str
     url: str
-    warning: NotRequired[Annotated[str, Field(description="What it means that a write path names a .git.")]]
+    warning: NotRequired[Annotated[str, Field(description="The risk of a write path that names a .git.")]]
     initial_request_id: NotRequired[str]
     initial_status: NotRequired[str]
     response: NotRequired[Answer]
@@ -180,7 +178,7 @@ class Destroyed(TypedDict):
     idempotent=True,
 )
 def pool_destroy_agent(p: DestroyAgent, caller: Caller) -> Destroyed:
-    """End an agent of the pool and cancel what it is at; success is false when there is none of this name."""
+    """End an agent of the pool and cancel its turns; success is false if there is none of this name."""
     return {"success": pool.destroy(actor_of(caller), p.agent_id), "agent_id": p.agent_id}
 
 
@@ -190,7 +188,7 @@ class Listed(TypedDict):
 
 @operation(Nothing, ControlCode.POOL_OFF, ControlCode.NOT_PERMITTED, guards=(IN_POOL,), read_only=True)
 def pool_list_agents(p: Nothing, caller: Caller) -> Listed:
-    """Every agent of the pool: what it may, whose child it is, what it is at."""
+    """List every agent of the pool: its permissions, its parent, its turns."""
     actor_of(caller)
     return {"agents": selectors.agents()}
 
@@ -202,7 +200,7 @@ class Stopped(TypedDict):
 
 @operation(Nothing, ControlCode.POOL_OFF, guards=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
 def pool_shutdown_server(p: Nothing, caller: Caller) -> Stopped:
-    """End the server: turns that are taken get `pool_stop_seconds`, temporary agents end."""
+    """End the server: running turns get `pool_stop_seconds`, temporary agents end."""
     server.check_running()
     server.ask_to_end(actor_of(caller).name)
     return {

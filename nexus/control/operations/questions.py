@@ -37,7 +37,7 @@ class AskOperator(Params):
     kind: Annotated[
         Literal["question", "permission"], Field(description="question: answered in words; permission: may you?")
     ] = "question"
-    subject: Annotated[str, Field(description="What 'allow always' then holds for; else the title.")] = ""
+    subject: Annotated[str, Field(description="What 'allow always' would hold for; else the title.")] = ""
     client_id: ClientId = None
     timeout_seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="0: ask, and do not wait.")] = SECONDS
     session_id: SessionId = None
@@ -104,11 +104,11 @@ def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
     ),
 )
 def ask_operator(p: AskOperator, caller: Caller) -> QuestionRow:
-    """Ask a person and wait for the answer: words, or whether you may. When the time is over first, status is still
-    asked: call again with the same client_id to wait on. Nobody's answer is a refusal."""
+    """Ask a person and wait for the answer: words, or whether you may. If the time is over first, status is still
+    asked: call again with the same client_id to wait on. No answer is a refusal."""
     require_agent(p.agent_id)
     if p.kind == "permission" and _opens_a_tool(p.subject or p.title):
-        raise invalid("This is what Nexus itself asks people about; choose another subject.", field="subject")
+        raise invalid("Nexus itself asks about this; choose another subject.", field="subject")
     question = questions.ask(
         agent_id=p.agent_id,
         kind=p.kind,
@@ -125,7 +125,7 @@ class OfQuestion(Params):
 
 
 class WithWords(OfQuestion):
-    words: Annotated[str, Field(min_length=1, description="The answer; the agent gets it as it is.")]
+    words: Annotated[str, Field(min_length=1, description="The answer, as the agent gets it.")]
 
 
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
@@ -160,7 +160,7 @@ def pool_ask_again(p: OfQuestion, caller: Caller) -> QuestionRow:
 
 @operation(OfQuestion, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_get_question(p: OfQuestion, caller: Caller) -> QuestionRow:
-    """A question, with all that its asker says."""
+    """Return a question in full."""
     return question_row(questions.get(p.question_id))
 
 

@@ -42,7 +42,7 @@ class WorktreeDiff(WorktreeRow):
 
 @operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, read_only=True)
 def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
-    """What an agent changed in its worktree since it began, committed or not."""
+    """Return what an agent changed in its worktree, committed or not."""
     row, difference = services.difference(actor_of(caller), p.agent_id, p.worktree_id)
     return {**_row(row), "files": difference.files, "diff": difference.diff, "truncated": difference.cut}
 
@@ -69,12 +69,12 @@ def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
     OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, idempotent=True
 )
 def pool_worktree_keep(p: OfWorktree, caller: Caller) -> WorktreeRow:
-    """Commit what an agent left in its worktree on its branch, and leave both there."""
+    """Commit an agent's changes in its worktree on its branch, and keep both."""
     return _row(services.keep(actor_of(caller), p.agent_id, p.worktree_id))
 
 
 class Discard(OfWorktree):
-    changes_too: Annotated[bool, Field(description="Although it holds what was not merged.")] = False
+    changes_too: Annotated[bool, Field(description="Even if it holds unmerged changes.")] = False
 
 
 @operation(Discard, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, destructive=True)

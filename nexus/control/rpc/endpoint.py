@@ -127,7 +127,9 @@ class Endpoint:
                 raise Failed(401, INVALID_REQUEST, "Present the server's token: Authorization: Bearer nxk_…")
             if len(presented) == 1 and presented[0].startswith(API_KEY_PREFIX):
                 if not validate_api_key(presented[0], self.token or ""):
-                    raise Failed(403, INVALID_REQUEST, "This is not the token of this server's run; read it anew.")
+                    raise Failed(
+                        403, INVALID_REQUEST, "This is not the token of this run of the server; read it again."
+                    )
                 return Caller("rpc", operator=LOCAL_OPERATOR, connection=operator_connection(LOCAL_OPERATOR))
             return identify(info, transport="rpc", key_required=True)
         except Refused as refused:

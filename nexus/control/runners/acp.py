@@ -219,7 +219,7 @@ async def _set_mode(
         return
     known = [each.id for each in modes.available_modes] if modes is not None else []
     if mode not in known:
-        raise RunnerFailed(f"the runner's mode {mode!r} is none of the agent's: {', '.join(known) or 'none'}"[:QUOTED])
+        raise RunnerFailed(f"the agent has no mode {mode!r}, only: {', '.join(known) or 'none'}"[:QUOTED])
     await connection.set_session_mode(session_id, mode)
 
 

@@ -82,7 +82,7 @@ async def login(runner: Acp, *, method: str | None, say: Say) -> None:
             say(f"it offers {each.id}: {each.name}" + (f" ({each.description})" if each.description else ""))
         wanted = method or runner.auth_method or next(iter(methods), None)
         if wanted is None:
-            raise RunnerFailed("it offers no way to sign in; it needs none, or only variables, which env_from names")
+            raise RunnerFailed("it offers no way to sign in: it needs none, or only variables, to be named in env_from")
         chosen = methods.get(wanted)
         if chosen is None:
             raise RunnerFailed(f"it offers no method {wanted!r}")
@@ -90,7 +90,7 @@ async def login(runner: Acp, *, method: str | None, say: Say) -> None:
             names = ", ".join(each.name for each in chosen.vars)
             raise RunnerFailed(f"{wanted} takes variables: set {names} where the hub starts, and name them in env_from")
         if not isinstance(chosen, TerminalAuthMethod):
-            say(f"signing in with {wanted}: follow what it says and opens")
+            say(f"signing in with {wanted}: follow its instructions")
             try:
                 async with asyncio.timeout(SIGN_IN_SECONDS):
                     await connection.authenticate(wanted)

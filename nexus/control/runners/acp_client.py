@@ -233,7 +233,7 @@ class PoolClient:
             title = storable(self.secrets.cut(asked.title or asked.kind or "a tool", 500))
             detail = storable(self.secrets.cut(_for_operator(asked, judged.paths), LONGEST_DETAIL))
             decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(asked)))
-            allowed, why_not = decision.allowed, decision.words or "A person refused."
+            allowed, why_not = decision.allowed, decision.words or "An operator refused."
             if allowed and USES.get(asked.kind or "") in rules.WRITING:
                 self.granted = (*self.granted, *judged.paths)
         call.refused = "" if allowed else storable(self.secrets.cut(why_not, LONGEST_DETAIL))

@@ -214,7 +214,7 @@ def found(path: str) -> os.stat_result | None:
     except OSError:  # a symlink, or a file, where a directory was
         found = None
     if found is None or stat.S_ISLNK(found.st_mode):
-        raise RunnerFailed(f"{path} is not what it was when this agent was created; nothing is started there")
+        raise RunnerFailed(f"{path} was replaced since this agent was created; nothing is started there")
     return found
 
 

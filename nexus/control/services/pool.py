@@ -215,7 +215,7 @@ def check_exists(path: str, field: str) -> None:
 
 
 def _no_directory(path: str, field: str) -> NexusError:
-    return invalid(f"{field} must be the absolute path of an existing directory; {path[:200]!r} is none.", field=field)
+    return invalid(f"{field} must be the absolute path of an existing directory; {path[:200]!r} is not.", field=field)
 
 
 def parent_of(actor: Actor, named: str | None) -> PoolAgent | None:
@@ -271,7 +271,7 @@ def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Acto
             raise invalid(str(broken), field="preset" if broken.rule == "preset" else "disable_tools") from None
         raise refused(broken.rule, str(broken)) from None
     if ceiling and any(protected_paths.is_hidden(path, ceiling.cwd) for path in (may.cwd, *may.write_paths)):
-        raise refused("home", "The hub's own home and database are no agent's to give.")
+        raise refused("home", "An agent may not give access to the hub's home and database.")
     return may
 
 
@@ -281,7 +281,10 @@ def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int |
         return wanted
     ceiling = bounds.budget_of(parent)
     if wanted is not None and ceiling and (wanted == 0 or wanted > ceiling):
-        raise refused("budget", f"The parent's woken turns take {ceiling} tokens a day at most, and so do its child's.")
+        raise refused(
+            "budget",
+            f"The parent's woken turns may take {ceiling} tokens a day, which is the limit of its children, too.",
+        )
     return parent.wake_tokens if wanted is None else wanted
 
 

@@ -46,7 +46,9 @@ def edit_text(permissions: Permissions, path: str, old: str, new: str, *, everyw
     if not found:
         raise ToolFailed(f"{path} does not hold the text that is to be replaced, to the letter.")
     if found > 1 and not everywhere:
-        raise ToolFailed(f"{path} holds that text {found} times: give more of what is around it, or replace_all.")
+        raise ToolFailed(
+            f"{path} contains that text {found} times: include more of the text around it, or use replace_all."
+        )
     _store(permissions, resolved, text.replace(old, new))
     return found
 
@@ -85,7 +87,7 @@ def _text(resolved: str, path: str) -> str:
         raise ToolFailed(f"{path} has over {LARGEST_FILE} bytes.")
     text = decoded(data)
     if text is None:
-        raise ToolFailed(f"{path} is no text in UTF-8.")
+        raise ToolFailed(f"{path} is not UTF-8 text.")
     return text
 
 
@@ -93,7 +95,7 @@ def _store(permissions: Permissions, resolved: str, content: str) -> None:
     try:
         data = content.encode()
     except UnicodeEncodeError:
-        raise ToolFailed("The content is no text in UTF-8.") from None
+        raise ToolFailed("The content is not UTF-8 text.") from None
     if len(data) > LARGEST_FILE:
         raise ToolFailed(f"A file has {LARGEST_FILE} bytes at most; this has {len(data)}.")
     with paths.directory(permissions.cwd):  # never created again if it is gone
@@ -127,5 +129,5 @@ def _mode(at: int, name: str) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(there.st_mode):
-        raise ToolFailed(f"{name} is there already, and is no regular file.")
+        raise ToolFailed(f"{name} exists already and is not a regular file.")
     return stat.S_IMODE(there.st_mode) & 0o777

@@ -121,11 +121,11 @@ def _compiled(expression: str) -> re2._Regexp:
     try:
         return re2.compile(expression, options)
     except UnicodeEncodeError:
-        raise ToolFailed("This is no pattern: it is no text in UTF-8.") from None
+        raise ToolFailed("This pattern is not UTF-8 text.") from None
     except re2.error as error:
         why = error.args[0]
         raise ToolFailed(
-            f"This is no pattern that RE2 takes: {why.decode() if isinstance(why, bytes) else why}."
+            f"RE2 does not accept this pattern: {why.decode() if isinstance(why, bytes) else why}."
         ) from None
 
 

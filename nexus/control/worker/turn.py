@@ -91,7 +91,9 @@ class Taking:
             self._running.cancel()
             await asyncio.wait((self._running,), timeout=LET_GO_SECONDS)
         if self._running is not None and not self._running.done():
-            log.error("The runner %r goes on with a turn that was ended; see what it does.", self.turn.agent.runner)
+            log.error(
+                "The runner %r did not stop after its turn was ended; check what it does.", self.turn.agent.runner
+            )
 
     async def _run(self, runner: Runner) -> Ended:
         try:

@@ -49,7 +49,7 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
         raise _refused(str(error)) from None
     try:
         if not Path(tree.in_worktree(cwd)).is_dir():
-            raise _refused(f"{cwd} is not in the last commit, of which it is made", field="cwd")
+            raise _refused(f"{cwd} is not in the last commit, from which it is made", field="cwd")
         return made(order, tree)
     except BaseException:
         with contextlib.suppress(GitFailed):  # report the refusal; `nexus doctor` finds what is left
@@ -143,7 +143,7 @@ def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, chan
     row = _decided(actor, agent_id, worktree_id, "discard")
     for agent in PoolAgent.objects.living():
         if rules.within(agent.cwd, (row.path,)):
-            raise _refused(f"{agent.agent_id!r} is there, and its directory is in this one; end it first")
+            raise _refused(f"{agent.agent_id!r} works in this directory; end it first")
     child = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
     if child is not None:
         raise _refused(f"that of {child.agent.agent_id!r} merges into it; keep or discard that one first")
@@ -161,9 +161,9 @@ def _check_merged(row: PoolWorktree) -> None:
     try:
         if not trees.is_changed(_own(row)):
             return
-        why = "it holds what was not merged; merge or keep it, or say that its changes go, too"
+        why = "it holds unmerged changes; merge or keep it, or discard its changes, too"
     except GitFailed as error:
-        why = f"what it holds cannot be told ({error}); say that its changes go, whatever they are"
+        why = f"its changes cannot be read ({error}); to discard it, discard its changes, too"
     raise _refused(why, field="changes_too")
 
 
@@ -177,7 +177,7 @@ def _decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) ->
             raise refused("write_paths", f"{actor.name!r} may not write at {row.origin}.")
     for turn in Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent"):
         if rules.within(turn.agent.cwd, (row.path,)):
-            raise _refused(f"{turn.agent.agent_id!r} is in the middle of a turn there; wait for its end, or cancel it")
+            raise _refused(f"{turn.agent.agent_id!r} is running a turn there; wait for its end, or cancel it")
     return row
 
 

@@ -486,7 +486,7 @@ def _script(
     except OSError:
         raise GitFailed(f"there is no repository in {tree.path}") from None
     if not stat.S_ISDIR(mode):
-        raise GitFailed("its .git is no directory of its own any more")
+        raise GitFailed("its .git is not its own directory any more")
     values |= {
         "TREE": tree.path,
         "FORMAT": _format(tree.base),
@@ -532,7 +532,7 @@ def repository_of(linked: Tree) -> str:
     path = Path(linked.git_dir)
     back = _first_line(path / "gitdir")
     if path.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
-        raise GitFailed(f"{path} is no git directory of {linked.path}")
+        raise GitFailed(f"{path} is not the git directory of {linked.path}")
     return str(path.parents[1])
 
 

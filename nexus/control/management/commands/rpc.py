@@ -64,8 +64,8 @@ class Command(VerbsCommand):
   nexus rpc destroy writer
 
 server:
-  --port says which one, or else the newest token in --home; {DEFAULT_PORT} where there is none.
-  NEXUS_RPC_TOKEN holds the token where its file cannot be read.
+  --port selects it; by default the port of the newest token in --home, or {DEFAULT_PORT}.
+  NEXUS_RPC_TOKEN may hold the token, if its file cannot be read.
 
 {EXIT_CODES}"""
 

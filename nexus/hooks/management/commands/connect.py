@@ -114,7 +114,7 @@ def check_url(url: str) -> None:
         sound = False
     if not sound or any(letter.isspace() for letter in url):
         raise invalid(
-            f"--url: {url[:200]!r} is no address of a hub: use http:// or https:// with a host and /mcp, such as "
+            f"--url: {url[:200]!r} is not the address of a hub: use http:// or https:// with a host and /mcp, such as "
             "http://127.0.0.1:8420/mcp.",
             field="url",
         )
