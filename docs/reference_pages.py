@@ -246,7 +246,7 @@ def settings() -> str:
         )
     return page(
         "Settings",
-        "A flag goes over its environment variable, that over the stored value, that over the default. Every command "
+        "A flag overrides its environment variable, the variable the stored value, and that the default. Every command "
         "takes the flags, as `--flag value` or `--flag=value`; what is invalid ends it with `CONFIG_ERROR` and exit "
         "code 1 before anything is written. What applies *at once* can also be stored, on the dashboard's settings "
         "page or with `PATCH /api/v1/settings`, and then holds for every process of the home; what applies *at start* "

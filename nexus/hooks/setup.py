@@ -32,7 +32,12 @@ TOOLSETS = "toolsets"  # the toolsets of the client's connections: a setting, an
 
 def add_setup_options(parser: ArgumentParser) -> None:
     """Add the options that say where to write, and whether to ask."""
-    parser.add_argument("--scope", choices=("project", "user"), default="project", help="whose file; default: project")
+    parser.add_argument(
+        "--scope",
+        choices=("project", "user"),
+        default="project",
+        help="write the file of the project or of the user; default: project",
+    )
     parser.add_argument("--yes", action="store_true", help="write without asking")
 
 

@@ -45,7 +45,7 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
             "--quick",
             action="store_true",
             help="Sample an SQLite file: compare no index with its table, and look for impossible rows, a wrong clock "
-            f"and missing events among the newest {SAMPLED:,} rows of each table alone.",
+            f"and missing events only among the newest {SAMPLED:,} rows of each table.",
         )
         parser.add_argument("--salvage", type=Path, metavar="FILE", help="Write every readable row into a new store.")
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
