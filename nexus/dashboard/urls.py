@@ -12,7 +12,7 @@ from django.urls import URLPattern, path, register_converter
 
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
-from nexus.dashboard.views import about, act, agents, attention, board, compose, events, graph, search, timeline
+from nexus.dashboard.views import actions, agents, board, events, graph, home, search, timeline
 from nexus.web.page import beside
 
 
@@ -37,9 +37,9 @@ register_converter(AnyId, "id")
 
 
 PAGES = (
-    Page("attention", "attention/", attention.attention),
-    Page("bell", "bell/", attention.bell),
-    Page("act", "act/", act.act),
+    Page("attention", "attention/", home.attention),
+    Page("bell", "bell/", home.bell),
+    Page("act", "act/", actions.act),
     Page("graph", "graph/", graph.graph, "Graph", "hub", "Now", about="Who talks with whom, and how much.", position=1),
     Page(
         "board",
@@ -73,7 +73,7 @@ PAGES = (
         about="What each agent did when: minutes to a month.",
         position=4,
     ),
-    Page("mark_read", "mail/<str:message_id>/read/", compose.mark_read),
+    Page("mark_read", "mail/<str:message_id>/read/", actions.mark_read),
     Page("pool_turn", "pool/+turn/<id:turn_id>/", timeline.turn),
     Page(
         "find",
@@ -127,15 +127,15 @@ PAGES = (
     Page(
         "speak",
         "speak/",
-        compose.speak,
+        actions.speak,
         "Compose",
         "campaign",
         "Act",
         about="Write to agents, hand work over.",
         position=3,
     ),
-    Page("help", "help/", about.help, "Help", "help", "Hub", position=4),
-    Page("about", "about/", about.about, "About", "info", "Hub", about="The version, and the licence.", position=5),
+    Page("help", "help/", home.help, "Help", "help", "Hub", position=4),
+    Page("about", "about/", home.about, "About", "info", "Hub", about="The version, and the licence.", position=5),
 )
 
 

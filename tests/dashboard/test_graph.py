@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inbox import monitoring
-from nexus.web import chart
+from nexus.dashboard.views import graph
 from tests.dashboard.test_dashboard import Ids, do
 
 LETTER = 13.0  # the height of a label
@@ -20,8 +20,8 @@ LETTER = 13.0  # the height of a label
 
 @given(sizes=st.lists(st.floats(0, 1), max_size=80))
 def test_it_gives_every_agent_a_place_of_its_own(sizes: list[float]) -> None:
-    sheet = chart.sheet_for(len(sizes))
-    spots = chart.oval(sheet, [5 + size * (sheet.largest - 5) for size in sizes])
+    sheet = graph.sheet_for(len(sizes))
+    spots = graph.oval(sheet, [5 + size * (sheet.largest - 5) for size in sizes])
     for anchor in ("start", "end"):
         side = sorted((spot for spot in spots if spot.anchor == anchor), key=lambda spot: spot.y)
         for above, below in pairwise(side):
@@ -34,10 +34,10 @@ def test_it_gives_every_agent_a_place_of_its_own(sizes: list[float]) -> None:
 
 @given(count=st.integers(2, 80), data=st.data())
 def test_it_draws_lines_from_edge_to_edge(count: int, data: st.DataObject) -> None:
-    sheet = chart.sheet_for(count)
-    spots = chart.oval(sheet, [8.0] * count)
+    sheet = graph.sheet_for(count)
+    spots = graph.oval(sheet, [8.0] * count)
     start, end = data.draw(st.permutations(spots))[:2]
-    numbers = [float(number) for number in re.findall(r"-?\d+\.\d", chart.arc(sheet, start, end))]
+    numbers = [float(number) for number in re.findall(r"-?\d+\.\d", graph.arc(sheet, start, end))]
     assert math.isclose(math.dist(numbers[:2], (start.x, start.y)), start.radius, abs_tol=0.2)
     assert math.dist(numbers[-2:], (end.x, end.y)) >= end.radius
 

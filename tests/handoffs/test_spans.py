@@ -14,7 +14,7 @@ from handoffs.spans import BEGINS, Doing, Span, Step, spans
 from handoffs.timeline import course, spans_of
 from nexus.core.apps import event_types
 from nexus.core.clock import now
-from nexus.dashboard.views.chosen import ENDS
+from nexus.dashboard.views.timeline import ENDS
 from tests.conftest import Call
 from tests.handoffs.conftest import Clock, Offer
 

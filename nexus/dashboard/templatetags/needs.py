@@ -13,7 +13,7 @@ from nexus.core.contributions import Action
 from nexus.web.templatetags.nexus import when
 
 if TYPE_CHECKING:
-    from nexus.dashboard.views.attention import Group, Shown
+    from nexus.dashboard.views.home import Group, Shown
 
 register = template.Library()
 

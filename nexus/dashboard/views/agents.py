@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from enum import IntEnum
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -19,17 +23,20 @@ from coordination.forms import KeyForm, LimitsForm, NewAgentForm, ProfileForm, S
 from coordination.log.lines import lines, without_quiet
 from coordination.log.selectors import events_by, newest_event_id
 from coordination.models import Agent, AgentKey, Event, LimitScope, Session
+from coordination.presence import AgentState, Presence
 from coordination.routing import capability_set
 from coordination.toolset import COORDINATION
 from handoffs import monitoring as handoffs_monitoring
+from handoffs.models import Handoff, HandoffStatus
 from inbox import monitoring as inbox_monitoring
-from nexus.control import members
+from inbox.monitoring import Inbox, Picture
+from nexus.control import members, monitoring
 from nexus.core.clock import now
 from nexus.dashboard.forms import AgentFilters, ArrivalFilters
-from nexus.dashboard.views.lives import day_of
-from nexus.dashboard.views.roster import works
+from nexus.dashboard.views.timeline import day_of
 from nexus.hooks.clients import APP_DATA, CLIENTS, snippet
 from nexus.hooks.setup import program, settings_flags
+from nexus.planning.models import Task, TaskStatus
 from nexus.web.page import form_only, operate, posted, render
 from nexus.web.templatetags.nexus import plain
 
@@ -246,3 +253,134 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
 
 def _get_agent(agent_id: str) -> Agent:
     return get_object_or_404(Agent.everyone, pk=agent_id)
+
+
+LOOKED_AT = 2_000  # handoffs, and planned tasks, that are read, to limit the cost of a page
+DOING = 3  # things that an agent's row names
+
+
+class Standing(IntEnum):
+    """The order of agents' rows: the lower, the more urgent."""
+
+    STUCK = 0
+    AT_WORK = 1
+    HOLDS = 2
+    HAS_MAIL = 3
+    IDLE = 4
+    AWAY = 5
+
+
+@dataclass(frozen=True)
+class Doing:
+    """One thing that an agent works on."""
+
+    title: str
+    page: str
+    key: str
+    state: str  # a handoff's, or `lapsed`; a planned task is in progress
+    until: datetime | None = None  # the end of its lease
+    why: str = ""  # why it is blocked
+
+    @property
+    def url(self) -> str:
+        return reverse(f"admin:{self.page}", args=[self.key])
+
+
+@dataclass(frozen=True)
+class Row:
+    """An agent, and what it works on."""
+
+    state: AgentState
+    inbox: Inbox
+    doing: list[Doing]
+    in_pool: bool = False  # the hub runs it, so it is always reachable
+
+    @property
+    def shown(self) -> list[Doing]:
+        return self.doing[:DOING]
+
+    @property
+    def more(self) -> int:
+        return max(len(self.doing) - DOING, 0)
+
+    @property
+    def standing(self) -> Standing:
+        states = {doing.state for doing in self.doing}
+        away = self.state.presence is Presence.OFFLINE and not self.in_pool
+        if states & {HandoffStatus.BLOCKED, "lapsed"} or (states and away):
+            return Standing.STUCK
+        if states:
+            return Standing.AT_WORK if HandoffStatus.IN_PROGRESS in states else Standing.HOLDS
+        if self.inbox.unread or self.inbox.in_flight:
+            return Standing.HAS_MAIL
+        return Standing.AWAY if away else Standing.IDLE
+
+
+def roster(picture: Picture, words: str = "") -> list[Row]:
+    """Return every agent, the most urgent first; with words, those whose id, role or titles of work contain them."""
+    doing = works(picture.moment)
+    pool = members.names()
+    rows = [
+        Row(
+            state,
+            picture.inboxes.get(state.agent_id, Inbox()),
+            doing[state.agent_id],
+            in_pool=state.agent_id in pool,
+        )
+        for state in picture.agents
+    ]
+    if words:
+        rows = [row for row in rows if words.lower() in _words_of(row)]
+    return sorted(rows, key=lambda row: (row.standing, -len(row.doing), -row.inbox.unread, row.state.agent_id))
+
+
+def works(moment: datetime, agent_id: str | None = None) -> Mapping[str, list[Doing]]:
+    """Return what each agent works on, the most urgent first: turns, then handoffs, then planned tasks. With
+    `agent_id`, at least that agent's."""
+    doing: dict[str, list[Doing]] = defaultdict(list)
+    for name, thing in [*_turns(), *_holdings(moment, agent_id), *_planned()]:
+        doing[name].append(thing)
+    return doing
+
+
+def _words_of(row: Row) -> str:
+    return " ".join([row.state.agent_id, row.state.agent.role or "", *(doing.title for doing in row.doing)]).lower()
+
+
+def _turns() -> Iterator[tuple[str, Doing]]:
+    """Yield the running turn of each pool agent."""
+    for name, pool_agent_id, glimpse in monitoring.running(LOOKED_AT):
+        yield name, Doing(f"turn: {glimpse}", "pool_agent", pool_agent_id, HandoffStatus.IN_PROGRESS)
+
+
+def _holdings(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]:
+    """Yield the handoffs of each holder: those in progress first, then the lease that ends soonest."""
+    held = Handoff.objects.held().exclude(claimed_by=None).order_by("lease_expires_at")
+    if agent_id is not None:
+        held = held.filter(claimed_by=agent_id)
+    order = (HandoffStatus.IN_PROGRESS, HandoffStatus.BLOCKED, HandoffStatus.CLAIMED)
+    columns = ("claimed_by", "handoff_id", "title", "status", "lease_expires_at", "blocked_reason")
+    rows = sorted(held.values_list(*columns)[:LOOKED_AT], key=lambda row: order.index(row[3]))
+    for holder, handoff_id, title, status, until, why in rows:
+        state = "lapsed" if until < moment else status
+        yield str(holder), Doing(title, "handoff", handoff_id, state, until, why or "")
+
+
+def _planned() -> Iterator[tuple[str, Doing]]:
+    """Yield each owner's planned tasks in progress that have no handoff."""
+    tasks = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).order_by("-updated_at")
+    for key, title, agent_id, owner in tasks.values_list("task_key", "title", "owner_agent_id", "owner")[:LOOKED_AT]:
+        doing = Doing(title[:200], "task", key, HandoffStatus.IN_PROGRESS)
+        for name in filter(None, dict.fromkeys((agent_id, owner))):
+            yield name, doing
+
+
+def counted(rows: list[Row]) -> Mapping[str, int]:
+    """Count the agents that are stuck, at work, and free."""
+    found = [row.standing for row in rows]
+    return {
+        "stuck": found.count(Standing.STUCK),
+        "at work": found.count(Standing.AT_WORK) + found.count(Standing.HOLDS),
+        "free": found.count(Standing.IDLE) + found.count(Standing.HAS_MAIL),
+        "away": found.count(Standing.AWAY),
+    }

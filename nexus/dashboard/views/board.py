@@ -22,7 +22,7 @@ from nexus.control.timeline import woken_by
 from nexus.core.clock import now
 from nexus.core.contributions import Action
 from nexus.dashboard.forms import CancelForm
-from nexus.dashboard.views.lives import life
+from nexus.dashboard.views.timeline import life
 from nexus.web.page import form_only, operate, render
 
 CARDS = 40  # of each column; the list behind it has the rest

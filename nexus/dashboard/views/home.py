@@ -1,25 +1,34 @@
-"""Home: who works on what, what is stuck, what needs an operator."""
+"""Home, the attention page, help, and the page about this hub."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
-from django.http import HttpRequest
+from django.http import HttpRequest, JsonResponse
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
 from coordination.log.lines import Line, without_quiet, without_repeated_acts
 from coordination.log.selectors import recent_events
+from coordination.toolset import COORDINATION, run
 from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HELD, LIVE, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Picture
 from nexus.control import monitoring as pool_monitoring
 from nexus.control.config import ControlSettings
+from nexus.core import apps
 from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.contributions import Action, AttentionItem, AttentionKind
 from nexus.dashboard.forms import RosterFilters
-from nexus.dashboard.views.attention import needs
-from nexus.dashboard.views.roster import Row, counted, roster
-from nexus.web.page import render
+from nexus.dashboard.views.agents import Row, counted, roster
+from nexus.web.page import operator, render
+from nexus.web.templatetags.nexus import plain
+from nexus.web.theme import listed_pages
 
 LISTED = 8
 RECENT = 50  # events searched for those that are not signs of life
@@ -110,3 +119,104 @@ def _bars(minutes: list[int]) -> list[dict[str, int | float]]:
         }
         for i, count in enumerate(minutes)
     ]
+
+
+EACH = 3  # of one kind on Home, so that none hides the others
+MOST_OF_A_KIND = 100  # of one kind on the Attention page
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One item as the page shows it: title, since or until when, and the page with its details."""
+
+    subject: str
+    title: str
+    detail: str
+    since: datetime | None
+    until: datetime | None
+    url: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The items of a kind: their number, those that are shown, and the actions on them."""
+
+    kind: AttentionKind
+    count: int
+    or_more: bool  # whether there may be more: not every row was examined
+    needs: list[Shown]
+    actions: list[Action]
+
+    @property
+    def tone(self) -> str:
+        return "bad" if self.kind.bad else "warn"
+
+    @property
+    def hidden(self) -> bool:
+        """Whether there are more than are shown."""
+        return self.or_more or self.count > len(self.needs)
+
+
+def attention(request: HttpRequest) -> TemplateResponse:
+    """Show everything that needs an operator, grouped by kind."""
+    return render(request, "dashboard/attention.html", "Needs a person", groups=needs(Picture(now()), MOST_OF_A_KIND))
+
+
+def bell(request: HttpRequest) -> JsonResponse:
+    """Return the number on the bell of every page: the things that an agent waits for."""
+    moment = now()
+    return JsonResponse({"waiting": sum(bell.waiting(moment) for bell in apps.bells())})
+
+
+def needs(picture: Picture, each: int = EACH) -> list[Group]:
+    """Return what needs an operator now, as the pages show it."""
+    known = apps.actions()
+    return [
+        Group(
+            kind,
+            found.count,
+            found.or_more,
+            [_card(kind, need) for need in found.needs],
+            [known[name] for name in kind.actions if name in known],
+        )
+        for kind, found in apps.needs(picture, each)
+    ]
+
+
+def _card(kind: AttentionKind, need: AttentionItem) -> Shown:
+    about = need.page_of or need.subject
+    url = reverse(f"admin:{kind.page}", args=[about] if about else []) if kind.page else ""
+    return Shown(need.subject, plain(need.title), plain(need.detail), need.since, need.until, url)
+
+
+def help(request: HttpRequest) -> TemplateResponse:
+    """Show how to connect an agent, and what the pages and their terms mean."""
+    pages = [page for page in listed_pages() if page.name != "help"]
+    mcp, root = request.build_absolute_uri("/mcp"), request.build_absolute_uri("/")
+    return render(request, "dashboard/help.html", "Help", mcp=mcp, root=root, pages=pages)
+
+
+def about(request: HttpRequest) -> TemplateResponse:
+    """Show the version, the toolsets, and the licence."""
+    info = run(operator(request), "nexus_info", {})["data"]
+    tools = len(COORDINATION.tools)
+    return render(
+        request,
+        "dashboard/about.html",
+        "About",
+        info=info,
+        tools=tools,
+        home=str(CoreSettings.current().home),
+        licence=_licence(),
+    )
+
+
+def _licence() -> str:
+    """Return the licence's text: from the checkout, or from the metadata of the installed package."""
+    beside = Path(__file__).resolve().parents[3] / "LICENSE"
+    if beside.is_file():
+        return beside.read_text(encoding="utf-8")
+    try:
+        return distribution("nexus-hub").read_text("licenses/LICENSE") or "Apache License 2.0"
+    except PackageNotFoundError:
+        return "Apache License 2.0"

@@ -1,12 +1,13 @@
-"""Timeline: who did what when, a lane for each agent."""
+"""Timeline: who did what when, a lane for each agent; and the small timelines of other pages."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,17 +16,21 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from coordination.models import Agent, Event
+from coordination.log.lines import lines, sentences
+from coordination.log.selectors import NEWEST_OF_STREAMS, ids_within
+from coordination.models import Agent, Event, Workspace
+from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
-from handoffs.timeline import Course, course
+from handoffs.timeline import Course, course, spans_of, spans_with
 from inbox import monitoring as inbox_monitoring
 from nexus.control import timeline as at_work
-from nexus.control.timeline import Stretch
+from nexus.control.models import Question
+from nexus.control.timeline import At, Stretch
+from nexus.core.apps import nexus_apps
 from nexus.core.clock import iso, now
 from nexus.dashboard.forms import TIMELINES, TimelineFilters
-from nexus.dashboard.views import lanes, marks
-from nexus.dashboard.views.chosen import WORDS, inspected, titles_of
-from nexus.dashboard.views.lanes import Lane, Window
+from nexus.dashboard.views import lanes
+from nexus.dashboard.views.lanes import GAP, Lane, Window
 from nexus.web.page import render
 
 LANES = 60  # the most active agents; the page says how many it leaves out
@@ -61,7 +66,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         work = at_work.course(window.since, window.until, cell=cell, agent_id=agent_id)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
     query = filters.query("span", "step", "sender", "recipient", "sent_since", "sent_until")
-    steps = marks.steps(window, workspace_id=workspace_id, agent_id=agent_id)
+    steps = steps_within(window, workspace_id=workspace_id, agent_id=agent_id)
     picture = _picture(found, work, narrow, sends, steps, window, moment)
     every: list[Span | Stretch] = [*found.spans, *work.stretches]
     rows = sorted(every, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
@@ -196,8 +201,8 @@ def _picture(
         "ticks": lanes.ticks(window),
         "ticked": "clock" if window.length <= timedelta(days=2) else "day",
         "now_at": window.at(moment, 100) if window.since < moment <= window.until else None,
-        "steps": marks.marks(steps, window, drawn),
-        "steps_cut": len(steps) == marks.MOST,
+        "steps": marks_of(steps, window, drawn),
+        "steps_cut": len(steps) == MOST_STEPS,
         "crowd": _crowd(crowd, drawn[0]),
         "arrows": [(arrow, at[arrow.sender].middle, at[arrow.recipient].middle) for arrow in arrows],
         "unsent": unsent,
@@ -248,3 +253,201 @@ def turn(request: HttpRequest, turn_id: str) -> HttpResponse:
     newest = agent.entries_made - position <= AROUND
     before = "" if newest else f"?before={position + AROUND}"
     return redirect(f"{address}{before}#e-{position}")
+
+
+MOST_STEPS = 400  # the newest steps of a window
+WIDTH = 0.5  # percent of the window; steps that are closer are one mark
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An agent's steps within a small part of the window."""
+
+    x: float
+    y: float
+    event_id: int  # of the newest
+    said: str  # the newest as a sentence
+    more: int  # earlier ones
+
+
+@cache
+def _marked() -> tuple[list[str], list[str]]:
+    """Return the streams to read, and the types of events that are marks."""
+    apps = [app for app in nexus_apps() if any(sentence.mark for sentence in app.sentences().values())]
+    return [name for app in apps for name in app.streams()], [type for type, told in sentences().items() if told.mark]
+
+
+def steps_within(window: Window, *, workspace_id: str | None, agent_id: str) -> list[Event]:
+    """Return the newest steps of agents, or of one, within a window, newest first."""
+    streams, types = _marked()
+    first, beyond = ids_within(window.since, window.until)
+    workspaces = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
+    rows = Event.objects.filter(
+        workspace__in=workspaces,
+        stream__in=streams,
+        type__in=types,
+        actor_agent_id__isnull=False,
+        event_id__gte=first,
+        event_id__lt=beyond,
+    )
+    rows = rows.filter(actor_agent_id=agent_id) if agent_id else rows
+    return list(rows.order_by(NEWEST_OF_STREAMS)[:MOST_STEPS])
+
+
+def marks_of(events: Sequence[Event], window: Window, lanes: Sequence[Lane]) -> Mapping[str, list[Mark]]:
+    """Return each agent's steps with their positions on its lane, from left to right."""
+    tops = {lane.name: lane for lane in lanes if lane.name}
+    drawn = [line for line in lines(events) if line.event.actor_agent_id in tops]
+    drawn.sort(key=lambda line: (str(line.event.actor_agent_id), line.event.event_id))
+    found: dict[str, list[Mark]] = {}
+    for (name, _), near in groupby(
+        drawn, key=lambda line: (str(line.event.actor_agent_id), window.cell(line.event.created_at, WIDTH))
+    ):
+        *before, newest = near
+        y = tops[name].top + tops[name].height - GAP / 2
+        said = "".join(part.text for part in newest.parts)
+        mark = Mark(window.at(newest.event.created_at, 0), y, newest.event.event_id, said, len(before))
+        found.setdefault(name, []).append(mark)
+    return found
+
+
+SHOWN_SENDS = 20
+WORDS = {
+    Doing.WAITING: "waits",
+    Doing.CLAIMED: "claimed",
+    Doing.WORKING: "in progress",
+    Doing.BLOCKED: "blocked",
+    Doing.CHECKING: "waits for a check",
+    At.TURN: "a turn",
+    At.FAILED: "a turn that failed",
+    At.INTERRUPTED: "a turn that was interrupted",
+    At.ASKING: "waits for a person",
+}
+ENDS = {
+    "handoff.claimed": "when it was claimed",
+    "handoff.started": "when work began",
+    "handoff.blocked": "when it was blocked",
+    "handoff.submitted": "when it was submitted",
+    "handoff.returned": "when it was returned",
+    "handoff.expired": "when its lease ran out",
+    "handoff.released": "when an operator released it",
+    "handoff.reassigned": "when an operator gave it to another",
+    "handoff.restored": "when its release was taken back",
+    "handoff.timed_out": "when its deadline passed",
+    "handoff.accepted": "when it was accepted",
+    "handoff.completed": "when it was completed",
+    "handoff.rejected": "when it was rejected",
+    "handoff.cancelled": "when it was cancelled",
+}
+
+
+def titles_of(spans: Sequence[lanes.Span]) -> dict[str, str]:
+    """Return the titles of what spans belong to, by key."""
+    ids = list({span.key for span in spans if isinstance(span, Span)})
+    found = dict(at_work.titles([span for span in spans if isinstance(span, Stretch)]))
+    for start in range(0, len(ids), 500):
+        found |= dict(Handoff.objects.filter(pk__in=ids[start : start + 500]).values_list("pk", "title"))
+    return found
+
+
+def inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | None:
+    """Return the span, step or messages that the URL names, for the template. If it no longer exists, the context says
+    so; None if the URL names nothing."""
+    handoff_id, _, event_id = filters.text("span").rpartition(".")
+    if handoff_id:
+        row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
+        found = [span for span in spans_of(handoff_id) if str(span.event_id) == event_id]
+        if row is None or not found:
+            return {"kind": "gone"}
+        span = found[0]
+        lasted = (span.end or moment) - span.start if span.start else None
+        return {"kind": "span", "span": span, "handoff": row, "word": WORDS[span.doing], "lasted": lasted,
+                "ended": ENDS.get(span.ended_by or "", "")}  # fmt: skip
+    if chosen := filters.text("span"):
+        return _at_work(chosen, moment)
+    if (step := filters.number("step")) is not None:
+        event = Event.objects.filter(pk=step).first()
+        return {"kind": "step", "line": lines([event])[0]} if event else {"kind": "gone"}
+    since, until = filters.moment("sent_since"), filters.moment("sent_until")
+    sender, recipient = filters.text("sender"), filters.text("recipient")
+    if sender and recipient and since and until:
+        deliveries = inbox_monitoring.sent_between(sender, recipient, since, until, SHOWN_SENDS)
+        return {"kind": "sends", "sender": sender, "recipient": recipient, "deliveries": deliveries,
+                "more": len(deliveries) == SHOWN_SENDS}  # fmt: skip
+    return None
+
+
+def _at_work(key: str, moment: datetime) -> dict[str, Any]:
+    """Return a turn's details, or a question's."""
+    if (found := at_work.turn(key)) is not None:
+        turn, _ = found
+        assert turn.started_at is not None
+        return {"kind": "turn", "turn": turn, "doing": at_work.doing(turn), "word": WORDS[at_work.doing(turn)],
+                "lasted": (turn.ended_at or moment) - turn.started_at}  # fmt: skip
+    question = Question.objects.filter(pk=key).first()
+    if question is None:
+        return {"kind": "gone"}
+    end = min(question.ended_at or moment, question.expires_at)
+    return {"kind": "asking", "question": question, "word": WORDS[At.ASKING], "lasted": end - question.asked_at,
+            "end": end if end < moment else None}  # fmt: skip
+
+
+LINE = 14  # px: the height of a line of a handoff's own timeline
+
+
+def life(spans: list[Span], turns: list[Stretch], moment: datetime) -> dict[str, Any] | None:
+    """Return the timeline of one handoff: its spans on one line, the turns that it woke on another, each with its
+    length."""
+    lines: list[Sequence[Span | Stretch]] = [line for line in (spans, turns) if line]
+    every = [part for line in lines for part in line]
+    starts = [part.start for part in every if part.start]
+    if not starts:
+        return None
+    ends = [part.end or moment for part in every]
+    window = Window(min(starts), max([*ends, min(starts) + timedelta(milliseconds=1)]))
+    return {
+        "window": window,
+        "height": len(lines) * LINE,
+        "lines": [
+            [_part(part, window, moment, 1 + number * LINE) for part in line] for number, line in enumerate(lines)
+        ],
+    }
+
+
+def _part(span: Span | Stretch, window: Window, moment: datetime, y: int) -> dict[str, Any]:
+    return {
+        "span": span,
+        "word": WORDS[span.doing],
+        "x": window.at(span.start, 0),
+        "width": window.at(span.end, 100) - window.at(span.start, 0),
+        "y": y,
+        "lasted": (span.end or moment) - span.start if span.start else None,
+        "page": reverse("admin:pool_turn", args=[span.key]) if isinstance(span, Stretch) else "",
+    }
+
+
+def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
+    """Return an agent's last day, as its lane."""
+    window = Window(moment - timedelta(days=1), moment)
+    cell = window.length * (2 * lanes.NARROWEST / 100)
+    work = at_work.course(window.since, moment, cell=cell, agent_id=agent_id)
+    own: list[Span | Stretch] = [*spans_with(agent_id, window.since), *work.stretches]
+    counted: dict[int, Counter[str]] = defaultdict(Counter)
+    for each in work.counted:
+        counted[each.cell][each.doing] += each.many
+    drawn = lanes.lanes({agent_id: own}, window, marks=200, counted={agent_id: counted})
+    spent: Counter[Doing | At] = Counter()
+    for span in own:
+        started, ended = max(span.start or window.since, window.since), min(span.end or moment, moment)
+        spent[span.doing] += int((ended - started).total_seconds())
+    return {
+        "window": window,
+        "kept": urlencode({"agent": agent_id}),
+        "lanes": drawn,
+        "height": drawn[0].height,
+        "ticks": lanes.ticks(window),
+        "ticked": "clock",
+        "titles": titles_of([bar.span for bar in drawn[0].bars]),
+        "spent": [((doing, WORDS[doing]), timedelta(seconds=seconds)) for doing, seconds in spent.items()],
+        "words": WORDS,
+    }

@@ -1,4 +1,4 @@
-"""Actions on one thing or many: the one view for all actions that the apps declare."""
+"""What operators do from a page: the actions that the apps declare, and Compose for messages, handoffs and answers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from coordination.models import Agent
+from coordination.toolset import COORDINATION, run
+from inbox.models import Delivery
 from nexus.core import apps
 from nexus.core.contributions import Action
 from nexus.core.operations import runner
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
-from nexus.dashboard.forms import ActForm
-from nexus.web.page import in_words_of_pages, operator, render
+from nexus.dashboard.forms import ActForm, SpeakForm
+from nexus.web.page import form_only, in_words_of_pages, operate, operator, render
 from nexus.web.templatetags.nexus import UNDO, plain
 
-MOST = 200  # things at once
+MOST_CHOSEN = 200  # things at once
 UNDOABLE = 20  # more would not fit into the cookie for the next page
 MOST_SHOWN = 5  # refusals that are shown one by one
 
@@ -39,8 +43,8 @@ def act(request: HttpRequest) -> HttpResponse:
         raise Http404
     chosen = list(dict.fromkeys([one] if one else request.POST.getlist("on")))
     back = _back(request)
-    if not chosen or len(chosen) > MOST:
-        which = "Choose what it is about first." if not chosen else f"Choose {MOST} at most."
+    if not chosen or len(chosen) > MOST_CHOSEN:
+        which = "Choose what it is about first." if not chosen else f"Choose {MOST_CHOSEN} at most."
         messages.warning(request, f"Nothing was {action.done}. {which}")
         return redirect(back)
     called = action.called(chosen)
@@ -107,3 +111,72 @@ def _back(request: HttpRequest) -> str:
     given = request.POST.get("next", "")
     local = url_has_allowed_host_and_scheme(given, allowed_hosts=None) and given.startswith("/admin/")
     return given if local else reverse("admin:attention")
+
+
+def speak(request: HttpRequest) -> HttpResponse:
+    """Show the form; `?what=handoff`, `?to=agent` and `?reply=message` fill it."""
+    if request.method != "POST":
+        return _page(request, SpeakForm(initial=request.GET.dict()))
+    form = SpeakForm(request.POST)
+    sent = _sent(request, form) if form.is_valid() else None
+    return sent or _page(request, form)
+
+
+def _page(request: HttpRequest, form: SpeakForm) -> HttpResponse:
+    return render(request, "dashboard/speak.html", "Compose", form=form, identity=OPERATOR_AGENT)
+
+
+def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
+    """Send it and return a redirect to the page that shows it; None if it was refused."""
+    _be_known(request)
+    given = form.cleaned_data
+    common = {
+        "project_root": form.workspaces[given["workspace"]].root_realpath,
+        "from_agent_id": OPERATOR_AGENT,
+        "target": form.target(),
+        "client_id": form.client_id,
+    }
+    if given["what"] == "handoff":
+        work = {
+            "visibility": given["visibility"] or "public",
+            "payload": given["payload"],
+            "title": given["title"] or None,
+        }
+        envelope = operate(COORDINATION, request, "handoff_create", "The handoff is open.", form, **common, **work)
+    else:
+        letter = {"subject": given["subject"], "body": given["body"], "parent_message_id": given["reply"] or None}
+        envelope = operate(COORDINATION, request, "message_create", "The message is sent.", form, **common, **letter)
+    if not envelope["ok"]:
+        return None
+    data = envelope["data"]
+    if data.get("duplicate"):
+        messages.info(request, "This form was sent before, with the same words: there is no second one.")
+    if warning := data.get("warning"):
+        messages.warning(request, warning)
+    return redirect("admin:handoff", data["handoff_id"]) if "handoff_id" in data else _to_mail(data["message_id"])
+
+
+def _to_mail(message_id: str) -> HttpResponse:
+    response = redirect("admin:mail")
+    response.headers["Location"] += f"?m={message_id}"
+    return response
+
+
+def _be_known(request: HttpRequest) -> None:
+    """Register the operator, because an agent can answer only somebody who is registered."""
+    if not Agent.objects.filter(pk=OPERATOR_AGENT).exists():
+        run(operator(request), "agent_register", {"agent_id": OPERATOR_AGENT, "role": "operator"})
+
+
+@form_only(_to_mail)
+def mark_read(request: HttpRequest, message_id: str) -> HttpResponse:
+    """Acknowledge a message to the operator."""
+    envelope = operate(COORDINATION, request, "inbox_ack", "", agent_id=OPERATOR_AGENT, message_ids=message_id)
+    if envelope["ok"]:
+        if envelope["data"]["acknowledged"]:
+            messages.success(request, "Marked as read.")
+        elif Delivery.objects.of(OPERATOR_AGENT).filter(message_id=message_id).exists():
+            messages.info(request, "It was marked as read before.")
+        else:
+            messages.warning(request, "Nothing was marked: this message is gone from the operator's inbox.")
+    return _to_mail(message_id)
