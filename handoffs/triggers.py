@@ -9,7 +9,7 @@ _ADD = """INSERT INTO handoff_search(rowid, title, payload, result)
 _REMOVE = """INSERT INTO handoff_search(handoff_search, rowid, title, payload, result)
         VALUES ('delete', old.created_event_id, old.title, old.payload, old.result);"""
 
-SQLITE = {
+SQLITE_TRIGGERS = {
     "handoff_search_added": f"""
     CREATE TRIGGER handoff_search_added AFTER INSERT ON handoffs
     BEGIN
@@ -51,4 +51,4 @@ _OF_POSTGRESQL = {
     "handoff_search_emptied": ("AFTER TRUNCATE ON handoffs", "TRUNCATE handoff_search;", "true"),
 }
 
-TRIGGERS = {"sqlite": SQLITE, "postgresql": postgres_triggers(_OF_POSTGRESQL)}  # by database
+TRIGGERS = {"sqlite": SQLITE_TRIGGERS, "postgresql": postgres_triggers(_OF_POSTGRESQL)}  # by database

@@ -23,7 +23,7 @@ NEWEST_FTS5 = """
     SELECT i.rowid, d.message_id FROM search_index i LEFT JOIN message_documents d ON d.document = i.rowid
     WHERE search_index MATCH %s {before} ORDER BY i.rowid DESC LIMIT %s
 """
-TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'search\\_%%' ESCAPE '\\'"
+TRIGGERS_QUERY = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'search\\_%%' ESCAPE '\\'"
 NEWEST_TSVECTOR = """
     SELECT i.document, d.message_id FROM search_index i LEFT JOIN message_documents d USING (document)
     WHERE i.words @@ %s::tsquery {before} ORDER BY i.document DESC LIMIT %s
@@ -63,7 +63,7 @@ class Fts5:
     @contextmanager
     def emptied(self) -> Iterator[None]:
         with connection.cursor() as cursor:
-            cursor.execute(TRIGGERS, [])
+            cursor.execute(TRIGGERS_QUERY, [])
             triggers = cursor.fetchall()
             for name, _ in triggers:
                 cursor.execute(f"DROP TRIGGER {name}")

@@ -1,10 +1,16 @@
-"""The reads of topics."""
+"""The reads of topics. Those of the operators' pages are bounded however long a topic is, and move no cursor."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import Coalesce, Left, Length
 
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
@@ -95,3 +101,157 @@ def newest(topic_id: str, *, limit: int, before: int | None = None) -> list[Topi
 def taken_names(topic_id: str) -> set[str]:
     """Return every name that is reserved in a topic."""
     return set(Peer.objects.filter(topic_id=topic_id).values_list("agent_name", flat=True))
+
+
+PRESENT = timedelta(seconds=300)  # since a peer's last sync, as in topic_presence
+MOST_PEERS = 1_000  # the most that a page reads
+NEAR = 20  # up to so many messages behind, a peer's own are not counted
+EXCERPT = 4_000  # characters of a message that a page shows unless asked for all
+CONTEXT = 5  # messages shown before the requested one
+ANSWERS = 20  # links to the answers of a message, on average over a page
+WAYMARKS, GLIMPSE = 20, 80  # of a long topic, and characters of each
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A peer as an operator sees it."""
+
+    peer: Peer
+    behind: int  # messages of others that it has not received; beyond NEAR its own are counted, too
+    present: bool
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A topic in a list, with its readers, latest first."""
+
+    topic: Topic
+    readers: list[Reader]
+    peers: int  # the number of all peers
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A part of a topic, oldest first, and whether there are earlier and later messages."""
+
+    messages: list[TopicMessage]
+    earlier: bool
+    later: bool
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The message that a message answers, and the answers to it."""
+
+    answered: TopicMessage | None = None
+    answers: list[TopicMessage] = field(default_factory=list)
+
+
+@dataclass
+class Waymark:
+    """A position in a long topic, with the peers whose cursors are between it and the next one."""
+
+    message: TopicMessage
+    readers: list[Reader] = field(default_factory=list)
+
+
+def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[Listed]:
+    """Return topics in a state, or `all`, whose name contains `words`, latest activity first."""
+    rows = with_status(status).defer("metadata")
+    if words:
+        rows = rows.filter(name__icontains=words)
+    rows = rows.order_by(Coalesce("last_message_at", "created_at").desc(), "-topic_id")
+    topics = list(rows[offset : offset + limit])
+    counted = Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by()
+    peers = dict(counted)
+    known = readers(topics, moment)
+    return [Listed(topic, known[topic.topic_id], peers.get(topic.topic_id, 0)) for topic in topics]
+
+
+def readers(topics: Sequence[Topic], moment: datetime) -> dict[str, list[Reader]]:
+    """Return the peers of some topics, latest first, by topic_id."""
+    last = {topic.topic_id: topic.last_seq for topic in topics}
+    senders = _latest_senders(topics)
+    found: dict[str, list[Reader]] = defaultdict(list)
+    rows = Peer.objects.filter(topic__in=topics)
+    for peer in rows.order_by(Coalesce("synced_at", "created_at").desc(), "agent_name")[:MOST_PEERS]:
+        behind = max(last[peer.topic_id] - peer.floor, 0)
+        if behind <= NEAR:
+            after = senders[peer.topic_id]
+            behind = sum(1 for seq, sender in after if seq > peer.floor and sender != peer.agent_name)
+        present = peer.synced_at is not None and peer.synced_at > moment - PRESENT
+        found[peer.topic_id].append(Reader(peer, behind, present))
+    return found
+
+
+def _latest_senders(topics: Sequence[Topic]) -> dict[str, list[tuple[int, str]]]:
+    """Return the sequence numbers and senders of the last NEAR messages, by topic_id."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    if topics:
+        ends = (Q(topic=topic, seq__gt=topic.last_seq - NEAR) for topic in topics)
+        for topic_id, seq, sender in TopicMessage.objects.filter(reduce(or_, ends)).values_list(
+            "topic_id", "seq", "sender"
+        ):
+            found[topic_id].append((seq, sender))
+    return found
+
+
+def stream(topic: Topic, *, at: int | None = None, before: int | None = None, limit: int) -> Stream:
+    """Return the newest messages of a topic, those before a sequence number, or those around one. Bodies are
+    excerpts."""
+    rows = excerpts(topic.topic_id)
+    if at is not None:
+        first = at - CONTEXT
+        found = list(rows.filter(seq__gte=first).order_by("seq")[: limit + 1])
+        if len(found) > limit:
+            return Stream(found[:limit], rows.filter(seq__lt=first).exists(), later=True)
+        before = None  # the newest messages contain it
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    found = list(rows.order_by("-seq")[: limit + 1])
+    later = before is not None and excerpts(topic.topic_id).filter(seq__gte=before).exists()
+    return Stream(found[:limit][::-1], len(found) > limit, later)
+
+
+def newer(topic_id: str, *, after: int, limit: int) -> list[TopicMessage]:
+    """Return the messages after a sequence number, oldest first. Bodies are excerpts."""
+    return list(excerpts(topic_id).filter(seq__gt=after).order_by("seq")[:limit])
+
+
+def excerpts(topic_id: str) -> QuerySet[TopicMessage]:
+    """Return the messages of a topic, each with its `excerpt` and its `length` in place of the body."""
+    body = "content_markdown"
+    rows = TopicMessage.objects.filter(topic_id=topic_id).defer(body)
+    return rows.annotate(excerpt=Left(body, EXCERPT), length=Length(body))
+
+
+def exchanges(topic_id: str, messages: Sequence[TopicMessage]) -> dict[str, Exchange]:
+    """Return, by message_id, the message that each one answers, if it still exists, and the first answers to it."""
+    rows = TopicMessage.objects.only("message_id", "topic_id", "seq", "sender", "reply_to")
+    asked = {message.reply_to for message in messages if message.reply_to}
+    # Without the topic: with it SQLite may read the whole topic by number.
+    answered = {row.message_id: row for row in rows.filter(message_id__in=asked) if row.topic_id == topic_id}
+    answers: dict[str | None, list[TopicMessage]] = defaultdict(list)
+    known = [message.message_id for message in messages]
+    # the order of their index
+    replies = rows.filter(topic_id=topic_id, reply_to__in=known).order_by("reply_to", "document")
+    for row in replies[: ANSWERS * len(known)]:
+        if len(answers[row.reply_to]) < ANSWERS:
+            answers[row.reply_to].append(row)
+    return {
+        message.message_id: Exchange(answered.get(message.reply_to or ""), answers[message.message_id])
+        for message in messages
+    }
+
+
+def waymarks(topic: Topic, known: Sequence[Reader]) -> list[Waymark]:
+    """Return positions at even distances through a topic; a deleted message has none."""
+    step = max(topic.last_seq / WAYMARKS, 1)
+    positions = {1 + int(number * step) for number in range(WAYMARKS)}
+    rows = excerpts(topic.topic_id).annotate(glimpse=Left("content_markdown", GLIMPSE))
+    marks = [Waymark(message) for message in rows.filter(seq__in=positions).order_by("-seq")]
+    for reader in known:
+        mark = next((mark for mark in marks if mark.message.seq <= max(reader.peer.floor, 1)), None)
+        if mark:
+            mark.readers.append(reader)
+    return marks[::-1]

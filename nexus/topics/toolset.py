@@ -12,9 +12,8 @@ TOPICS = Toolset(
     reply=REPLY,
     instructions=packaged("nexus.topics", "instructions"),
     modules=(  # in the order in which agents see them; most agents need neither
-        "nexus.topics.operations.rooms",
-        "nexus.topics.operations.reading",
-        "nexus.topics.operations.administration",
+        "nexus.topics.operations",
+        "nexus.topics.administration",
         "nexus.topics.resources",
     ),
 )

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from nexus.core.clock import now
 from nexus.core.operations.caller import OPERATOR_AGENT
-from nexus.topics import administration, archive, monitoring, search
+from nexus.topics import archive, search, selectors, services
 from nexus.topics.forms import CloseForm, JoinForm, NewTopicForm, RenameForm, SayForm, TopicFilters, TopicsFilters
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
@@ -24,7 +24,7 @@ from nexus.web.templatetags.nexus import plain
 
 NEWEST = 20  # messages at first: more than a window shows, and cheap to render
 PAGE, LISTED, FOUND = 50, 50, 50
-NOTHING = monitoring.Stream([], earlier=False, later=False)
+NOTHING = selectors.Stream([], earlier=False, later=False)
 LONG = 2 * PAGE  # messages from which a topic has a map
 
 
@@ -33,7 +33,7 @@ def topics(request: HttpRequest) -> TemplateResponse:
     filters = TopicsFilters(request.GET)
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
     status = filters.text("status") or "all"
-    rows = monitoring.list_topics(status, words, now(), offset=(page - 1) * LISTED, limit=LISTED + 1)
+    rows = selectors.list_topics(status, words, now(), offset=(page - 1) * LISTED, limit=LISTED + 1)
     hits = _search(words, None) if words and page == 1 else []
     return render(
         request,
@@ -86,8 +86,8 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
     row = get_object_or_404(Topic, pk=topic_id)
     words, at, before = filters.text("q"), filters.number("at"), filters.number("before")
     limit = NEWEST if at is None and before is None else PAGE
-    stream = NOTHING if words else monitoring.stream(row, at=at, before=before, limit=limit)
-    readers = monitoring.readers([row], now())[topic_id]
+    stream = NOTHING if words else selectors.stream(row, at=at, before=before, limit=limit)
+    readers = selectors.readers([row], now())[topic_id]
     answered = _numbered(topic_id, filters.number("answer"))
     upto = stream.messages[-1].seq if stream.messages else 0
     say = forms.get("say") or SayForm(
@@ -108,11 +108,11 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
         hits=_search(words, topic_id) if words else [],
         stream=stream,
         upto=upto,
-        onward=upto + 1 + monitoring.CONTEXT,
+        onward=upto + 1 + selectors.CONTEXT,
         tailing=not stream.later and not words,
         **_stream_context(row, stream.messages, filters.number("whole")),
         readers=readers,
-        map=monitoring.waymarks(row, readers) if row.last_seq >= LONG else [],
+        map=selectors.waymarks(row, readers) if row.last_seq >= LONG else [],
         own=next((each.peer for each in readers if each.peer.agent_id == OPERATOR_AGENT), None),
         answered=answered,
         **{
@@ -127,12 +127,12 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
 
 def _stream_context(topic: Topic, shown: list[TopicMessage], whole: int | None = None) -> dict[str, Any]:
     """Return the context of the rows of a stream."""
-    exchanges = monitoring.exchanges(topic.topic_id, shown)
+    exchanges = selectors.exchanges(topic.topic_id, shown)
     return {
         "said": [(message, exchanges[message.message_id]) for message in shown],
         "shown": {message.seq for message in shown},
         "whole": whole,
-        "excerpt": monitoring.EXCERPT,
+        "excerpt": selectors.EXCERPT,
         "address": reverse("admin:topic", args=[topic.pk]),  # each row has several links to it
     }
 
@@ -141,7 +141,7 @@ def tail(request: HttpRequest, topic_id: str) -> TemplateResponse:
     """Return the messages after `?after=` for the live page, at most one page of them; the page then asks again."""
     row = get_object_or_404(Topic, pk=topic_id)
     after = TopicFilters(request.GET).number("after") or 0
-    rows = monitoring.newer(topic_id, after=after, limit=PAGE + 1)
+    rows = selectors.newer(topic_id, after=after, limit=PAGE + 1)
     shown = rows[:PAGE]
     context = {"upto": shown[-1].seq if shown else after, "more": len(rows) > PAGE, "topic": row}
     return TemplateResponse(request, "topics/topic_rows.html", {**context, **_stream_context(row, shown)})
@@ -217,7 +217,7 @@ def delete(request: HttpRequest, topic_id: str) -> HttpResponse:
         gone = envelope["data"]
         messages.success(request, f"The topic is deleted, with {gone['messages']} messages and {gone['peers']} names.")
         return redirect("admin:topics")
-    readers = monitoring.readers([row], now())[topic_id]
+    readers = selectors.readers([row], now())[topic_id]
     return render(
         request,
         "topics/topic_delete.html",
@@ -238,10 +238,8 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
             count = envelope["data"]["messages"]
             messages.success(request, f"Deleted: {count} message{'' if count == 1 else 's'}.")
         return _to(row.topic_id)
-    count = administration.with_replies(row).count() - 1
-    answers = (
-        monitoring.excerpts(row.topic_id).filter(reply_to=row.message_id).order_by("document")[: monitoring.ANSWERS]
-    )
+    count = services.with_replies(row).count() - 1
+    answers = selectors.excerpts(row.topic_id).filter(reply_to=row.message_id).order_by("document")[: selectors.ANSWERS]
     return render(
         request,
         "topics/topic_delete.html",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from coordination.models import Event
 from nexus.core.operations.errors import NexusError
-from nexus.topics import administration, agent_bus, archive, connections
+from nexus.topics import agent_bus, archive, connections, services
 from nexus.topics.errors import TopicCode
 from nexus.topics.models import Peer, Topic, TopicMessage
 from tests.conftest import examples
@@ -70,7 +70,7 @@ def test_a_topic_comes_back_from_its_file_without_loss(
     lively.refresh_from_db()
     before, text = everything(), "".join(form(lively))
     lively.delete()
-    assert administration.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
+    assert services.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
     assert everything() == before
     back = connect()
     assert back.join(topic, "bob", reclaim_token=token) == token
@@ -88,7 +88,7 @@ def test_a_topic_that_goes_on_meanwhile_comes_back_as_it_was(form: Any, ann: Cli
     bob.say(topic, "three")
     text += "".join(pieces)
     Topic.objects.get(pk=topic).delete()
-    assert administration.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
+    assert services.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
     assert texts(bob.look(topic, include_self=True)) == ["one", "two"]
 
 
@@ -108,7 +108,7 @@ def test_whatever_was_said_comes_back(form: Any, ann: Client, said: list[str], n
             )  # fmt: skip
         before, text = everything(), "".join(form(topic))
         topic.delete()
-        administration.restore([archive.parse(text)], operator="olga")
+        services.restore([archive.parse(text)], operator="olga")
         assert everything() == before
         transaction.set_rollback(True)
 
@@ -133,7 +133,7 @@ def test_a_bad_file_is_refused_whole(form: Any, spoil: str, lively: Topic) -> No
         text = text.replace('"last_seq":2', '"last_seq":1', 1)
     if spoil == "a line":
         text = text.replace('"sender":"bob"', '"sender":7')
-    assert "Nothing was imported" in refused(lambda: administration.restore([archive.parse(text)], operator="olga"))
+    assert "Nothing was imported" in refused(lambda: services.restore([archive.parse(text)], operator="olga"))
     assert everything() == before
 
 
@@ -197,7 +197,7 @@ def execute(database: Path, statement: str) -> None:
 
 def test_it_takes_in_a_database_of_agent_bus(database: Path, ann: Client, connect: Callable[..., Client]) -> None:
     before = database.read_bytes()
-    assert administration.restore(agent_bus.read(database), operator="olga") == (3, 3, 3)
+    assert services.restore(agent_bus.read(database), operator="olga") == (3, 3, 3)
     assert database.read_bytes() == before
     listed = ann.call("topic_list", status="all")["topics"]
     assert [(row["topic_id"], row["status"], row["created_at"]) for row in listed] == [
@@ -263,7 +263,7 @@ def test_it_takes_in_a_database_of_agent_bus(database: Path, ann: Client, connec
 def test_a_bad_database_is_refused_whole(database: Path, ann: Client, statement: str) -> None:
     execute(database, statement)
     before = everything()
-    assert "Nothing was imported" in refused(lambda: administration.restore(agent_bus.read(database), operator="olga"))
+    assert "Nothing was imported" in refused(lambda: services.restore(agent_bus.read(database), operator="olga"))
     assert everything() == before
 
 
@@ -276,8 +276,8 @@ def test_a_damaged_database_is_refused(database: Path, ann: Client) -> None:
 
 def test_a_database_is_taken_in_once(database: Path, ann: Client) -> None:
     topics = agent_bus.read(database)
-    administration.restore(topics, operator="olga")
+    services.restore(topics, operator="olga")
     before = everything()
-    assert "is here already" in refused(lambda: administration.restore(topics, operator="olga"))
+    assert "is here already" in refused(lambda: services.restore(topics, operator="olga"))
     assert everything() == before
     assert not connections._held

@@ -244,7 +244,7 @@ async def test_a_message_asks_no_wait_of_another_topic(
     def noted(stream: str, name: str, value: str, admits: Any) -> waiting.Interest:
         return interest_in(stream, name, value, lambda event: asked.append(value) or admits(event))  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr("nexus.topics.operations.reading.interest_in", noted)
+    monkeypatch.setattr("nexus.topics.operations.interest_in", noted)
     here, there = poll(bob, topic), poll(bob, other)
     await parked(2)
     await in_thread(ann.say, topic, "hello")

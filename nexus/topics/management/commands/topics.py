@@ -23,7 +23,7 @@ from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.operations.replies import Data
 from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
-from nexus.topics import administration, agent_bus, archive, selectors
+from nexus.topics import agent_bus, archive, selectors, services
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding.worker import catch_up
 from nexus.topics.errors import TopicCode, Unavailable, argument
@@ -243,7 +243,7 @@ class Command(VerbsCommand):
             raise argument(f"Nothing was imported: {file} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise argument(f"Nothing was imported: {file} is neither a text nor a database.") from None
-        return self.show(options, administration.restore(topics, operator=login())._asdict())
+        return self.show(options, services.restore(topics, operator=login())._asdict())
 
     def delete(self, options: Mapping[str, Any]) -> int:
         """Delete a topic."""
