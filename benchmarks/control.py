@@ -215,7 +215,7 @@ async def _sends(hub: Hub, home: Path, calls: int) -> dict[str, Any]:
 async def direct() -> None:
     """Make one send in this process, with a worker in it, for each line on stdin, and answer with its seconds."""
     from nexus.control.direct import DirectAgentAPI
-    from nexus.control.worker.work import Worker
+    from nexus.control.worker.scheduling import Worker
     from nexus.core.clock import now
 
     worker = Worker(now())

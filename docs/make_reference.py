@@ -22,7 +22,7 @@ from docs import reference_pages  # noqa: E402
 from mcp_bridge import reading  # noqa: E402
 from mcp_bridge.choices import enabling  # noqa: E402
 from nexus.control import websocket as pool_websocket  # noqa: E402
-from nexus.control.rpc import stream as pool_stream  # noqa: E402
+from nexus.control.rpc import Stream as PoolStream  # noqa: E402
 from nexus.core import overview  # noqa: E402
 from nexus.core.operations.registry import TOOLSETS, operations  # noqa: E402
 from nexus.core.operations.toolsets import default  # noqa: E402
@@ -33,7 +33,7 @@ FOLDER = BASE_DIR / "docs" / "reference"
 VIEWS = {
     "GET /api/v1/stream": stream,
     "WebSocket /ws/events/": websocket,
-    "GET /agent/{agent_id}/stream": pool_stream,
+    "GET /agent/{agent_id}/stream": PoolStream,
     "WebSocket /ws/pool/{agent_id}/": pool_websocket,
     "GET /healthz": health.alive,
     "GET /readyz": health.ready,

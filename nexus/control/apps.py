@@ -31,9 +31,9 @@ def _check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> No
     from nexus.control.config import ControlSettings
 
     if ControlSettings.current().control:  # without a pool nothing of it is loaded
-        from nexus.control import ceilings
+        from nexus.control import members
 
-        ceilings.check(caller, operation, params)
+        members.check_ceiling(caller, operation, params)
 
 
 class ControlConfig(NexusAppConfig):
@@ -76,12 +76,12 @@ class ControlConfig(NexusAppConfig):
         ]
 
     def sentences(self) -> Mapping[str, Sentence]:
-        from nexus.control.sentences import SENTENCES
+        from nexus.control.events import SENTENCES
 
         return SENTENCES
 
     def entity_refs(self) -> Mapping[str, EntityRef]:
-        from nexus.control.sentences import THINGS
+        from nexus.control.events import THINGS
 
         return THINGS
 
@@ -154,7 +154,7 @@ class ControlConfig(NexusAppConfig):
         }
 
     def operators_token(self) -> str | None:
-        from nexus.control.rpc.endpoint import ENDPOINT
+        from nexus.control.rpc import ENDPOINT
 
         return ENDPOINT.token
 
@@ -169,15 +169,14 @@ class ControlConfig(NexusAppConfig):
 
     def endpoints(self) -> Sequence[Endpoint]:
         from nexus.client.jsonrpc import serialize_response
-        from nexus.control.rpc.endpoint import ENDPOINT
-        from nexus.control.rpc.methods import error_response
+        from nexus.control.rpc import ENDPOINT, error_response
         from nexus.core.contributions import Endpoint
 
         return (Endpoint(ENDPOINT.serves, ENDPOINT, lambda error: serialize_response(error_response(None, error))),)
 
     def addresses(self) -> Sequence[Address]:
         from nexus.control.config import ControlSettings
-        from nexus.control.rpc.endpoint import ENDPOINT
+        from nexus.control.rpc import ENDPOINT
         from nexus.core.contributions import Address
 
         if not (settings := ControlSettings.current()).control:
@@ -195,7 +194,7 @@ class ControlConfig(NexusAppConfig):
         return {"Token": str(token_of_run().token_path), "Runners": in_words(runners())}
 
     def openapi_paths(self) -> Mapping[str, Any]:
-        from nexus.control.rpc.stream import openapi
+        from nexus.control.rpc import openapi
 
         return openapi()
 
@@ -210,7 +209,7 @@ class ControlConfig(NexusAppConfig):
         admit()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        from nexus.control.expiry import EXPIRY
+        from nexus.control.housekeeping import EXPIRY
         from nexus.control.worker.supervision import supervise
         from nexus.core.work import work_forever
 

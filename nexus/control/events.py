@@ -1,4 +1,5 @@
-"""Events of the pool in the event log. Operators see them; agents of the bus do not."""
+"""Events of the pool in the event log, and the sentences that pages show for them. Operators see these events;
+agents of the bus do not."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from coordination.models import VisibilityChoices
 from coordination.routing import Strategy
 from coordination.services.audit import NOBODY
 from nexus.control.models import STREAM, PoolAgent, Question, Turn
+from nexus.core.contributions import EntityRef, Sentence
 
 BY = "pool"  # the issuer of its agents' keys in the audit
 QUOTED = 500  # characters of a question's subject and of its answer
@@ -47,3 +49,56 @@ def emit_question_event(type: str, actor: str | None, question: Question, moment
         visibility=VisibilityChoices.PRIVATE,
         target={"strategy": Strategy.DIRECT.value, "agent_id": question.agent_id},
     )
+
+
+THINGS = {
+    "pool_agent": EntityRef("an agent of the pool", "pool_agent", "pool_agent_id", name="agent_id"),
+    "question": EntityRef("a question", "question", "question_id", name="title"),
+}
+SENTENCES = {
+    "pool.created": Sentence("{actor} created {pool_agent} in the pool, {preset}", "{count} agents created"),
+    "pool.ended": Sentence("{pool_agent} ended[: {why}]", "{count} agents of the pool ended"),
+    "pool.shutdown_asked": Sentence("{actor} marked {pool_agent} as done", "{count} agents marked as done"),
+    "pool.end_asked": Sentence("{by} asked the server to end", "the server was asked to end {count} times"),
+    "pool.compacted": Sentence(
+        "The context of {pool_agent} was compacted from {tokens_before} to {tokens_after} tokens", "{count} compactions"
+    ),
+    "pool.held": Sentence(
+        "{pool_agent} is not woken any more: it reached its limit of {why}", "{count} agents not woken any more"
+    ),
+    "pool.resumed": Sentence("{pool_agent} is woken again", "{count} agents woken again"),
+    "pool.repositories_set_aside": Sentence(
+        "{count} new git repositories where {pool_agent} writes were set aside", "new git repositories were set aside"
+    ),
+    "pool.repositories_unsafe": Sentence(
+        "Look for new repositories where {pool_agent} writes before you run git there: {why}",
+        "{count} times new git repositories could not be set aside",
+    ),
+    "worktree.made": Sentence("{pool_agent} got a worktree on {branch}", "{count} worktrees made"),
+    "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}", "{count} worktrees merged"),
+    "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),
+    "worktree.kept": Sentence("{actor} kept {branch} of {pool_agent}", "{count} worktrees kept"),
+    "worktree.discarded": Sentence("{actor} discarded {branch} of {pool_agent}", "{count} worktrees discarded"),
+    "turn.queued": Sentence("{actor} sent {pool_agent} work[ by {source}]", "{count} turns queued"),
+    "turn.started": Sentence("{pool_agent} began a turn", "{count} turns begun"),
+    "turn.said": Sentence("{pool_agent} went on", "{count} steps of turns", quiet=True),
+    "turn.cancel_asked": Sentence("{actor} stopped a turn of {pool_agent}", "{count} turns stopped"),
+    "turn.done": Sentence("{pool_agent} answered", "{count} turns done"),
+    "turn.cancelled": Sentence("A turn of {pool_agent} was cancelled", "{count} turns cancelled"),
+    "turn.failed": Sentence("A turn of {pool_agent} failed[: {why}]", "{count} turns failed"),
+    "turn.interrupted": Sentence("A turn of {pool_agent} was interrupted[: {why}]", "{count} turns interrupted"),
+    "question.asked": Sentence("{agent_id} asks: {question}", "{count} questions to operators"),
+    "question.answered": Sentence(
+        "{question} was {status}[ {scope}] by {operator}, for {agent_id}[: {words}]", "{count} questions answered"
+    ),
+    "question.expired": Sentence("nobody answered {agent_id} in time: {question}", "{count} questions not answered"),
+    "question.withdrawn": Sentence(
+        "{agent_id} stopped waiting for an answer: {question}", "{count} questions withdrawn"
+    ),
+    "question.allowed_again": Sentence(
+        "{agent_id} did what it is always allowed: {question}", "{count} uses of what is always allowed", quiet=True
+    ),
+    "question.always_ended": Sentence(
+        "{operator} revoked what {agent_id} was always allowed: {question}", "{count} permissions revoked"
+    ),
+}

@@ -12,8 +12,7 @@ from django.http import QueryDict
 
 from nexus.control.errors import ControlCode
 from nexus.control.models import PoolAgent
-from nexus.control.rules import DEFAULT, Preset
-from nexus.control.wording import may_have_children
+from nexus.control.rules import DEFAULT, Preset, may_have_children
 from nexus.web.filters import OFFERED, Filters, choice_field, number_field, offer, words_field
 from nexus.web.forms import LinesField, NumberField, OperationForm
 

@@ -1,4 +1,5 @@
-"""Housekeeping of the pool: compaction of full contexts, and removal of files that ended agents left in the home.
+"""Housekeeping of the pool: compaction of full contexts, expiry of questions, and removal of files that ended agents
+left in the home.
 
 The home has a HOME for each agent that ran in the sandbox, and logs of the traffic between models and agents. A HOME is
 removed when its agent has ended, a log when no agent of its name is in the database.
@@ -8,19 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nexus.control import selectors
-from nexus.control.models import PoolAgent
+from nexus.control.models import PoolAgent, Question
 from nexus.control.runners.base import LOGS
 from nexus.control.runners.confinement import HOMES
 from nexus.control.runners.repositories import remove_placeholders
-from nexus.control.services import transcript
+from nexus.control.services import questions, transcript
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding
+from nexus.core.work import Work
 
 
 def clear() -> None:
@@ -90,3 +92,24 @@ def compact_full() -> None:
         available = selectors.runner_of(agent).available_tokens
         while selectors.is_nearly_full(agent) and transcript.compact(agent, None, available):
             pass
+
+
+class Expiry(Work[str, None]):
+    """Background work that records due questions as expired, one at a time. `claim` does all of it."""
+
+    name = "questions"
+
+    def lanes(self) -> Sequence[str]:
+        return ("due",) if Question.objects.open().exists() else ()
+
+    def claim(self, lane: str) -> str | None:
+        return questions.expire_next()
+
+    def act(self, item: str) -> None:
+        """Do nothing: `claim` has recorded the expiry."""
+
+    def settle(self, item: str, outcome: None) -> bool:
+        return True
+
+
+EXPIRY = Expiry()

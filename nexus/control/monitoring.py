@@ -12,7 +12,7 @@ from django.db.models.functions import Left, Length
 
 from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
-from nexus.control import wording
+from nexus.control import rules
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
 from nexus.control.waking.kinds import MAIL
 from nexus.core.clock import now
@@ -47,7 +47,7 @@ class Member:
     @property
     def permissions(self) -> list[str]:
         """The agent's permissions, in words."""
-        return wording.describe_permissions(self.agent.permissions)
+        return rules.describe_permissions(self.agent.permissions)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 
-from nexus.control import monitoring, rules, selectors, wording
+from nexus.control import monitoring, rules, selectors
+from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (

@@ -11,11 +11,10 @@ from urllib.parse import parse_qs
 
 from django.urls import path
 
-from nexus.control.drafts import Piece
+from nexus.control.agent_stream import Follower, Piece, Position, State, entry_row, may_follow, parse_position
 from nexus.control.errors import ControlCode
-from nexus.control.following import Follower, Position, State, entry_row, may_follow, parse_position
 from nexus.control.models import Entry
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.core.access import ConnectionInfo
 from nexus.core.listener import Listener
 from nexus.core.operations.caller import Caller, of_its_own

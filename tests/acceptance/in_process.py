@@ -19,7 +19,7 @@ import django
 def die(at: str, before: bool) -> None:
     """SIGKILL for this process at its next call of a function, or once that has done its work."""
     from nexus.control.services import turns
-    from nexus.control.worker.work import Worker
+    from nexus.control.worker.scheduling import Worker
 
     place: Any = {"claim": turns, "_claimed": Worker, "settle": turns}[at]
     function = getattr(place, at)
@@ -36,7 +36,7 @@ async def main() -> None:
     from nexus.control.direct import ClientAdapter, DirectAgentAPI
     from nexus.control.models import Turn
     from nexus.control.services import turns
-    from nexus.control.worker.work import Worker
+    from nexus.control.worker.scheduling import Worker
     from nexus.core.clock import now
     from nexus.core.operations.errors import NexusError
 

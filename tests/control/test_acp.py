@@ -20,12 +20,13 @@ from coordination.models import LentKey
 from coordination.services import keys
 from nexus.control.models import PoolAgent, Role, TurnStatus
 from nexus.control.rules import Permissions, Preset
-from nexus.control.runners import acp, acp_transport, sandbox, terminals
-from nexus.control.runners.acp_permissions import Verdict, judge
+from nexus.control.runners import acp, acp_client, acp_transport, sandbox
+from nexus.control.runners.acp_calls import Verdict, judge
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp
 from nexus.control.services import transcript
-from nexus.control.tools import files, paths
+from nexus.control.tools import files
+from nexus.control.tools import files as paths
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
@@ -288,7 +289,7 @@ async def test_what_is_allowed_always_is_a_place_and_not_its_title(plays: Plays,
 async def test_a_terminals_output_is_kept_to_a_limit_and_its_leftovers_end(
     plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminals, "MOST_OUTPUT", 10)
+    monkeypatch.setattr(acp_client, "MOST_OUTPUT", 10)
     played = await plays(preset="trusted")
     assert (await played.turn("run echo hi")).answer == "0 False hi\n"
     assert (await played.turn("run seq 100000")).answer == "0 True 99\n100000\n"

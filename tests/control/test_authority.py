@@ -11,7 +11,7 @@ import pytest
 
 from coordination.toolset import run
 from nexus.client.jsonrpc import INVALID_PARAMS
-from nexus.control.ceilings import TURN
+from nexus.control.members import TURN_TRANSPORT
 from nexus.control.models import PoolAgent, Turn
 from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
@@ -315,7 +315,7 @@ def test_an_agent_that_ended_acts_no_more(rpc: Wire, family: Path) -> None:
 
 def test_a_turn_of_one_that_ended_acts_no_more_though_another_bears_its_name(rpc: Wire, family: Path) -> None:
     def call(toolset: str, operation: str) -> Any:
-        caller = Caller(TURN, agent_id="kid", connection=f"{TURN}:{pk}")
+        caller = Caller(TURN_TRANSPORT, agent_id="kid", connection=f"{TURN_TRANSPORT}:{pk}")
         error = runner.perform(TOOLSETS[toolset], caller, operation, {}).error
         return error and error.details
 

@@ -15,8 +15,8 @@ from asgiref.sync import sync_to_async
 from coordination.models import Event
 from nexus.client.jsonrpc import INVALID_PARAMS
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
-from nexus.control.rpc.endpoint import ENDPOINT
-from nexus.control.services import server, transcript, turns
+from nexus.control.rpc import ENDPOINT
+from nexus.control.services import pool, transcript, turns
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.database.store import store, write
@@ -278,7 +278,7 @@ def test_an_agent_that_may_go_still_answers(rpc: Wire, agent: str) -> None:
 
 def test_the_server_is_asked_to_end_once_all_that_there_are_may_go(rpc: Wire, agent: str) -> None:
     def asked() -> int:
-        return Event.objects.filter(type=server.END_ASKED).count()
+        return Event.objects.filter(type=pool.END_ASKED).count()
 
     for name in ("b", "c"):
         rpc.call("create_agent", agent_id=name)
@@ -293,10 +293,10 @@ def test_the_server_is_asked_to_end_once_all_that_there_are_may_go(rpc: Wire, ag
 
 def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> None:
     def asked() -> bool:
-        return Event.objects.filter(type=server.END_ASKED).exists()
+        return Event.objects.filter(type=pool.END_ASKED).exists()
 
     assert rpc.refused("shutdown_server")["data"]["code"] == "POOL_OFF" and not asked()
-    running = store().exclusive_lock(server.SERVER)
+    running = store().exclusive_lock(pool.SERVER)
     assert running is not None
     assert rpc.call("shutdown_server")["success"] and asked()
     running.release()

@@ -15,8 +15,8 @@ from nexus.client.methods import PoolMethods
 from nexus.control.direct import AgentScopedAPI, ClientAdapter, DirectAgentAPI
 from nexus.control.errors import ControlCode
 from nexus.control.operations.pool import CreateAgent
-from nexus.control.rpc.methods import GLOBAL, OF_AGENT
-from nexus.control.worker.work import Worker
+from nexus.control.rpc import GLOBAL, OF_AGENT
+from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.operations.errors import Code, NexusError
 

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.toolset import run
-from nexus.control import drafts, following
-from nexus.control.drafts import DRAFTS, Drafts
+from nexus.control import agent_stream
+from nexus.control.agent_stream import DRAFTS, Drafts
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.control.runners import base
 from nexus.control.runners.base import Scene
 from nexus.control.services.turns import Ended
-from nexus.control.worker import reports
-from nexus.control.worker.reports import DraftReporter
-from nexus.control.worker.work import Worker
+from nexus.control.worker import execution
+from nexus.control.worker.execution import DraftReporter
+from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from tests.conftest import OPERATOR
 from tests.control.listening import Listener, do, listening
@@ -150,7 +150,7 @@ def test_a_draft_of_a_turn_that_ended_is_nobodys(turn: Turn) -> None:
 
 
 def test_a_key_that_is_revoked_while_an_agent_writes_ends_it(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(agent_stream, "LOOK_SECONDS", 0)
     issued = run(OPERATOR, "agent_key_issue", {"agent_id": "lead"})["data"]["api_key"]
 
     async def play() -> None:
@@ -205,7 +205,7 @@ class Hub:
 
 @pytest.fixture
 async def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
-    monkeypatch.setattr(reports, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(execution, "PAUSE_SECONDS", 0)
     return Hub()
 
 
@@ -250,7 +250,7 @@ async def test_a_long_text_is_told_in_lines_that_fit_and_no_further_than_its_bou
     for _ in range(20):
         reporter.draft.add("\U0001f642\x00\n" * 30_000)
     await hub.until(lambda: len(hub.text()) == base.LONGEST_DRAFT)
-    assert max(len(line["text"]) for line in hub.lines) == reports.LONGEST_PIECE
+    assert max(len(line["text"]) for line in hub.lines) == execution.LONGEST_PIECE
 
 
 async def test_a_result_between_moves_what_is_being_written_behind_it(hub: Hub, reporter: DraftReporter) -> None:
@@ -268,7 +268,7 @@ async def test_a_worker_tells_the_place_of_the_first_entry_and_what_it_is(
     committed: None, configure: Callable[..., None], plays: Callable[[Take], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(control=True)
-    monkeypatch.setattr(reports, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(execution, "PAUSE_SECONDS", 0)
     hub = Hub()
 
     async def play(runner: Any, scene: Scene) -> Ended:
@@ -334,4 +334,4 @@ def test_it_begins_anew_where_the_model_is_asked_again() -> None:
         told.hear(json.dumps({**said, "text": "Half a"}).encode())
         assert listener.next("r", 1) is not None
         told.hear(json.dumps({**said, "text": "The"}).encode())
-        assert listener.next("r", 1) == drafts.Piece("r", 1, 0, "The", 0, 0)
+        assert listener.next("r", 1) == agent_stream.Piece("r", 1, 0, "The", 0, 0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.control.worker import fairness
-from nexus.control.worker.fairness import Fairness, Waiting
+from nexus.control.worker import scheduling
+from nexus.control.worker.scheduling import Fairness, Waiting
 
 
 def served(
@@ -49,7 +49,7 @@ def test_it_prefers_the_sender_of_whose_turns_the_fewest_run() -> None:
 
 
 def test_it_forgets_those_who_were_served_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fairness, "MOST", 4)
+    monkeypatch.setattr(scheduling, "MOST", 4)
     remembering = Fairness()
     for agent in "abc":
         remembering.serve(Waiting("turn", agent, f"lead of {agent}"))

@@ -13,7 +13,7 @@ from coordination.models import Event
 from nexus.control import housekeeping
 from nexus.control.models import Entry, PoolAgent, Role
 from nexus.control.services import transcript
-from nexus.control.worker.work import Worker
+from nexus.control.worker.scheduling import Worker
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.maintenance.retention import prune
 from tests.control.playing import at_hand, pool, say, send, settle, take

@@ -16,7 +16,7 @@ import pytest
 from coordination.models import Event
 from nexus.control.models import Entry, Question, Role
 from nexus.control.runners import sandbox
-from nexus.control.worker.work import Worker
+from nexus.control.worker.scheduling import Worker
 from nexus.core.config import CoreSettings
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.openai_server import Handler, calls, says, serving

@@ -13,9 +13,9 @@ import pytest
 
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import processes
-from nexus.control.tools import programs
-from nexus.control.tools.paths import ToolFailed, ToolRefused
-from nexus.control.tools.programs import Ran
+from nexus.control.tools import catalog
+from nexus.control.tools.catalog import ProgramEnd
+from nexus.control.tools.files import ToolFailed, ToolRefused
 
 OPEN = Path("/proc/self/fd")
 
@@ -25,9 +25,9 @@ def may(tmp_path: Path) -> Permissions:
     return Permissions(Preset.TRUSTED, str(tmp_path), (str(tmp_path),))
 
 
-async def run(may: Permissions, command: str, *, seconds: float) -> Ran:
+async def run(may: Permissions, command: str, *, seconds: float) -> ProgramEnd:
     """A line of shell, outside of any sandbox."""
-    return await programs.run(may, ["/bin/sh", "-c", command], env=processes.environment(), seconds=seconds)
+    return await catalog.run_program(may, ["/bin/sh", "-c", command], env=processes.environment(), seconds=seconds)
 
 
 def alive(pids: Path) -> list[int]:
@@ -74,7 +74,7 @@ while time.monotonic() < end:
 async def test_it_leaves_none_behind_of_those_that_beget_another_and_go(may: Permissions, tmp_path: Path) -> None:
     for _ in range(5):
         command = [sys.executable, "-I", "-S", "-c", RUNNING_AWAY]
-        await programs.run(may, command, env=processes.environment(), seconds=60)
+        await catalog.run_program(may, command, env=processes.environment(), seconds=60)
         with (tmp_path / "lock").open() as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -118,11 +118,11 @@ async def test_it_ends_a_program_whose_time_is_over(may: Permissions, tmp_path: 
 
 
 async def test_it_ends_a_program_that_prints_too_much(may: Permissions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "MOST_OUTPUT", 1_000_000)
+    monkeypatch.setattr(catalog, "MOST_OUTPUT", 1_000_000)
     ran = await run(may, "echo first; yes", seconds=600)
     assert ran.why == "it printed over 1000000 bytes"
     assert ran.output.startswith("first\ny\n") and "bytes left out" in ran.output
-    assert len(ran.output) < 3 * programs.KEPT
+    assert len(ran.output) < 3 * catalog.KEPT
 
 
 async def test_it_keeps_the_beginning_and_the_end_of_an_output(may: Permissions) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nexus.control import wording
+from nexus.control import rules
 from nexus.control.models import PoolAgent
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import new_repositories, repositories, sandbox
@@ -178,7 +178,7 @@ def test_who_opens_it_is_told_what_that_means(project: Path, tmp_path: Path, con
     given: dict[str, Any] = {"cwd": str(project), "allowed_write_paths": ["src", ".git"]}
     warning = does("pool_create_agent", agent_id="ann", **given)["data"]["warning"]
     assert str(project / ".git") in warning and "next git command" in warning
-    assert warning in wording.describe_permissions(PoolAgent.objects.get().permissions)  # as the agent's page has them
+    assert warning in rules.describe_permissions(PoolAgent.objects.get().permissions)  # as the agent's page has them
     assert "warning" not in does("pool_create_agent", agent_id="bob", cwd=str(project))["data"]
 
 

@@ -13,7 +13,7 @@ import time_machine
 from nexus.control import metrics, monitoring, timeline
 from nexus.control.history import KEPT_TURNS
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, Wake
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.maintenance.retention import prune
 from tests.control.listening import listening
 from tests.control.playing import at_hand, lead, pool, say, send, settle, take

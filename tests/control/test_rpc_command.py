@@ -11,9 +11,8 @@ import pytest
 
 from nexus.client import ServerTokenManager
 from nexus.control.management.commands import rpc
-from nexus.control.management.commands.rpc import Command
+from nexus.control.management.commands.rpc import EXIT_CODES, Command
 from nexus.control.operations.pool import CreateAgent
-from nexus.control.rpc.arguments import EXIT_CODES
 from nexus.core.instance import Holder
 from tests.control.stub import free_port
 

@@ -11,8 +11,8 @@ from django.core.management import call_command
 
 from nexus.control.checks import CHECKS
 from nexus.control.runners.configuration import read, runners
+from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.supervision import admit
-from nexus.control.worker.work import Worker
 from nexus.core.operations.errors import NexusError
 from tests.control.pool import acreate, asend, ended
 from tests.control.test_leftovers import Looked

@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import processes, sandbox
+from nexus.control.runners.acp_client import Terminals
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import REHEARSAL, Acp
 from nexus.control.runners.programs import sandbox_init
-from nexus.control.runners.terminals import Terminals
 from nexus.control.worker.supervision import admit
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError

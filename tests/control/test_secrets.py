@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from nexus.control.models import PoolAgent, Role, Turn
 from nexus.control.runners import acp_client
-from nexus.control.runners.acp_client import PoolClient
-from nexus.control.runners.base import Decision, Draft, Scene
-from nexus.control.runners.secrets import Secrets
-from nexus.control.runners.terminals import Terminals
+from nexus.control.runners.acp_client import PoolClient, Terminals
+from nexus.control.runners.base import Decision, Draft, Scene, Secrets
 
 KEY = "nxs_0123456789abcdef"
 PIECES = st.lists(st.text("ab", max_size=4), max_size=30)

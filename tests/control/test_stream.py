@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.toolset import run
-from nexus.control import following
+from nexus.control import agent_stream
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.control.services import transcript
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import waiter
@@ -98,9 +98,9 @@ def test_a_state_is_told_after_everything_that_was_said_by_then(
 ) -> None:
     send("lead")
     turn = take()
-    look, state_of = following.Follower._look, following.state_of
+    look, state_of = agent_stream.Follower._look, agent_stream.state_of
 
-    def ending(agent: PoolAgent) -> following.State:
+    def ending(agent: PoolAgent) -> agent_stream.State:
         """The turn goes on, and ends, between the two looks."""
         state = state_of(agent)
         if state["running"]:
@@ -108,7 +108,7 @@ def test_a_state_is_told_after_everything_that_was_said_by_then(
             settle(turn)
         return state
 
-    monkeypatch.setattr(following, "state_of", ending)
+    monkeypatch.setattr(agent_stream, "state_of", ending)
 
     async def play() -> list[Any]:
         told = []
@@ -121,7 +121,7 @@ def test_a_state_is_told_after_everything_that_was_said_by_then(
 
     told = asyncio.run(play())
     assert told.index(("entry", "the last word")) < len(told) - 1
-    assert look is following.Follower._look
+    assert look is agent_stream.Follower._look
 
 
 def test_long_entries_are_read_a_few_at_a_time_and_all_told_before_the_state(
@@ -274,10 +274,10 @@ def test_it_answers_404_for_an_agent_that_never_was_and_405_for_a_post(lead: Poo
 
 @given(st.text())
 def test_any_text_is_a_place_or_refused(text: str) -> None:
-    found = following.PLACE.fullmatch(text)
+    found = agent_stream.PLACE.fullmatch(text)
     if found is None:
         with pytest.raises(NexusError) as refusal:
-            following.parse_position("lead", text or "-")
+            agent_stream.parse_position("lead", text or "-")
         assert refusal.value.details["field"] == "after"
     else:
         assert int(found[2]) >= 0
@@ -303,7 +303,7 @@ def test_what_an_agent_is_at_is_read_without_a_look_at_all_that_it_did(lead: Poo
     running = take()
     send("lead", "four")
     with CaptureQueriesContext(connection) as queries:
-        state = following.state_of(lead)
+        state = agent_stream.state_of(lead)
     assert (state["running"], state["waiting"], state["ended"]) == (running.request_id, 1, False)
     last = Turn.objects.get(content="two")
     assert state["last"] is not None and state["last"]["request_id"] == last.request_id

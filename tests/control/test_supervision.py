@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from nexus.control.models import PoolAgent
-from nexus.control.services import pool, server
-from nexus.control.services.server import SERVER
-from nexus.control.worker import alone, supervision
+from nexus.control.services import pool
+from nexus.control.services import pool as server
+from nexus.control.services.pool import SERVER
+from nexus.control.worker import store_access, supervision
 from nexus.control.worker.supervision import supervise
 from nexus.core.clock import now
 from nexus.core.database.base import ExclusiveLock
@@ -126,7 +127,7 @@ async def test_one_that_lost_its_lock_alone_goes_on_and_steps_down_where_another
         return 0
 
     monkeypatch.setattr(store(), "exclusive_lock", cut)
-    monkeypatch.setattr(alone, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(store_access, "LOOK_SECONDS", 0)
     monkeypatch.setattr(supervision, "_worked", worked)
     serving = asyncio.create_task(supervise())
     first = await taken.get()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from nexus.control.rules import Permissions, Preset
 from nexus.control.tools import files, searching
-from nexus.control.tools.paths import ToolFailed, ToolRefused
+from nexus.control.tools.files import ToolFailed, ToolRefused
 
 SECRET = "not for agents"
 

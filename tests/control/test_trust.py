@@ -14,7 +14,7 @@ from django.test import Client
 from nexus.client.tokens import generate_api_key
 from nexus.control import trust
 from nexus.control.models import TurnStatus
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.control.services import turns
 from nexus.control.services.turns import Ended
 from nexus.core.access import ConnectionInfo, Refused, identify

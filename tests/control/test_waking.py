@@ -26,7 +26,7 @@ from nexus.control.toolset import CONTROL
 from nexus.control.waking import bounds, kinds, message, services
 from nexus.control.waking.message import Item
 from nexus.control.waking.watch import Watch
-from nexus.control.worker.work import Worker
+from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations import runner

@@ -21,8 +21,8 @@ from nexus.client.jsonrpc import (
     PARSE_ERROR,
     SERVER_ERROR,
 )
+from nexus.control import rpc as methods
 from nexus.control.models import PoolAgent
-from nexus.control.rpc import methods
 from tests.conftest import examples
 from tests.control.wire import TOKEN, Wire, request
 

@@ -16,15 +16,15 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from nexus.control import following, monitoring, selectors
+from nexus.control import agent_stream, monitoring, selectors
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.services import pool, transcript, turns
 from nexus.control.services.turns import Ended
 from nexus.control.waking import bounds, services
-from nexus.control.worker import turn as taking
-from nexus.control.worker import work
-from nexus.control.worker.work import POOL, Worker
+from nexus.control.worker import execution as taking
+from nexus.control.worker import scheduling
+from nexus.control.worker.scheduling import POOL, Worker
 from nexus.core.clock import now
 from nexus.core.database.base import ExclusiveLock
 from nexus.core.database.store import store, write
@@ -434,7 +434,7 @@ async def test_a_turn_whose_beginning_may_be_stored_or_not_holds_its_agent_up_no
 async def test_a_turn_whose_end_could_not_be_stored_holds_its_agent_up_no_longer(
     worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "STORE_SECONDS", 0)
+    monkeypatch.setattr(scheduling, "STORE_SECONDS", 0)
     settle = turns.settle
 
     def refused_once(turn: Turn, ended: Ended) -> bool:
@@ -692,7 +692,7 @@ def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, confi
     configure(control=True)
     agent = create("ann")
     with CaptureQueriesContext(connection) as queries:
-        following.state_of(agent)
+        agent_stream.state_of(agent)
         bounds.bite(agent, 1, now())
         bounds.depth_after("ann", now(), None)
         monitoring.ended_turns(agent, 20)
@@ -730,7 +730,7 @@ async def test_what_fails_beside_the_turns_is_logged_once_and_tried_again(
             raise ValueError("made by the test")
 
     monkeypatch.setattr(pool, "end_idle", failing)
-    monkeypatch.setattr(work, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(scheduling, "LOOK_SECONDS", 0.01)
     configure(control=True, pool_idle_seconds=60)
     worker = Worker(now())
     at_it = asyncio.create_task(worker.work())

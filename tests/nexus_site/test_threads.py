@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.backends import ModelBackend
 
 from nexus.control.models import PoolWorktree
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.control.services import pool
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import trees

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nexus.core.turns
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.core import access
 from nexus.core.access import ConnectionInfo, caller_name, recognise_session
 from nexus.core.turns import SHARE, turns

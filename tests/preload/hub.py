@@ -5,7 +5,7 @@ from tests.preload import nexus
 nexus(
     "serve",
     """
-    nexus.control.rpc.endpoint nexus.control.websocket nexus.control.worker.alone
+    nexus.control.rpc nexus.control.websocket nexus.control.worker.store_access
     nexus.control.worker.supervision coordination.log.websocket
     nexus.maintenance.attention nexus.core.database.sqlite.backend.base
     nexus.web.login nexus.web.middleware nexus.dashboard.views.home

@@ -8,7 +8,7 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control import selectors, wording
+from nexus.control import rules, selectors
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
 from nexus.control.models import PoolAgent, Turn
@@ -18,7 +18,8 @@ from nexus.control.rows import PoolAgentRow
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
-from nexus.control.services import pool, server
+from nexus.control.services import pool
+from nexus.control.services import pool as server
 from nexus.control.toolset import operation
 from nexus.control.waking import kinds
 from nexus.control.worktrees import services as worktrees
@@ -156,7 +157,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         return agent, turn
 
     agent, turn = worktrees.create(actor_of(caller), order, made)
-    return _created(agent.agent_id, turn.request_id if turn else None, wording.git_warning(agent.permissions))
+    return _created(agent.agent_id, turn.request_id if turn else None, rules.git_warning(agent.permissions))
 
 
 class DestroyAgent(Params):
@@ -201,7 +202,7 @@ class Stopped(TypedDict):
 @operation(Nothing, ControlCode.POOL_OFF, guards=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
 def pool_shutdown_server(p: Nothing, caller: Caller) -> Stopped:
     """End the server: running turns get `pool_stop_seconds`, temporary agents end."""
-    server.check_running()
+    server.check_server_runs()
     server.ask_to_end(actor_of(caller).name)
     return {
         "success": True,

@@ -15,8 +15,7 @@ from contextvars import ContextVar
 
 import httpx2
 
-from nexus.control.runners.base import LOGS
-from nexus.control.runners.secrets import Secrets
+from nexus.control.runners.base import LOGS, Secrets
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings
 from nexus.core.logs import redact

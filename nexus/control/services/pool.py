@@ -14,20 +14,22 @@ from pathlib import Path
 from django.db import transaction
 
 from coordination.ids import new_id
-from coordination.models import Agent
+from coordination.log.emit import emit
+from coordination.models import Agent, Event, VisibilityChoices
 from coordination.services import agents, keys, roster
+from coordination.services.audit import NOBODY
 from nexus.control import protected_paths, rules
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import BY, emit_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
-from nexus.control.models import PoolAgent, PoolWorktree, Turn
+from nexus.control.models import STREAM, PoolAgent, PoolWorktree, Turn
 from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
-from nexus.control.services import questions, server, turns
+from nexus.control.services import questions, turns
 from nexus.control.waking import bounds
 from nexus.control.worktrees.trees import Tree
 from nexus.core.clock import now
-from nexus.core.database.store import write
+from nexus.core.database.store import store, write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import NexusError, invalid
 
@@ -169,7 +171,7 @@ def _end_where_all_may_go(by: str) -> None:
     """Ask the server to end if there are agents and each was marked as done."""
     marks = set(PoolAgent.objects.living().values_list("should_shutdown", flat=True))
     if marks == {True}:
-        server.ask_to_end(by)
+        ask_to_end(by)
 
 
 def stay() -> None:
@@ -304,3 +306,40 @@ def _real(path: str) -> str | None:
     except (OSError, ValueError):
         return None
     return resolved
+
+
+END_ASKED = "pool.end_asked"
+SERVER = "pool-server"  # the lock's kind: one server at a time runs a store's pool
+
+
+def check_server_runs() -> None:
+    """Check that a server runs the store's pool now. Raises POOL_OFF: otherwise a later server would read the request,
+    which is not meant for it."""
+    free = store().exclusive_lock(SERVER)
+    if free is not None:
+        free.release()
+        raise NexusError(
+            ControlCode.POOL_OFF,
+            "No server runs this store's pool now, so none ends. One that has just started, or takes over from "
+            "another, needs a second: ask again.",
+        )
+
+
+def ask_to_end(by: str) -> None:
+    """Ask the server, in whichever process it is, to end."""
+    with write():
+        emit(
+            workspace_id=None,
+            stream=STREAM,
+            type=END_ASKED,
+            actor=None,
+            payload={"by": by},
+            moment=now(),
+            visibility=VisibilityChoices.PRIVATE,
+            target=NOBODY,
+        )
+
+
+def is_asked_to_end(after: int, upto: int) -> bool:
+    """Return whether the end was requested after event `after`, up to event `upto`."""
+    return Event.objects.filter(event_id__gt=after, event_id__lte=upto, stream=STREAM, type=END_ASKED).exists()

@@ -15,9 +15,8 @@ import re2
 
 from nexus.control import protected_paths
 from nexus.control.rules import Permissions
-from nexus.control.tools import paths
-from nexus.control.tools.files import decoded
-from nexus.control.tools.paths import ToolFailed, check_tool
+from nexus.control.tools import files
+from nexus.control.tools.files import ToolFailed, check_tool, decoded
 
 SECONDS = 10.0
 DEEPEST = 64  # directories
@@ -131,10 +130,10 @@ def _compiled(expression: str) -> re2._Regexp:
 
 def _files(permissions: Permissions, path: str, bounds: Bounds) -> Iterator[tuple[str, int, str]]:
     """Yield the regular files below a directory, or the one file that `path` is: relative path, directory, name."""
-    resolved = paths.readable(permissions, path)
+    resolved = files.readable(permissions, path)
     parent, name = os.path.split(resolved)
-    with paths.directory(parent) as at:
-        with paths.failing(path):
+    with files.directory(parent) as at:
+        with files.failing(path):
             top = _opened(name or ".", at)
         if top is None:
             yield name, at, name
@@ -165,7 +164,7 @@ def _below(at: int, prefix: str, depth: int, bounds: Bounds) -> Iterator[tuple[s
         if prefix + name == bounds.closed:
             continue
         try:
-            inner = os.open(name, paths.LISTING, dir_fd=at)
+            inner = os.open(name, files.LISTING, dir_fd=at)
         except OSError:
             continue  # removed meanwhile, or not readable
         try:
@@ -177,7 +176,7 @@ def _below(at: int, prefix: str, depth: int, bounds: Bounds) -> Iterator[tuple[s
 def _opened(name: str, at: int) -> int | None:
     """Return a descriptor of the directory; None if it is a file."""
     try:
-        return os.open(name, paths.LISTING, dir_fd=at)
+        return os.open(name, files.LISTING, dir_fd=at)
     except NotADirectoryError:
         return None
 
@@ -185,7 +184,7 @@ def _opened(name: str, at: int) -> int | None:
 def _lines(at: int, name: str) -> list[str]:
     """Return the lines of a text file; none if it is not text, too large, or gone."""
     try:
-        with paths.open_file(name, at) as opened:
+        with files.open_file(name, at) as opened:
             data = opened.read(LARGEST_FILE + 1)
     except OSError:
         return []

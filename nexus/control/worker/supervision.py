@@ -16,14 +16,14 @@ from functools import partial
 from typing import NamedTuple
 
 from nexus.client.tokens import ServerTokenManager
+from nexus.control.agent_stream import DRAFTS
 from nexus.control.config import DEFAULT_PORT, ControlSettings
-from nexus.control.drafts import DRAFTS
-from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rpc import ENDPOINT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
-from nexus.control.services import pool, server
-from nexus.control.worker.alone import alone
-from nexus.control.worker.storing import stored
+from nexus.control.services import pool
+from nexus.control.services import pool as server
+from nexus.control.worker.store_access import await_exclusive_role, stored
 from nexus.control.worker.watchdog import GRACE_SECONDS, KILL_SECONDS, STOP
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings, given
@@ -87,7 +87,7 @@ def _now() -> Begun:
 async def _run_pool(begun: Begun) -> Begun:
     """Run the pool once no other server does, and until another takes the lock; return since when this server had
     it."""
-    only = await alone(
+    only = await await_exclusive_role(
         server.SERVER, "Another server runs this store's pool; this one stands by, and takes over when it ends."
     )
     try:

@@ -13,9 +13,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.control.runners.configuration import runners
-from nexus.control.worker.reports import to_hub
+from nexus.control.worker.execution import to_hub
+from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.watchdog import GRACE_SECONDS
-from nexus.control.worker.work import Worker
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.database.store import store
 from nexus.core.guardian import kill_all

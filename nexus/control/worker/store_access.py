@@ -1,22 +1,26 @@
-"""An exclusive lock for a kind of process: a store has one at a time; others stand by."""
+"""The worker's use of a store that may be away: the lock that makes it the only worker, and writes that are retried."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from nexus.core.database.base import ExclusiveLock
 from nexus.core.database.store import store
-from nexus.core.waiting import READERS, in_thread
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.waiting import READERS, WRITERS, in_thread
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 
 
-class Alone:
+class ExclusiveRole:
     """The lock of the only process of its kind at the store, held until `retaken` returns False."""
 
     def __init__(self, kind: str, exclusive_lock: ExclusiveLock, waited: bool) -> None:
@@ -37,7 +41,7 @@ class Alone:
         return True
 
 
-async def alone(kind: str, standing_by: str) -> Alone:
+async def await_exclusive_role(kind: str, standing_by: str) -> ExclusiveRole:
     """Return once this process is the only one of its kind at the store; log `standing_by`, once, while another is."""
     waited = False
     while (exclusive_lock := await _taken(kind)) is None:
@@ -45,7 +49,7 @@ async def alone(kind: str, standing_by: str) -> Alone:
             log.warning(standing_by)
         waited = True
         await asyncio.sleep(LOOK_SECONDS)
-    return Alone(kind, exclusive_lock, waited)
+    return ExclusiveRole(kind, exclusive_lock, waited)
 
 
 async def _taken(kind: str) -> ExclusiveLock | None:
@@ -56,3 +60,38 @@ async def _taken(kind: str) -> ExclusiveLock | None:
         except (DatabaseError, OSError) as error:
             log.warning("The pool's lock could not be taken (%s); it is tried again.", error)
         await asyncio.sleep(LOOK_SECONDS)
+
+
+T = TypeVar("T")
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
+
+
+async def stored(write: Callable[[], T], seconds: float, *, twice: bool = False) -> T:
+    """Run `write` and return its result; retry for so many seconds while the store is busy, full or away. Raises the
+    last error.
+
+    If the connection is lost during a commit, nobody knows whether the commit took effect. It is retried only with
+    `twice`: storing it twice does no harm.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + seconds, SHORTEST_PAUSE
+    while True:
+        try:
+            return await in_thread(WRITERS, partial(_on_sound_connection, write))
+        except DatabaseError:
+            if loop.time() >= deadline:
+                raise
+        except NexusError as error:
+            if loop.time() >= deadline or not twice or error.code != Code.DB_ERROR:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _on_sound_connection(write: Callable[[], T]) -> T:
+    try:
+        return write()
+    except DatabaseError:
+        connection.close()  # the next attempt starts on a new one
+        raise

@@ -1,21 +1,30 @@
-"""JSON-RPC over HTTP: `POST /rpc`, `POST /` and `POST /agent/{id}` (docs/reference/json-rpc.md).
+"""JSON-RPC over HTTP: `POST /rpc`, `POST /` and `POST /agent/{id}` (docs/reference/json-rpc.md), and an agent of the
+pool live, as server-sent events: `GET /agent/{agent_id}/stream`.
 
 A request is checked in this order: HTTP's limits, the method, the caller, the route, JSON, JSON-RPC, parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
+from urllib.parse import parse_qs
 
 from channels.auth import AuthMiddlewareStack
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError
 
 from nexus.client.jsonrpc import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
+    SERVER_ERROR,
+    Id,
     InvalidParamsError,
     ParseError,
     Request,
@@ -27,19 +36,193 @@ from nexus.client.jsonrpc import (
     serialize_response,
 )
 from nexus.client.tokens import API_KEY_PREFIX, validate_api_key
+from nexus.control.agent_stream import Follower, Piece, Position, State, entry_row, is_over, may_follow, parse_position
+from nexus.control.errors import ControlCode
 from nexus.control.members import find
-from nexus.control.rpc import stream
-from nexus.control.rpc.methods import error_response, operation_of
+from nexus.control.models import Entry
 from nexus.control.rules import is_agent_id
-from nexus.control.toolset import CONTROL
+from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.access import ConnectionInfo, Refused, check_place, identify
 from nexus.core.cancellation import while_there
 from nexus.core.limits import TooMuch
 from nexus.core.operations import runner
-from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, operator_connection
-from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_its_own, operator_connection
+from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import whole_number
-from nexus.core.waiting import AUTHENTICATION, in_thread
+from nexus.core.operations.runner import documented
+from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
+
+GLOBAL = frozenset(("create_agent", "destroy_agent", "list_agents", "shutdown_server"))
+OF_AGENT = frozenset(("send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "shutdown"))
+
+CODES = {
+    Code.VALIDATION_ERROR: INVALID_PARAMS,
+    Code.NOT_FOUND: INVALID_PARAMS,
+    Code.NOT_OWNER: INVALID_PARAMS,
+    Code.NOT_ALLOWED: INVALID_PARAMS,
+    Code.CONTENT_TOO_LARGE: INVALID_PARAMS,
+    Code.CONFIG_ERROR: INTERNAL_ERROR,
+    Code.INTERNAL_ERROR: INTERNAL_ERROR,
+    ControlCode.NOT_PERMITTED: INVALID_PARAMS,
+    ControlCode.POOL_OFF: SERVER_ERROR,
+    ControlCode.POOL_FULL: SERVER_ERROR - 1,
+    ControlCode.TURN_FAILED: SERVER_ERROR - 2,
+    ControlCode.TURN_INTERRUPTED: SERVER_ERROR - 3,
+    Code.DB_ERROR: SERVER_ERROR - 4,
+}
+
+
+def operation_of(method: str, of_agent: bool) -> str | None:
+    """Return the name of the operation behind a method, of one agent or of the pool; None if there is none."""
+    return PREFIX + method if method in (OF_AGENT if of_agent else GLOBAL) else None
+
+
+def code_of(error: NexusError) -> int:
+    """Return JSON-RPC's code for a documented error."""
+    return CODES.get(error.code, SERVER_ERROR)
+
+
+def error_response(request_id: Id, error: NexusError) -> Response:
+    """Return JSON-RPC's response for a documented error; `data` holds its own code, and its details if there are
+    any."""
+    data = {"code": error.code.value, **({"details": error.details} if error.details else {})}
+    return make_error_response(request_id, code_of(error), error.message, json.loads(json.dumps(data, default=str)))
+
+
+PATH = re.compile(r"/agent/([^/]+)/stream/?")
+HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+Who = Callable[[ConnectionInfo, str], Caller]  # given the name of the connection; raises NexusError
+
+
+def openapi() -> dict[str, Any]:
+    """Return the stream's path in the OpenAPI schema."""
+    from nexus.core.rest.schema import ANY_OF, FAILURES
+
+    text = {"schema": {"type": "string"}}
+    refusal = {"application/json": {"schema": {"type": "object"}}}
+    operation = {
+        "operationId": "pool_agent_stream",
+        "description": "With `--control`: an agent of the pool as server-sent events (`entry`, `state`, `draft`), from "
+        "the beginning of its transcript or exactly after a position. A refusal is an error of JSON-RPC.",
+        "tags": ["pool"],
+        "parameters": [
+            {"name": "agent_id", "in": "path", "required": True, **text},
+            {"name": "after", "in": "query", "required": False, **text},
+            {"name": "Last-Event-ID", "in": "header", "description": "As `after`.", "required": False, **text},
+        ],
+        "security": ANY_OF,
+        "responses": {
+            "200": {"description": "Until the agent ends.", "content": {"text/event-stream": text}},
+            "204": {"description": "Nothing more is to come."},
+            **{status: {"description": why, "content": refusal} for status, why in FAILURES.items()},
+        },
+    }
+    return {"/agent/{agent_id}/stream": {"get": operation}}
+
+
+def asks(path: str) -> bool:
+    """Return whether a path is that of a stream."""
+    return PATH.fullmatch(path) is not None
+
+
+class Stream:
+    """An agent of the pool live, as server-sent events: `GET /agent/{agent_id}/stream`.
+
+    `entry` is an entry of its transcript, `state` its new state after a change, and `draft` a piece of the text that it
+    is writing. A message's id is the exact position to resume from, by `Last-Event-ID` or `?after=`; without one the
+    stream begins with the transcript. The stream ends with the agent. A client that comes back after the end gets a
+    204, so that a browser stops trying.
+    """
+
+    def __init__(self, who: Who) -> None:
+        self.who = who  # returns the caller
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] != "GET":
+            refusal = serialize_response(make_error_response(None, INVALID_REQUEST, "A stream is read with GET."))
+            await _answer(send, 405, refusal, [(b"allow", b"GET")])
+            return
+        try:
+            follower = await self._begun(scope)
+        except Exception as failure:  # including those of the database driver
+            error = documented(failure)
+            status = error.status if isinstance(error, Refused) else error.code.status
+            await _answer(send, status, serialize_response(error_response(None, error)))
+            return
+        if follower is None:
+            await _answer(send, 204, "")
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await while_there(receive, _sent(follower, send))
+
+    async def _begun(self, scope: Any) -> Follower | None:
+        """Return a follower at the requested position; None if nothing can come any more. Raises NexusError."""
+        info, connection = ConnectionInfo.of_scope(scope, scope.get("user")), of_its_own("sse")
+        found = PATH.fullmatch(scope["path"])
+        assert found is not None
+        agent_id = found[1]
+
+        def who() -> Caller:
+            return self.who(info, connection)
+
+        caller = await in_thread(AUTHENTICATION, who)
+        named = parse_qs(info.query).get("after", [])
+        given = next(iter([*info.values("last-event-id"), *named]), None)
+
+        def begin() -> tuple[Position, bool]:
+            start = parse_position(agent_id, given)
+            may_follow(caller, start.agent)
+            return start, given is not None and is_over(start)
+
+        start, over = await in_thread(READERS, begin)
+        return None if over else Follower(who, start)
+
+
+async def _sent(follower: Follower, send: Any) -> None:
+    async for message in _messages(follower):
+        await send({"type": "http.response.body", "body": message.encode(), "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _messages(follower: Follower) -> AsyncIterator[str]:
+    yield _position_comment(follower.position)  # so that a client that is cut off before its first entry can resume
+    try:
+        async with aclosing(follower.follow()) as items:
+            async for item in items:
+                yield _message(follower.position, item)
+    except Exception as failure:  # refused now, or the store is away: a reconnect gets the error
+        error = documented(failure)
+        yield f"event: closing\ndata: {_json({'code': error.code, 'reason': error.message})}\n\n"
+
+
+def _message(position: Position, item: Entry | State | Piece | None) -> str:
+    if isinstance(item, Entry):
+        behind = Position(position.agent, item.position + 1)
+        return f"event: entry\nid: {behind}\ndata: {_json(entry_row(item))}\n\n"
+    if isinstance(item, Piece):
+        return f"event: draft\ndata: {_json(vars(item))}\n\n"
+    return _position_comment(position) if item is None else f"event: state\ndata: {_json(item)}\n\n"
+
+
+def _position_comment(position: Position) -> str:
+    """Return a comment with an id: it keeps the connection alive and moves the client's position without an event."""
+    return f": here\nid: {position}\n\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, cls=DjangoJSONEncoder)
+
+
+async def _answer(send: Any, status: int, text: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    body = text.encode()
+    kind = [(b"content-type", b"application/json")] if body else []
+    await send({"type": "http.response.start", "status": status, "headers": [*kind, *(headers or [])]})
+    await send({"type": "http.response.body", "body": body})
+
 
 MAX_BODY_BYTES = 1_048_576
 MAX_HEADERS, MAX_HEADER_BYTES = 128, 32 * 1024
@@ -78,7 +261,7 @@ class Endpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         headers: list[tuple[bytes, bytes]] = []
         try:
-            if stream.asks(scope["path"]):
+            if asks(scope["path"]):
                 await STREAM(scope, receive, send)
                 return
             status, content = 200, await self._answer(scope, receive)
@@ -227,4 +410,4 @@ def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:
 
 
 ENDPOINT = Endpoint()
-STREAM = AuthMiddlewareStack(stream.Stream(ENDPOINT.follower))  # a login to the pages is accepted, too
+STREAM = AuthMiddlewareStack(Stream(ENDPOINT.follower))  # a login to the pages is accepted, too

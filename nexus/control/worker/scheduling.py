@@ -1,4 +1,5 @@
-"""The worker: one process runs the turns of a pool, so that no turn can stall the hub."""
+"""The worker: one process runs the turns of a pool, so that no turn can stall the hub. It starts them in turn: round
+robin among senders, and for each sender among the agents that it sent to."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, transaction
@@ -20,15 +23,59 @@ from nexus.control.models import Turn
 from nexus.control.runners.new_repositories import look_after_crash
 from nexus.control.services import pool, turns
 from nexus.control.waking.watch import Watch
-from nexus.control.worker.alone import Alone, alone
-from nexus.control.worker.fairness import Fairness, Waiting
-from nexus.control.worker.reports import Report, to_nobody
-from nexus.control.worker.storing import stored
-from nexus.control.worker.turn import Taking
+from nexus.control.worker.execution import Report, Taking, to_nobody
+from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, SLOW, WRITERS, Parked, in_thread, waiter
 from nexus.core.work import Failures
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The oldest queued turn of an agent."""
+
+    turn_id: str  # ids sort by age
+    agent: str
+    sender: str | None  # an agent; None stands for administrators
+
+
+MOST = 10_000  # remembered senders and agents, the last served
+
+
+class Fairness:
+    """Memory of who was served, so that nobody with many turns keeps others waiting. One per worker."""
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[str, str | None], int] = {}
+        self._clock = count(1)
+
+    def first(self, waiting: Iterable[Waiting], running: Collection[str | None]) -> Waiting | None:
+        """Return the turn to start next; `running` names the sender of each running turn.
+
+        It is of the sender with the fewest running turns, then of the one served longest ago; among its turns, of the
+        agent served longest ago, then the oldest turn.
+        """
+        taken = list(running)
+        return min(
+            waiting,
+            key=lambda turn: (
+                taken.count(turn.sender),
+                self._served.get(("sender", turn.sender), 0),
+                self._served.get(("agent", turn.agent), 0),
+                turn.turn_id,
+            ),
+            default=None,
+        )
+
+    def serve(self, turn: Waiting) -> None:
+        """Record that a turn is started."""
+        for served in (("sender", turn.sender), ("agent", turn.agent)):
+            self._served.pop(served, None)  # so that the latest is last
+            self._served[served] = next(self._clock)
+        while len(self._served) > MOST:
+            del self._served[next(iter(self._served))]
+
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,7 +118,9 @@ class Worker:
 
     async def work(self) -> None:
         """Run turns until `stop`, or until another worker may have taken over the store."""
-        waiting = alone(POOL, "Another worker is at this store's pool; this one waits until that has ended.")
+        waiting = await_exclusive_role(
+            POOL, "Another worker is at this store's pool; this one waits until that has ended."
+        )
         only = await self._unless_stopped(waiting)
         if only is None:
             return
@@ -130,7 +179,7 @@ class Worker:
                 self._failures.failed(look, "the pool could not be looked after", error)
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def _stay_alone(self, only: Alone) -> None:
+    async def _stay_alone(self, only: ExclusiveRole) -> None:
         """End this worker when another one is at the store. If the other has ended again, interrupt what it left."""
         while await only.retaken():
             await stored(self._end_others, math.inf, twice=True)
