@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from nexus.planning import schemas
 from tests.planning.conftest import Project
@@ -240,6 +242,15 @@ def test_it_searches_the_history(nexus: Project) -> None:
     assert only == {"branch": "_default", "topic": "Änderung", "decisions": decisions, "task_count": 1}
     assert nexus.call("history_search", query="nowhere")["total"] == 0
     assert nexus.call("history_search", query="%")["total"] == 0
+
+
+def test_it_reads_the_texts_of_the_history_once(nexus: Project) -> None:
+    nexus.plan("Which?")
+    nexus.task()
+    nexus.call("task_close")
+    with CaptureQueriesContext(connection) as asked:
+        assert nexus.call("history_search", query="parser")["total"] == 1
+    assert len([each for each in asked.captured_queries if "LIKE" in each["sql"].upper()]) == 1
 
 
 def test_it_tells_the_context(nexus: Project) -> None:

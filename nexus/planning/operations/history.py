@@ -16,7 +16,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.planning import mirror, selectors
 from nexus.planning.branch import branch_of
 from nexus.planning.errors import PlanningCode
-from nexus.planning.models import TaskStatus
+from nexus.planning.models import Cycle, TaskStatus
 from nexus.planning.operations.common import CHANGING, READING, OfProject, actor
 from nexus.planning.services import cycles
 from nexus.planning.toolset import operation
@@ -53,10 +53,10 @@ def history_search(p: HistorySearch, caller: Caller) -> FoundCycles:
     """The last cycles that have the query, with their decisions."""
     project = workspaces.locate(p.project_root)
     mirror.take_in(project)
-    found = selectors.cycles(project.workspace_id, p.query)
-    total = found.count()
-    shown = list(found.reverse()[: p.last_n])[::-1]
-    return {"total": total, "showing": len(shown), "cycles": [_found(json.loads(cycle.document)) for cycle in shown]}
+    found = list(selectors.cycles(project.workspace_id, p.query).values_list("pk", flat=True))  # reads all texts once
+    documents = dict(Cycle.objects.filter(pk__in=found[-p.last_n :]).values_list("pk", "document"))
+    shown = [documents[key] for key in found[-p.last_n :] if key in documents]
+    return {"total": len(found), "showing": len(shown), "cycles": [_found(json.loads(each)) for each in shown]}
 
 
 def _found(cycle: dict[str, Any]) -> FoundCycle:
