@@ -197,6 +197,22 @@ def test_it_pages_through_the_log_without_a_gap_or_a_repeat(team: Ids, browser: 
     assert seen == list(Event.objects.order_by("-event_id").values_list("event_id", flat=True))
 
 
+def test_a_page_of_a_rare_agent_looks_through_so_many_events_and_leads_on(
+    team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nexus.dashboard.views.events.LOOKED_AT", 10)
+    first = log("toy.rare", actor_agent_id="hermit").event_id
+    for _ in range(25):
+        log("toy.common")
+    query, pages = "?agent=hermit", 0
+    while f'id="event-{first}"' not in (text := page(browser, query)):
+        assert "No event fits so far." in text
+        older = re.search(r'href="(\?[^"]*before=\d+)">Older', text)
+        assert older, f"page {pages} leads nowhere"
+        query, pages = html.unescape(older[1]), pages + 1
+    assert pages == 2, "25 others, ten ids a page"
+
+
 def test_it_asks_a_handful_of_queries_for_all_kinds(team: Ids, browser: Client) -> None:
     assert queries(lambda: page(browser)) <= 10
 

@@ -29,6 +29,7 @@ from nexus.topics.models import Topic, TopicMessage
 from nexus.web.page import render, streamed
 
 PAGE = 150
+LOOKED_AT = 100_000  # ids that a page looks through for an agent or a type, which have no index
 FOUND = 500  # hits of a text search before the other filters, for a page; an export takes all
 AT_ONCE = 500
 EQUAL = {
@@ -42,7 +43,8 @@ COLUMNS = sorted(EventRow.__annotations__, key=lambda column: column == "payload
 
 def events(request: HttpRequest) -> TemplateResponse:
     """Show the newest events that match `?workspace= stream= type= agent= handoff= q=`; `?before=` shows older ones.
-    Signs of life are shown only if `?alive=` or their type asks for them. Consecutive events of a type are folded."""
+    Signs of life are shown only if `?alive=` or their type asks for them. Consecutive events of a type are folded. A
+    page of an agent or a type ends after LOOKED_AT ids, full or not; the link to older events goes on from there."""
     newest = newest_event_id()
     filters = EventFilters(request.GET, type_counts(newest))
     rows = _filtered(filters)
@@ -52,13 +54,18 @@ def events(request: HttpRequest) -> TemplateResponse:
         rows = rows.filter(pk__in=[hit.document for hit in search(words, limit=FOUND, before=before)])
     if before is not None:
         rows = rows.filter(event_id__lt=before)
+    older = None
+    if (filters.text("agent") or filters.text("type")) and not (words or filters.text("handoff")):
+        end = min(newest + 1, newest + 1 if before is None else before) - LOOKED_AT
+        rows = rows.filter(event_id__gte=end)
+        older = end if Event.objects.filter(event_id__lt=end).exists() else None
     page = list(rows.select_related("workspace").order_by("-event_id")[: PAGE + 1])
     return render(
         request,
         "dashboard/events.html",
         "Events",
         runs=runs(page[:PAGE]),
-        older=page[PAGE - 1].event_id if len(page) > PAGE else None,
+        older=page[PAGE - 1].event_id if len(page) > PAGE else older,
         query=filters.query("before"),
         filters=filters,
         live=before is None and filters.is_valid(),
