@@ -50,6 +50,20 @@ MAY_GROW = {  # calls whose answer is longer in the full store, and why
     "topic_overview": "the same",
     "inbox_peek of a busy agent": "the same: one message is unread there",
     "GET /admin/agents/agent-000/mail/": "the same",
+    "GET /admin/agents/agent-000/": "the same: its mail there is a few letters",
+    "GET messages?workspace=…&recipient=agent-007": "the small store has fewer than a page",
+    "GET /admin/planning/cycle/": "the same",
+    "GET /admin/timeline/?window=30d&workspace=…": "the small store has fewer periods than the page draws",
+    "GET /admin/graph/?hours=168": "the small store has fewer agents to draw",
+    **dict.fromkeys(
+        ("GET /admin/", "GET /admin/?q=agent-00", "GET /admin/attention/"),
+        "it looks at 2,000 of each kind of need at most, and the small store has fewer",
+    ),
+    **dict.fromkeys(
+        ("handoff_list_available", "handoff_list_available, nothing there"),
+        "it looks through 2,000 open handoffs at most, and the small store has fewer",
+    ),
+    "shared_md_render": "the file has every active session and open handoff of the project",
     "GET /admin/coordination/event/?p=5000": "the small store has no such page",
     "GET /admin/topics/tpc_long/tail/?after=1000": "the small store's topic ends before",
     **dict.fromkeys(
@@ -65,6 +79,7 @@ MAY_GROW = {  # calls whose answer is longer in the full store, and why
     "task_add, task_update": "each writes tasks.json anew, which has every task of the open cycle",
     "context": "it looks whether another program changed tasks.json",
     "plan_status": "the same",
+    "history_search": "the same of history.json, and it looks for a text in each cycle",
     "GET /admin/plan/?workspace=…": "it finds the longest chain of the open cycle, and draws 150 of its tasks",
     "inbox_count of a busy agent": "it counts what the agent has read, in an index",
 }
