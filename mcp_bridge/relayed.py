@@ -159,6 +159,9 @@ class Relays:
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one relay until it leaves or the hub ends."""
+        if self._count(known=False) >= MOST_CONNECTIONS:
+            writer.close()
+            return
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._serving[task] = None
         try:
@@ -184,6 +187,10 @@ class Relays:
             for task in late:
                 task.cancel()
 
+    def _count(self, *, known: bool) -> int:
+        """Return how many relays are served, or how many connections have not said yet who they are."""
+        return sum((connection is not None) == known for connection in self._serving.values())
+
     async def _introduced(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Process | None:
         """Return the process that connects, after it got the welcome; None where it is refused."""
         process, user = user_at(writer.get_extra_info("socket"))
@@ -192,7 +199,7 @@ class Relays:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 line = await reader.readline()  # first: closing with unread data would drop the hub's answer
-            if len(self._serving) > MOST_CONNECTIONS:
+            if self._count(known=True) >= MOST_CONNECTIONS:
                 raise NexusError(
                     Code.CONFIG_ERROR,
                     f"{MOST_CONNECTIONS} agents on stdio are connected to the hub, and it accepts no more. Close some, "

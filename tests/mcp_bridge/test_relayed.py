@@ -110,6 +110,39 @@ async def test_one_connection_too_many_is_told_so(
         second.close()
 
 
+async def silent(home: Path) -> socket.socket:
+    """A connection that says nothing."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(START_SECONDS)
+    with relay.address(home) as path:
+        await asyncio.to_thread(connection.connect, path)
+    return connection
+
+
+async def test_connections_that_say_nothing_take_no_agents_place(
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 2)
+    async with serving(home):
+        held = await silent(home)
+        clients = [await connected(home, hello) for _ in range(2)]
+        assert [client.welcome["nexus"] for client in clients] == ["welcome", "welcome"]
+        held.close()
+        for client in clients:
+            client.close()
+
+
+async def test_no_more_connections_say_nothing_than_agents_may_connect(
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 2)
+    async with serving(home):
+        held = [await silent(home) for _ in range(3)]
+        assert await asyncio.to_thread(held[2].recv, 1) == b""
+        for connection in held:
+            connection.close()
+
+
 async def test_a_relay_that_was_started_before_the_apps_were_renamed_is_served(
     home: Path, hello: dict[str, Any]
 ) -> None:
