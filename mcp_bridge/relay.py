@@ -28,6 +28,7 @@ from nexus.core.time_limit import OutOfTime
 PROTOCOL = 1  # of relay and hub; a relay with another one serves itself
 STANDALONE, API_KEY = "NEXUS_STANDALONE", "NEXUS_API_KEY"
 DIRECTORY, SOCKET = "run", "mcp.sock"  # in the home
+LOOPBACK = "mcp.json"  # beside the socket, where there can be none: see `loopback`
 LONGEST_ADDRESS = 100  # bytes of a socket's path; systems allow 103 to 107
 CONTROL = b'{"nexus":'  # starts the hub's own lines; messages of MCP start differently
 
@@ -53,6 +54,7 @@ REPEATABLE = frozenset(  # methods that change only the connection; the hub name
     )
 )
 ANSWERED = re.compile(rb'\{"jsonrpc":"2\.0","id":("(?:[^"\\]|\\.)*"|-?[0-9]+),"(?:result|error)"')
+NO_HUB = "what listens at the address of the hub is no hub."
 GREETING = (  # for a person who starts it by hand
     "[nexus] This speaks MCP on stdin and stdout: it is a coding client that starts it, not a person.\n"
     "[nexus] To connect one: nexus connect --client claude-code (or another; nexus connect --help). Ctrl-C ends this.\n"
@@ -76,7 +78,7 @@ class Sent(NamedTuple):
 
 def relay(resolved: Resolved, apps: list[str]) -> None:
     """Pass on lines until the client ends, then end the process; return where this process must serve itself."""
-    if serves_itself():
+    if serves_itself() or os.name == "nt":  # `select` watches no pipes there
         return
     hello = hello_of(resolved, apps)
     try:
@@ -106,8 +108,7 @@ def _tell(text: str) -> None:
 
 def serves_itself() -> bool:
     """Return whether this process must not look for a hub."""
-    alone = os.environ.get(STANDALONE, "").lower() in TRUE or "DJANGO_SETTINGS_MODULE" in os.environ
-    return alone or not hasattr(socket, "AF_UNIX")
+    return os.environ.get(STANDALONE, "").lower() in TRUE or "DJANGO_SETTINGS_MODULE" in os.environ
 
 
 def hello_of(resolved: Resolved, apps: list[str]) -> dict[str, Any]:
@@ -157,11 +158,16 @@ def address(home: Path) -> Iterator[str]:
 
 def user_at(connection: socket.socket) -> tuple[int | None, int | None]:
     """Return the process and the user at the other end, if the system reports them."""
-    if not hasattr(socket, "SO_PEERCRED"):
+    if not hasattr(socket, "SO_PEERCRED") or connection.family == socket.AF_INET:
         return None, None
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     process, user = (int.from_bytes(credentials[start : start + 4], sys.byteorder) for start in (0, 4))
     return process, user
+
+
+def own_user() -> int | None:
+    """Return the user of this process, if the system knows users."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
 
 
 def connect(
@@ -172,11 +178,10 @@ def connect(
     line = json.dumps(hello, separators=(",", ":")).encode()
     if state is not None:  # as the hub sent it
         line = line[:-1] + b',"state":' + state + b"}"
-    connection = socket.socket(socket.AF_UNIX)
+    connection: socket.socket | None = None
     try:
-        connection.settimeout(seconds)
-        _reach(connection, home, seconds)
-        if user_at(connection)[1] not in (None, os.geteuid()):
+        connection = _reach(home, seconds)
+        if user_at(connection)[1] not in (None, own_user()):
             raise NoHub("another user's process listens at the socket of the hub.")
         connection.sendall(line + b"\n")
         received = b""
@@ -185,7 +190,8 @@ def connect(
                 raise NoHub("the hub ended before it answered.")
             received += piece
     except BaseException as error:
-        connection.close()
+        if connection is not None:
+            connection.close()
         if isinstance(error, OutOfTime):
             raise
         if isinstance(error, TimeoutError):
@@ -198,7 +204,7 @@ def connect(
         welcome = json.loads(first)
     except (ValueError, RecursionError):
         connection.close()
-        raise NoHub("what listens at the socket of the hub is no hub.") from None
+        raise NoHub(NO_HUB) from None
     connection.settimeout(None)
     return connection, welcome, rest
 
@@ -214,16 +220,30 @@ def _elsewhere(home: Path) -> str:
     )
 
 
-def _reach(connection: socket.socket, home: Path, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            with address(home) as path:
-                return connection.connect(path)
-        except BlockingIOError:  # too many connect at once
-            if time.monotonic() > until:
-                raise TimeoutError from None
-            time.sleep(0.02)
+def _reach(home: Path, seconds: float) -> socket.socket:
+    """Return a connection to what listens for the relays of a home. Raises OSError, and NoHub where that is no hub."""
+    if (home / DIRECTORY / LOOPBACK).exists():
+        from mcp_bridge import loopback  # most homes can hold a socket
+
+        return loopback.connect(home / DIRECTORY / LOOPBACK, seconds)
+    if not hasattr(socket, "AF_UNIX"):
+        raise FileNotFoundError
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(seconds)
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                with address(home) as path:
+                    connection.connect(path)
+                return connection
+            except BlockingIOError:  # too many connect at once
+                if time.monotonic() > until:
+                    raise TimeoutError from None
+                time.sleep(0.02)
+    except BaseException:
+        connection.close()
+        raise
 
 
 class Lines:

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
@@ -24,18 +23,20 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, Field
 
 from coordination.waiting_calls import turn_of
-from mcp_bridge import choices, hub_commands, hub_hook
+from mcp_bridge import choices, hub_commands, hub_hook, loopback
 from mcp_bridge.choices import ENABLE
 from mcp_bridge.process import caller_of_process
 from mcp_bridge.relay import (
     ANSWER_SECONDS,
     DIRECTORY,
     LONGEST_LINE,
+    LOOPBACK,
     PROTOCOL,
     SOCKET,
     TOO_LARGE,
     address,
     namespace,
+    own_user,
     user_at,
 )
 from mcp_bridge.remote_command import GO, HOOK
@@ -58,6 +59,7 @@ from nexus.core.waiting import AUTHENTICATION, in_thread
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 2000  # each costs an open file and some memory
+BACKLOG = 1000  # connections that wait to be accepted
 LONGEST_HELLO = 2**20  # bytes, with the state from an earlier hub
 DRAIN_SECONDS = 10  # for the calls under way to be answered when the hub ends
 RESTORING = "nexus-restores:"  # prefix of the ids of requests that are repeated from an earlier hub
@@ -111,37 +113,45 @@ async def serve() -> None:
     """Serve relays until cancelled; then answer the calls under way, and tell each relay which lines to send again."""
     home = CoreSettings.current().home
     try:
-        listening = _listen(home)  # first: a process that starts when the hub reports ready must find the socket
+        listening, token = _listen(home)  # first: a process that starts when the hub is ready must find the address
     except OSError as error:
         log.warning("Agents on stdio serve themselves: there is no socket in %s (%s).", home, error.strerror)
         return
-    relays = Relays()
-    server = await asyncio.start_unix_server(relays.connected, sock=listening, limit=LONGEST_LINE)
+    relays = Relays(token)
+    server = await asyncio.start_server(relays.connected, sock=listening, limit=LONGEST_LINE, backlog=BACKLOG)
     try:
         await asyncio.Event().wait()
     finally:
         server.close()
         with contextlib.suppress(OSError):
-            (home / DIRECTORY / SOCKET).unlink()
+            (home / DIRECTORY / (SOCKET if token is None else LOOPBACK)).unlink()
         await relays.end()
 
 
-def _listen(home: Path) -> socket.socket:
-    """Return the listening socket. The holder of the home's lock may replace a socket there: its hub is dead. Raises
-    OSError."""
+def _listen(home: Path) -> tuple[socket.socket, bytes | None]:
+    """Return the listening socket, and the token that relays must know where it is on loopback. The holder of the
+    home's lock may replace what is there: its hub is dead. Raises OSError."""
     directory = home / DIRECTORY
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISDIR(found.st_mode) or own_user() not in (None, found.st_uid):
         raise PermissionError(0, f"{directory} is no directory of this user")
     directory.chmod(0o700)
-    (directory / SOCKET).unlink(missing_ok=True)
+    for name in (SOCKET, LOOPBACK):
+        (directory / name).unlink(missing_ok=True)
+    if hasattr(socket, "AF_UNIX"):
+        with contextlib.suppress(OSError):  # the home's file system has no sockets, or its path is too long for one
+            return _listen_in_home(home), None
+    return loopback.listen(directory / LOOPBACK)
+
+
+def _listen_in_home(home: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     try:
         with address(home) as path:
             listening.bind(path)
-        (directory / SOCKET).chmod(0o600)
-        listening.listen(MOST_CONNECTIONS)
+        (home / DIRECTORY / SOCKET).chmod(0o600)
+        listening.listen(BACKLOG)
     except BaseException:
         listening.close()
         raise
@@ -152,8 +162,8 @@ def _listen(home: Path) -> socket.socket:
 class Relays:
     """The connected relays."""
 
-    def __init__(self) -> None:
-        self._bus = ResourceBus()
+    def __init__(self, token: bytes | None) -> None:
+        self._bus, self._token = ResourceBus(), token
         self._serving: dict[asyncio.Task[None], Connection | None] = {}
         self._ending = False
 
@@ -194,10 +204,12 @@ class Relays:
     async def _introduced(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Process | None:
         """Return the process that connects, after it got the welcome; None where it is refused."""
         process, user = user_at(writer.get_extra_info("socket"))
-        if user not in (None, os.geteuid()):
+        if user not in (None, own_user()):
             return None
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
+                if self._token is not None and not await loopback.is_relay(reader, writer, self._token):
+                    return None
                 line = await reader.readline()  # first: closing with unread data would drop the hub's answer
             if self._count(known=True) >= MOST_CONNECTIONS:
                 raise NexusError(

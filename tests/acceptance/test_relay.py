@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from mcp_bridge.relay import DIRECTORY, SOCKET
+from mcp_bridge.relay import DIRECTORY, LOOPBACK, SOCKET
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.acceptance.processes import HELLO, ROOT, Raw, calls_of, client, environment, is_relayed, nexus
@@ -156,6 +156,28 @@ def test_no_write_runs_twice_and_none_that_was_answered_is_lost(home: Path, hubs
     assert len(arrived) == len(set(arrived)), "nothing twice"
     assert set(sent) == set(arrived) - set(undone), "nothing lost that was answered"
     assert not set(undone) & set(arrived), "nothing done that was not answered"
+
+
+def test_a_relay_finds_each_hub_of_a_home_without_sockets(home: Path) -> None:
+    """Also the one after a killed hub, which left its address behind."""
+    program = ROOT / "tests" / "mcp_bridge" / "without_sockets.py"
+    address = home / DIRECTORY / LOOPBACK
+    with serving(home, program=program) as hub, Raw(home) as raw:
+        raw.greet()
+        assert is_relayed(raw, hub)
+        assert not (home / DIRECTORY / SOCKET).exists() and address.exists()
+        hub.stop(signal.SIGKILL)
+        left = address.read_text()
+        with Raw(home) as other:
+            other.greet()
+            assert other.call("nexus_info", {})["ok"], "it serves itself"
+        with serving(home, program=program) as following:
+            assert is_relayed(raw, following)
+            token = json.loads(left)["token"]
+            assert token not in address.read_text()
+            assert not any(token in line for line in hub.lines)
+            following.stop()
+        assert not address.exists()
 
 
 def test_a_socket_that_a_killed_hub_left_behind_keeps_nobody(home: Path, hubs_of: list[Hub]) -> None:

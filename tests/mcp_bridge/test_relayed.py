@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from coordination.toolset import arun
 from mcp_bridge import relay, relayed, stdio
-from mcp_bridge.relay import DIRECTORY, PROTOCOL, SOCKET
+from mcp_bridge.relay import DIRECTORY, LOOPBACK, PROTOCOL, SOCKET
 from nexus.core.access import holder_of
 from nexus.core.config import Resolved
 from nexus.core.operations import outside
@@ -54,13 +54,14 @@ def gate() -> Iterator[threading.Event]:
 async def serving(home: Path) -> AsyncIterator[None]:
     """A hub that takes relays in."""
     task = asyncio.create_task(relayed.serve())
-    while not (home / DIRECTORY / SOCKET).exists():
+    addresses = [home / DIRECTORY / name for name in (SOCKET, LOOPBACK)]
+    while not any(address.exists() for address in addresses):
         await asyncio.sleep(0.01)
         assert not task.done()
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not (home / DIRECTORY / SOCKET).exists()
+    assert not any(address.exists() for address in addresses)
 
 
 class Client:
@@ -141,6 +142,94 @@ async def test_no_more_connections_say_nothing_than_agents_may_connect(
         assert await asyncio.to_thread(held[2].recv, 1) == b""
         for connection in held:
             connection.close()
+
+
+async def test_relays_come_by_loopback_where_there_are_no_unix_sockets(
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr(socket, "AF_UNIX")
+    async with serving(home):
+        address = home / DIRECTORY / LOOPBACK
+        assert address.stat().st_mode & 0o777 == 0o600
+        token = json.loads(address.read_text())["token"]
+        client = await connected(home, hello)
+        assert client.welcome["nexus"] == "welcome"
+        await client.say(HELLO, READY)
+        assert (await client.hear())["result"]["serverInfo"]["name"] == "nexus"
+        client.close()
+        address.write_text(json.dumps(json.loads(address.read_text()) | {"token": "0" * 64}))
+        with pytest.raises(relay.NoHub, match="is no hub"):
+            await connected(home, hello)
+    assert token not in caplog.text and not caplog.records
+
+
+async def test_a_home_whose_file_system_takes_no_socket_is_reached_by_loopback(
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def refused(home: Path) -> Iterator[str]:
+        yield "/proc/mcp.sock"  # which holds no sockets, either
+
+    monkeypatch.setattr(relayed, "address", refused)
+    async with serving(home):
+        assert not (home / DIRECTORY / SOCKET).exists()
+        client = await connected(home, hello)
+        assert client.welcome["nexus"] == "welcome"
+        client.close()
+
+
+async def test_where_others_could_read_the_token_there_is_no_address(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a file system that keeps no rights."""
+
+    def open_to_all(path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+        path.chmod(0o644)
+
+    monkeypatch.delattr(socket, "AF_UNIX")
+    monkeypatch.setattr("nexus.core.files.replace", open_to_all)
+    await relayed.serve()
+    assert not (home / DIRECTORY / LOOPBACK).exists()
+    assert "Agents on stdio serve themselves" in caplog.text
+
+
+NONCE = b"0" * 64 + b"\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"\n", b"GET / HTTP/1.1\r\n\r\n", NONCE, NONCE + b"0" * 64 + b"\n", NONCE * 3, b"0" * 100_000],
+    ids=["nothing", "a blank line", "HTTP", "no proof", "a wrong proof", "its own line", "no end"],
+)
+async def test_who_does_not_know_the_token_is_not_heard(
+    home: Path,
+    hello: dict[str, Any],
+    said: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delattr(socket, "AF_UNIX")
+    async with serving(home):
+        port = json.loads((home / DIRECTORY / LOOPBACK).read_text())["port"]
+
+        def shout() -> bytes:
+            with socket.create_connection(("127.0.0.1", port), START_SECONDS) as connection:
+                heard = b""
+                try:
+                    connection.sendall(said + json.dumps(hello).encode() + b"\n")
+                    connection.shutdown(socket.SHUT_WR)
+                    while piece := connection.recv(1000):
+                        heard += piece
+                except ConnectionError:
+                    pass
+                return heard
+
+        assert b"nexus" not in await asyncio.to_thread(shout)
+        client = await connected(home, hello)
+        assert client.welcome["nexus"] == "welcome"
+        client.close()
+    assert not caplog.records
 
 
 async def test_a_relay_that_was_started_before_the_apps_were_renamed_is_served(
