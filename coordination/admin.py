@@ -101,7 +101,7 @@ class WorkspaceAdmin(RecordAdmin):
         return link("board", "Handoffs here", workspace=row.pk)
 
 
-class PlaceFilter(admin.SimpleListFilter):
+class WorkspaceFilter(admin.SimpleListFilter):
     """Filter by workspace; offers those that were seen last."""
 
     title, parameter_name = "workspace", "workspace__workspace_id__exact"
@@ -117,7 +117,7 @@ class InWorkspace(RecordAdmin):
     """Base of the records that belong to a workspace."""
 
     list_select_related: tuple[str, ...] = ("workspace",)
-    list_filter: tuple[Any, ...] = (PlaceFilter,)
+    list_filter: tuple[Any, ...] = (WorkspaceFilter,)
 
     @admin.display(description="Workspace")
     def place(self, row: Any) -> str:
@@ -134,7 +134,7 @@ class InWorkspace(RecordAdmin):
 @admin.register(Session)
 class SessionAdmin(InWorkspace):
     list_display = ("session_id", "who", "place", "status", "started", "heard", "closed")
-    list_filter = ("status", PlaceFilter)
+    list_filter = ("status", WorkspaceFilter)
     search_fields = ("session_id", "agent__agent_id")
     ordering = ("-session_id",)
     fields = ("session_id", "who", "place", "status", "started", "heard", "closed", "about", "what")
@@ -185,7 +185,7 @@ class ChannelAdmin(InWorkspace):
 @admin.register(Artifact)
 class ArtifactAdmin(InWorkspace):
     list_display = ("title", "artifact_type", "place", "size_bytes", "created")
-    list_filter = ("artifact_type", PlaceFilter)
+    list_filter = ("artifact_type", WorkspaceFilter)
     search_fields = ("artifact_id", "name")
     ordering = ("-artifact_id",)
     fields = (
@@ -268,7 +268,7 @@ class EventAdmin(InWorkspace):
 
     list_display_links = None  # the list shows all of it
     list_display = ("number", "told", "kind", "place", "created_plain")
-    list_filter = (StreamFilter, PlaceFilter)
+    list_filter = (StreamFilter, WorkspaceFilter)
     search_fields = ("event_id__exact",)
     search_help_text = "An event id; the Search page finds words"
     ordering = ("-event_id",)

@@ -216,7 +216,7 @@ class SettingsForm(OperationForm):
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
 
 
-class PlaceFilters(Filters):
+class WorkspaceFilters(Filters):
     """The filter that most pages have: one workspace, or all."""
 
     workspace = choice_field()
@@ -228,7 +228,7 @@ class PlaceFilters(Filters):
         offer(self.fields["workspace"], choices)
 
     @property
-    def place(self) -> Workspace | None:
+    def chosen_workspace(self) -> Workspace | None:
         """The chosen workspace."""
         chosen = self.text("workspace")
         return next((row for row in self.workspaces if row.pk == chosen), None)

@@ -19,7 +19,7 @@ def register(name: str, renew: Renew) -> None:
     _registered[name] = renew
 
 
-def heard_of(agent_id: str, moment: datetime) -> None:
+def renew_leases(agent_id: str, moment: datetime) -> None:
     """Renew the leases of an agent that acted or sent a heartbeat. Call it inside a transaction."""
     last = _renewed.get(agent_id)
     if last is not None and moment - EVERY < last <= moment:  # a time in the future: the clock was set back

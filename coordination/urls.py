@@ -28,7 +28,7 @@ PAGES = (
         about="What roles and agents may do, and how much.",
         position=2,
     ),
-    Page("limits_back", "limits/back/", views.take_back),
+    Page("limits_back", "limits/back/", views.remove_limits),
     Page(
         "settings",
         "settings/",

@@ -61,7 +61,7 @@ def _cells(value: Callable[[str], int | None]) -> list[tuple[str, int | None]]:
 
 
 @form_only(lambda: redirect("admin:limits"))
-def take_back(request: HttpRequest) -> HttpResponse:
+def remove_limits(request: HttpRequest) -> HttpResponse:
     """Remove what is stored for an agent or a role."""
     form = LimitedForm(request.POST)
     if not form.is_valid():

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from coordination.admin import InWorkspace, PlaceFilter, audience
+from coordination.admin import InWorkspace, WorkspaceFilter, audience
 from handoffs.models import Handoff
 from nexus.web.records import link, moment
 from nexus.web.templatetags.readable import readable
@@ -17,7 +17,7 @@ from nexus.web.templatetags.readable import readable
 class HandoffAdmin(InWorkspace):
     list_display_links = None  # its page tells it all
     list_display = ("work", "status", "sender", "audience", "holder", "leased", "place", "changed")
-    list_filter = ("status", PlaceFilter)
+    list_filter = ("status", WorkspaceFilter)
     search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")
     ordering = ("-created_event_id",)
     sortable_by = ("work",)

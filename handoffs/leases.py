@@ -102,7 +102,7 @@ def _reopen(handoff: Handoff, moment: datetime) -> None:
         return
     record(handoff, "expired", None, moment, claimed_by=former, lapsed_at=iso(lapsed_at))
     if handoff.task_key is not None:
-        work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), former, None, moment)
+        work().returned(handoff.task_key, workspaces.directory_of(handoff.workspace), former, None, moment)
 
 
 def record_expiries(workspace_id: str) -> None:

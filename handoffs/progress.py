@@ -166,7 +166,7 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
 
 def approve(*, handoff_id: str, operator: str) -> list[str]:
     """Accept a submitted handoff as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
-    refresh_plan(workspaces.place_of(selectors.get_handoff(handoff_id).workspace), handoff_id)
+    refresh_plan(workspaces.directory_of(selectors.get_handoff(handoff_id).workspace), handoff_id)
     with write():
         return _accept(selectors.get_handoff(handoff_id), By(operator=operator))
 
@@ -178,7 +178,7 @@ def _accept(handoff: Handoff, by: By) -> list[str]:
     record(handoff, "completed", handoff.claimed_by, moment)
     doer = str(handoff.claimed_by)
     if handoff.task_key is not None:
-        work().completed(handoff.task_key, workspaces.place_of(handoff.workspace), doer, moment)
+        work().completed(handoff.task_key, workspaces.directory_of(handoff.workspace), doer, moment)
     body = f"{by.operator or by.agent_id} accepted what {doer} did; handoff_get has the whole outcome."
     waiting = dict.fromkeys([doer, handoff.from_agent_id])
     return [name for each in waiting for name in notify(handoff, each, "was accepted", body, moment, by=by.agent_id)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 from django.http import QueryDict
 
-from coordination.forms import PlaceFilters
+from coordination.forms import WorkspaceFilters
 from coordination.models import Channel
 from nexus.web.filters import Filters, choice_field, hidden_field, line_field, offer, words_field
 from nexus.web.templatetags.nexus import plain
@@ -20,7 +20,7 @@ LANES = {
 }
 
 
-class MailFilters(PlaceFilters):
+class MailFilters(WorkspaceFilters):
     channel = choice_field()
     agent = line_field("sent or received by")
     q = words_field(placeholder="subject or body")

@@ -146,7 +146,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
     moment = now()
     found = selectors.claimable(agent_id, limit, moment)
     if not found:
-        agents.touch_in_passing(agent_id)  # an empty inbox is a read and must not queue behind writers
+        agents.touch_after_read(agent_id)  # an empty inbox is a read and must not queue behind writers
         return []
     ttl = InboxSettings.current().inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
     until = moment + timedelta(seconds=ttl)

@@ -105,7 +105,7 @@ class EventPage(TypedDict):
 def event_get(p: EventGet, caller: Caller) -> EventPage:
     """Read events after cursor, oldest first; go on from next_cursor. For observing; your mail comes by inbox_pull."""
     data = _events(p)
-    agents.touch_in_passing(p.agent_id)
+    agents.touch_after_read(p.agent_id)
     return data
 
 

@@ -68,10 +68,10 @@ def touch(agent_id: str, moment: datetime) -> None:
     It also renews the agent's leases.
     """
     _stamp(agent_id=agent_id, moment=moment)
-    renewal.heard_of(agent_id, moment)
+    renewal.renew_leases(agent_id, moment)
 
 
-def touch_in_passing(agent_id: str) -> None:
+def touch_after_read(agent_id: str) -> None:
     """Record the time of the agent's last action after a read: not when the stored time is recent, nor while a writer
     holds the store.
 

@@ -45,13 +45,13 @@ def lend(*, agent_id: str) -> str:
     return key
 
 
-def take_back(key: str) -> None:
+def revoke_lent(key: str) -> None:
     """Revoke a lent key."""
     with write():
         LentKey.objects.filter(pk=agents.hash_secret(key)).delete()
 
 
-def take_back_all(*, agent_id: str) -> None:
+def revoke_all_lent(*, agent_id: str) -> None:
     """Revoke all keys that were lent to an agent's processes."""
     with write():
         LentKey.objects.filter(agent_id=agent_id).delete()
@@ -60,7 +60,7 @@ def take_back_all(*, agent_id: str) -> None:
 def retire(*, agent_id: str, operator: str) -> None:
     """Deactivate an agent's key where it has one, and revoke its lent keys."""
     with write():
-        take_back_all(agent_id=agent_id)
+        revoke_all_lent(agent_id=agent_id)
         if AgentKey.objects.filter(agent_id=agent_id, is_active=True).exists():
             set_active(agent_id=agent_id, active=False, operator=operator)
 
@@ -80,7 +80,7 @@ def set_active(*, agent_id: str, active: bool, operator: str) -> AgentKey:
             key.is_active = active
             key.save(update_fields=["is_active"])
             if not active:
-                take_back_all(agent_id=agent_id)
+                revoke_all_lent(agent_id=agent_id)
             audit.record(
                 operator, "agent.key_reactivated" if active else "agent.key_deactivated", moment, agent_id=agent_id
             )

@@ -62,7 +62,7 @@ def delete(*, agent_id: str, operator: str) -> int:
         if not Agent.objects.filter(pk=agent_id).update(deleted_at=moment, updated_at=moment):
             raise no_agent(agent_id)
         AgentKey.objects.filter(agent_id=agent_id).delete()
-        keys.take_back_all(agent_id=agent_id)
+        keys.revoke_all_lent(agent_id=agent_id)
         closed = _end_sessions(agent_id, "agent deleted", moment, operator)
         audit.record(operator, "agent.deleted", moment, agent_id=agent_id)
     return closed

@@ -31,7 +31,7 @@ def locate(project_root: str) -> ProjectDirectory:
     return ProjectDirectory(workspace_id_of(root), root)
 
 
-def place_of(workspace: Workspace) -> ProjectDirectory:
+def directory_of(workspace: Workspace) -> ProjectDirectory:
     """Return the directory of a workspace, whether or not it exists now."""
     return ProjectDirectory(workspace.workspace_id, workspace.root_realpath)
 

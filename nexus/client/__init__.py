@@ -31,7 +31,7 @@ from nexus.client.jsonrpc import (
     serialize_request,
     serialize_response,
 )
-from nexus.client.stream import Told
+from nexus.client.stream import StreamMessage, Told
 from nexus.client.tokens import (
     API_KEY_PREFIX,
     DEFAULT_PORT,
@@ -67,6 +67,7 @@ __all__ = [
     "Request",
     "Response",
     "ServerTokenManager",
+    "StreamMessage",
     "Told",
     "UnsafeToken",
     "detect_server",

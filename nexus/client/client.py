@@ -18,7 +18,7 @@ from nexus.client.errors import CallFailed, NoAnswer, NotAuthorized, NotReached,
 from nexus.client.http import BIND_HOST, TooLarge, connections, post, url_of
 from nexus.client.jsonrpc import INVALID_PARAMS, Request, RpcError, parse_response
 from nexus.client.methods import AgentMethods, PoolMethods, Result
-from nexus.client.stream import Told, read_stream
+from nexus.client.stream import StreamMessage, read_stream
 from nexus.client.tokens import DEFAULT_PORT, VARIABLE, UnsafeToken, discover_rpc_token
 
 CALL_SECONDS = 60.0  # for any call, in addition to the time that it waits by itself
@@ -71,7 +71,7 @@ class NexusClient(PoolMethods, AgentMethods):
         agents: list[dict[str, Any]] = (await self.call("list_agents", {}))["agents"]
         return agents
 
-    async def stream(self, after: str | int | None = None) -> AsyncGenerator[Told, None]:
+    async def stream(self, after: str | int | None = None) -> AsyncGenerator[StreamMessage, None]:
         """Follow an agent live, from the beginning of its transcript, or from a position: the one in a received
         message, or a number of entries. Each entry is received once and in order, even if the connection breaks; the
         stream ends with the agent.
@@ -87,7 +87,7 @@ class NexusClient(PoolMethods, AgentMethods):
                 stream = read_stream(self._http, url, position, token=token, seconds=self.timeout)
                 async with aclosing(stream) as messages:
                     async for message in messages:
-                        position, pause = message.place or position, FIRST_PAUSE
+                        position, pause = message.position or position, FIRST_PAUSE
                         if message.event:
                             yield message
                         if message.is_last:

@@ -19,22 +19,30 @@ SILENCE_SECONDS = 45.0  # a server sends a heartbeat three times as often
 
 
 @dataclass(frozen=True)
-class Told:
-    """A message of the stream. `place` is the position to resume from after it."""
+class StreamMessage:
+    """A message of the stream. `position` is where to resume after it."""
 
     event: str  # entry, state or draft; empty for a heartbeat
     data: dict[str, Any]
-    place: str | None
+    position: str | None
 
     @property
     def is_last(self) -> bool:
         """Whether no message follows."""
         return self.event == "state" and self.data.get("ended") is True
 
+    @property
+    def place(self) -> str | None:
+        """The former name of `position`, for one release."""
+        return self.position
+
+
+Told = StreamMessage  # its former name, for one release
+
 
 async def read_stream(
     client: httpx.AsyncClient, url: str, position: str | None, *, token: str | None, seconds: float
-) -> AsyncGenerator[Told, None]:
+) -> AsyncGenerator[StreamMessage, None]:
     """Yield the messages of one connection; the response must begin within so many seconds.
 
     Raises httpx.HTTPError, TimeoutError, TooLarge, NotReached, NotAuthorized, CallFailed.
@@ -49,7 +57,7 @@ async def read_stream(
         response = await client.send(request, stream=True)
     try:
         if response.status_code == 204:
-            yield Told("state", {"ended": True}, position)
+            yield StreamMessage("state", {"ended": True}, position)
             return
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _Bounded(response.stream)
@@ -62,7 +70,7 @@ async def read_stream(
             data = json.loads(message.data or "{}")
             if not isinstance(data, dict):
                 raise ValueError("a message that is no object")
-            yield Told(message.event if message.data else "", data, message.id or None)
+            yield StreamMessage(message.event if message.data else "", data, message.id or None)
     except (SSEError, RpcError, ValueError, RecursionError) as error:
         raise NotReached(f"{url} is no server's stream: {error}") from None
     finally:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from django import forms
 from django.http import QueryDict
 
-from coordination.forms import WINDOWS, PlaceFilters
+from coordination.forms import WINDOWS, WorkspaceFilters
 from coordination.log.emit import streams
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
@@ -37,12 +37,12 @@ from nexus.web.templatetags.nexus import plain
 TIMELINES = {"15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days", "30d": "30 days"}
 
 
-class GraphFilters(PlaceFilters):
+class GraphFilters(WorkspaceFilters):
     hours = choice_field(label="Traffic of the last", choices=list(WINDOWS.items()))
     preset = {"hours": "24"}
 
 
-class TimelineFilters(PlaceFilters):
+class TimelineFilters(WorkspaceFilters):
     agent = line_field("all agents", label="Agent")
     window = forms.ChoiceField(required=False, choices=list(TIMELINES.items()), widget=forms.HiddenInput)
     since = MomentField(required=False)
@@ -61,7 +61,7 @@ class TimelineFilters(PlaceFilters):
         return self.cleaned_data.get(name)
 
 
-class EventFilters(PlaceFilters):
+class EventFilters(WorkspaceFilters):
     type = choice_field()
     stream = choice_field()
     agent = line_field(label="Actor")

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from coordination.admin import InWorkspace, PlaceFilter
+from coordination.admin import InWorkspace, WorkspaceFilter
 from nexus.planning import monitoring
 from nexus.planning.models import Cycle, Task
 from nexus.web import records
@@ -17,7 +17,7 @@ from nexus.web.templatetags.readable import readable
 @admin.register(Task)
 class TaskAdmin(InWorkspace):
     list_display = ("number", "title_text", "status", "owner", "held_by", "place", "created")
-    list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter), PlaceFilter)
+    list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter), WorkspaceFilter)
     search_fields = ("title", "task_key")
     ordering = ("-task_key",)
     fields = (

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
-from coordination.forms import PlaceFilters
+from coordination.forms import WorkspaceFilters
 from nexus.core.operations.parameters import whole_number
 from nexus.planning.models import TaskStatus
 from nexus.web.filters import number_field, words_field
@@ -106,6 +106,6 @@ class StatusForm(forms.Form):
     status = forms.ChoiceField(choices=TaskStatus.choices)
 
 
-class CycleFilters(PlaceFilters):
+class CycleFilters(WorkspaceFilters):
     q = words_field("Words of a plan, a decision or a task")
     page = number_field()

@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from coordination.forms import PlaceFilters
+from coordination.forms import WorkspaceFilters
 from coordination.models import Agent, Workspace
 from handoffs.models import Handoff
 from nexus.core.operations import runner
@@ -72,8 +72,8 @@ SAID = {"edit": "The issue is renamed.", "reopen": "The issue is open again.", "
 
 def plan(request: HttpRequest) -> HttpResponse:
     """Show the plan of `?workspace=`; without one, list the workspaces with plans."""
-    filters = PlaceFilters(request.GET)
-    if filters.place is None:
+    filters = WorkspaceFilters(request.GET)
+    if filters.chosen_workspace is None:
         return render(
             request,
             "planning/plans.html",
@@ -82,11 +82,11 @@ def plan(request: HttpRequest) -> HttpResponse:
             rows=monitoring.list_projects(LISTED),
             limit=LISTED,
         )
-    return _plan(request, filters.place, filters)
+    return _plan(request, filters.chosen_workspace, filters)
 
 
 def _plan(
-    request: HttpRequest, workspace: Workspace, filters: PlaceFilters | None = None, form: IssueForm | None = None
+    request: HttpRequest, workspace: Workspace, filters: WorkspaceFilters | None = None, form: IssueForm | None = None
 ) -> HttpResponse:
     problem = trouble(request, workspace)  # first, because it brings the rows up to date
     row = Plan.objects.filter(pk=workspace.pk).first()
@@ -97,7 +97,7 @@ def _plan(
         request,
         "planning/plan.html",
         f"Plan of {plain(workspace)}",
-        filters=filters or PlaceFilters(QueryDict(f"workspace={workspace.pk}")),
+        filters=filters or WorkspaceFilters(QueryDict(f"workspace={workspace.pk}")),
         workspace=workspace,
         problem=problem,
         plan=row,
@@ -300,7 +300,7 @@ def history(request: HttpRequest) -> TemplateResponse:
     """List the closed cycles, latest first; `?workspace=` and `?q=` filter them, `?page=`."""
     filters = CycleFilters(request.GET)
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
-    found = selectors.cycles(filters.place.pk if filters.place else None, words).reverse()
+    found = selectors.cycles(filters.chosen_workspace.pk if filters.chosen_workspace else None, words).reverse()
     rows = list(found.select_related("workspace").defer("document", "words")[(page - 1) * PAGE : page * PAGE + 1])
     return render(
         request,
@@ -311,7 +311,7 @@ def history(request: HttpRequest) -> TemplateResponse:
         more=len(rows) > PAGE,
         page=page,
         query=filters.query("page"),
-        narrowed=bool(words) or filters.place is not None or page > 1,
+        narrowed=bool(words) or filters.chosen_workspace is not None or page > 1,
     )
 
 

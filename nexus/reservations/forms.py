@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from coordination.forms import PlaceFilters
+from coordination.forms import WorkspaceFilters
 from nexus.web.filters import choice_field, number_field, words_field
 from nexus.web.forms import OperationForm
 
@@ -13,7 +13,7 @@ class EndForm(OperationForm):
     reason = forms.CharField(required=False, label="Reason (optional), sent to its holder")
 
 
-class FilesFilters(PlaceFilters):
+class FilesFilters(WorkspaceFilters):
     state = choice_field(label="State", choices=[("held", "Held"), ("ended", "Ended")])
     q = words_field("Part of a path, a reason or an agent")
     page = number_field()

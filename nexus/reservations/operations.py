@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Annotated, NoReturn, NotRequired, cast
 
@@ -96,10 +98,16 @@ def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.ProjectDirectory]
     )
 
 
+def _recorded(
+    operation: str, p: FilesReserve | FilesRelease, caller: Caller
+) -> Callable[[], AbstractContextManager[object]]:
+    """Return what a service enters in its transaction, so that an operator's use of an agent's operation is logged."""
+    return partial(domain().acting, caller.operator, operation, agent_id=p.agent_id)
+
+
 def _perform(p: FilesReserve, caller: Caller, *, ask: bool) -> ReservedFiles:
     wish, project = _wish(p)
-    recorded = partial(domain().acting, caller.operator, "files_reserve", agent_id=p.agent_id)
-    reserved = reserving.reserve(wish, project, ask=ask, recorded=recorded)
+    reserved = reserving.reserve(wish, project, ask=ask, recorded=_recorded("files_reserve", p, caller))
     data: ReservedFiles = {
         "reservations": [reservation_row(reservation) for reservation in reserved.reservations],
         "refused": [refused_row(conflict) for conflict in reserved.conflicts],
@@ -217,7 +225,7 @@ def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
         agent_id=p.agent_id,
         reservation_ids=p.reservation_ids,
         paths=p.paths,
-        recorded=partial(domain().acting, caller.operator, "files_release", agent_id=p.agent_id),
+        recorded=_recorded("files_release", p, caller),
     )
     data: ReleasedFiles = {"released": [reservation_row(reservation) for reservation in released]}
     if still_held is None:

@@ -209,7 +209,7 @@ def _in_use(workspaces: Sequence[str]) -> list[str]:
     return sorted(used.distinct(), key=list(workspaces).index)
 
 
-def conflicts(
+def find_conflicts(
     *,
     workspaces: Sequence[str],
     agent_id: str,

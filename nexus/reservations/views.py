@@ -27,7 +27,7 @@ def files(request: HttpRequest) -> TemplateResponse:
     words, page = filters.text("q"), max(filters.number("page") or 1, 1)
     ended = filters.text("state") == "ended"
     rows = selectors.list_reservations(
-        workspace_id=filters.place.workspace_id if filters.place else None,
+        workspace_id=filters.chosen_workspace.workspace_id if filters.chosen_workspace else None,
         ended=ended,
         search=words,
         offset=(page - 1) * PAGE,
@@ -43,7 +43,7 @@ def files(request: HttpRequest) -> TemplateResponse:
         page=page,
         more=len(rows) > PAGE,
         query=filters.query("page"),
-        narrowed=bool(words or filters.place),
+        narrowed=bool(words or filters.chosen_workspace),
     )
 
 

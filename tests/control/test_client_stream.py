@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import nexus.client.client
 import nexus.client.stream
-from nexus.client import CallFailed, ClientError, NexusClient, NotAuthorized, NotReached, Told
+from nexus.client import CallFailed, ClientError, NexusClient, NotAuthorized, NotReached, StreamMessage
 from nexus.client.http import TooLarge
 from nexus.client.stream import read_stream
 from tests.control.stub import free_port, listening, said
@@ -51,7 +51,7 @@ def refusing(status: int, body: bytes) -> bytes:
     return f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def told(port: int, **how: Any) -> list[Told]:
+async def told(port: int, **how: Any) -> list[StreamMessage]:
     async with NexusClient(port, token="nxk_it", **how) as client:
         return [each async for each in client.for_agent("ana").stream()]
 
@@ -66,6 +66,7 @@ async def test_it_goes_on_exactly_where_it_was_cut() -> None:
     async with listening(speak) as port:
         heard = await told(port)
     assert [each.event for each in heard] == ["entry", "draft", "entry", "state"]
+    assert isinstance(heard[0], nexus.client.Told) and heard[0].place == heard[0].position == "pool_a:1"  # former names
     assert [each.data["position"] for each in heard if each.event == "entry"] == [0, 1]
     resumed = [head.partition("last-event-id: ")[2].partition("\r")[0] for head in heads]
     assert resumed == ["", "pool_a:1", "pool_a:1", "pool_a:2"]

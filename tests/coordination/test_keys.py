@@ -63,7 +63,7 @@ def test_it_lets_the_old_key_die_with_the_new_one(ana: str) -> None:
 def test_a_lent_key_stands_beside_its_agents_own(ana: str) -> None:
     lent, other = keys.lend(agent_id="ana"), keys.lend(agent_id="ana")
     assert {agent_of_key(key) for key in (ana, lent, other)} == {"ana"}
-    keys.take_back(lent)
+    keys.revoke_lent(lent)
     assert [agent_of_key(key) for key in (ana, lent, other)] == ["ana", None, "ana"]
     new = deed("agent_key_issue", agent_id="ana")["api_key"]
     assert [agent_of_key(key) for key in (ana, new, other)] == [None, "ana", "ana"]

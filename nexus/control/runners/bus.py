@@ -43,7 +43,7 @@ async def key_of(agent_id: str) -> AsyncIterator[str]:
     try:
         yield key
     finally:
-        await asyncio.shield(in_thread(WRITERS, partial(keys.take_back, key)))
+        await asyncio.shield(in_thread(WRITERS, partial(keys.revoke_lent, key)))
 
 
 @contextlib.asynccontextmanager

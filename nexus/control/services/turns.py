@@ -271,7 +271,7 @@ def interrupt(why: str, among: Collection[str] | None = None, but: Collection[st
         taken = Turn.objects.filter(status=TurnStatus.RUNNING).exclude(pk__in=but).select_related("agent")
         left = list(taken if among is None else taken.filter(pk__in=among))
         for turn in left:
-            keys.take_back_all(agent_id=turn.agent.agent_id)  # its process had a key for this turn
+            keys.revoke_all_lent(agent_id=turn.agent.agent_id)  # its process had a key for this turn
             asked = turn.cancel_requested_at is not None
             _settle(turn, Ended(TurnStatus.CANCELLED if asked else TurnStatus.INTERRUPTED, why=why), moment)
     return len(left)

@@ -8,7 +8,7 @@ from functools import partial
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 
-from coordination.forms import PlaceFilters
+from coordination.forms import WorkspaceFilters
 from coordination.log.lines import lines
 from coordination.models import Event
 from coordination.toolset import COORDINATION
@@ -45,8 +45,8 @@ class Column:
 
 def board(request: HttpRequest) -> HttpResponse:
     """Show a column for each state in use, and for the common ones; `?workspace=` filters."""
-    filters = PlaceFilters(request.GET)
-    workspace_id = filters.place.workspace_id if filters.place else None
+    filters = WorkspaceFilters(request.GET)
+    workspace_id = filters.chosen_workspace.workspace_id if filters.chosen_workspace else None
     counts = monitoring.counts(workspace_id=workspace_id)
     shown = [status for status in LIVE if counts[status] or status in COMMON]
     columns = [

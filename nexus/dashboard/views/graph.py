@@ -30,7 +30,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
     """Show the graph; `?workspace=` and `?hours=` filter it, `?agent=` or `?from=&to=` choose what is inspected."""
     moment = now()
     filters = GraphFilters(request.GET)
-    workspace_id = filters.place.workspace_id if filters.place else None
+    workspace_id = filters.chosen_workspace.workspace_id if filters.chosen_workspace else None
     hours = filters.text("hours") or "24"
     flows = inbox_monitoring.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
     live = handoffs_monitoring.live(workspace_id=workspace_id)

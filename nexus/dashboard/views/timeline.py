@@ -53,7 +53,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     workspace."""
     filters = TimelineFilters(request.GET)
     moment = now()
-    workspace_id = filters.place.workspace_id if filters.place else None
+    workspace_id = filters.chosen_workspace.workspace_id if filters.chosen_workspace else None
     live, window = _window(filters, moment)
     narrow = lanes.gathered_of(min(Agent.objects.count(), LANES))
     cell = window.length * (2 * narrow / 100)
@@ -128,7 +128,7 @@ def _query(filters: TimelineFilters, **changed: str) -> str:
 
 def _kept(filters: TimelineFilters) -> dict[str, str]:
     """Return the filters, which apply to every window."""
-    workspace = {"workspace": filters.place.workspace_id} if filters.place else {}
+    workspace = {"workspace": filters.chosen_workspace.workspace_id} if filters.chosen_workspace else {}
     return {**workspace, "agent": filters.text("agent")} if filters.text("agent") else workspace
 
 

@@ -70,8 +70,8 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
 
 
 def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
-    """Return the conflicts of a wish now; only reads. Raises as `selectors.conflicts` does."""
-    return selectors.conflicts(
+    """Return the conflicts of a wish now; only reads. Raises as `selectors.find_conflicts` does."""
+    return selectors.find_conflicts(
         workspaces=wish.shared_by,
         agent_id=wish.agent_id,
         wanted=wish.patterns,
@@ -104,7 +104,7 @@ def reserve(
             return earlier
         conflicts = in_the_way(wish)
         if conflicts and not ask and not free(wish, conflicts):
-            agents.touch_in_passing(wish.agent_id)
+            agents.touch_after_read(wish.agent_id)
             return Reserved([], conflicts)
         with suppress(selectors.Uncompared):  # others reserved much meanwhile; the caller's allowance limits this
             return _reserve(wish, project, ask, recorded)

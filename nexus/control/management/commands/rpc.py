@@ -23,7 +23,7 @@ from nexus.client import (
     DetectionResult,
     NexusClient,
     NotReached,
-    Told,
+    StreamMessage,
     detect_server,
     discover_servers,
     discover_token_ports,
@@ -362,7 +362,7 @@ server:
         return asyncio.run(self._follow(options)) if options["follow"] else self._ask(options, newest)
 
     async def _follow(self, options: Mapping[str, Any]) -> int:
-        entries: deque[Told] = deque(maxlen=options["limit"])  # not printed yet
+        entries: deque[StreamMessage] = deque(maxlen=options["limit"])  # not printed yet
         begun = False
         async with _client(options) as client:
             async for message in client.for_agent(options["agent_id"]).stream():
