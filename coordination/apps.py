@@ -58,17 +58,17 @@ class CoordinationConfig(NexusAppConfig):
         return THINGS
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from coordination.history import LANES
+        from coordination.maintenance import LANES
 
         return LANES
 
     def export_kinds(self) -> Sequence[ExportKind]:
-        from coordination.history import KINDS
+        from coordination.maintenance import KINDS
 
         return KINDS
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        from coordination.history import IMPOSSIBLE
+        from coordination.maintenance import IMPOSSIBLE
 
         return IMPOSSIBLE
 

@@ -64,17 +64,17 @@ class HandoffsConfig(NexusAppConfig):
         return THINGS
 
     def export_kinds(self) -> Sequence[ExportKind]:
-        from handoffs.history import KINDS
+        from handoffs.maintenance import KINDS
 
         return KINDS
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from handoffs.history import CHECKS
+        from handoffs.maintenance import CHECKS
 
         return CHECKS
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        from handoffs.history import IMPOSSIBLE
+        from handoffs.maintenance import IMPOSSIBLE
 
         return IMPOSSIBLE
 

@@ -39,17 +39,17 @@ class InboxConfig(NexusAppConfig):
         super().ready()
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from inbox.history import LANES
+        from inbox.maintenance import LANES
 
         return LANES
 
     def export_kinds(self) -> Sequence[ExportKind]:
-        from inbox.history import KINDS
+        from inbox.maintenance import KINDS
 
         return KINDS
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        from inbox.history import IMPOSSIBLE
+        from inbox.maintenance import IMPOSSIBLE
 
         return IMPOSSIBLE
 

@@ -41,12 +41,12 @@ class McpBridgeConfig(NexusAppConfig):
         return (serve,) if settings.NEXUS_RELAYS else ()
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from mcp_bridge.history import LANES
+        from mcp_bridge.maintenance import LANES
 
         return LANES
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        from mcp_bridge.history import IMPOSSIBLE
+        from mcp_bridge.maintenance import IMPOSSIBLE
 
         return IMPOSSIBLE
 

@@ -86,7 +86,7 @@ class ControlConfig(NexusAppConfig):
         return THINGS
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.control.history import LANES
+        from nexus.control.maintenance import LANES
 
         return LANES
 
@@ -117,12 +117,12 @@ class ControlConfig(NexusAppConfig):
         }
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.control import checks, history, housekeeping
+        from nexus.control import housekeeping, maintenance
 
-        return (*history.CHECKS, *checks.CHECKS, *housekeeping.CHECKS)
+        return (*maintenance.CHECKS, *housekeeping.CHECKS)
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        from nexus.control.history import IMPOSSIBLE
+        from nexus.control.maintenance import IMPOSSIBLE
 
         return IMPOSSIBLE
 

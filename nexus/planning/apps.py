@@ -46,7 +46,7 @@ class PlanningConfig(NexusAppConfig):
         return THINGS
 
     def export_kinds(self) -> Sequence[ExportKind]:
-        from nexus.planning.history import KINDS
+        from nexus.planning.maintenance import KINDS
 
         return KINDS
 

@@ -57,22 +57,22 @@ class FilesConfig(NexusAppConfig):
         return SENTENCES
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.reservations.history import LANES
+        from nexus.reservations.maintenance import LANES
 
         return LANES
 
     def export_kinds(self) -> Sequence[ExportKind]:
-        from nexus.reservations.history import KINDS
+        from nexus.reservations.maintenance import KINDS
 
         return KINDS
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.reservations.history import CHECKS
+        from nexus.reservations.maintenance import CHECKS
 
         return CHECKS
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        from nexus.reservations.history import IMPOSSIBLE
+        from nexus.reservations.maintenance import IMPOSSIBLE
 
         return IMPOSSIBLE
 

@@ -57,17 +57,17 @@ class TopicsConfig(NexusAppConfig):
         join_again(connection, state)
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.topics.history import LANES
+        from nexus.topics.maintenance import LANES
 
         return LANES
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.topics.history import CHECKS
+        from nexus.topics.maintenance import CHECKS
 
         return CHECKS
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        from nexus.topics.history import IMPOSSIBLE
+        from nexus.topics.maintenance import IMPOSSIBLE
 
         return IMPOSSIBLE
 

@@ -11,7 +11,7 @@ import pytest
 import time_machine
 
 from nexus.control import metrics, monitoring, timeline
-from nexus.control.history import KEPT_TURNS
+from nexus.control.maintenance import KEPT_TURNS
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, Wake
 from nexus.control.rpc import ENDPOINT
 from nexus.maintenance.retention import prune

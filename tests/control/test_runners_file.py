@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from nexus.control.checks import CHECKS
+from nexus.control.maintenance import CHECKS
 from nexus.control.runners.configuration import read, runners
 from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.supervision import admit
@@ -90,7 +90,9 @@ def test_the_command_tells_what_is_wrong_and_that_a_server_goes_on(
 
 def test_doctor_tells_what_is_wrong(file: Path) -> None:
     def found() -> Iterator[str]:
-        return (finding.problem for finding in CHECKS[0].check(Looked(file.parent)))
+        return (
+            finding.problem for finding in {check.name: check for check in CHECKS}["runners"].check(Looked(file.parent))
+        )
 
     file.write_text(WELL)
     assert list(found()) == []

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from coordination.models import Event
-from nexus.control.checks import CHECKS
+from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
 from nexus.control.runners import sandbox
 from nexus.control.services import turns
@@ -587,9 +587,10 @@ class Looked:
 
 def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Path) -> None:
     home = CoreSettings.current().home
+    (check,) = (each for each in CHECKS if each.name == "worktrees")
 
     def found() -> list[str]:
-        return [finding.problem for finding in CHECKS[1].check(Looked(home))]
+        return [finding.problem for finding in check.check(Looked(home))]
 
     assert found() == []
     (home / FOLDER / "half-made").mkdir()
@@ -598,7 +599,7 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
     does("pool_destroy_agent", agent_id="smith")
     assert "is not settled" in found()[0]
     made.rename(made.parent / "moved").rename(made.parent.parent / "moved")
-    (gone,) = CHECKS[1].check(Looked(home))
+    (gone,) = check.check(Looked(home))
     assert "is gone" in gone.problem
     assert gone.mend is not None
     gone.mend()
@@ -606,7 +607,7 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
 
 
 def test_it_keeps_the_record_of_a_tree_that_is_there_from_retention(made: Path) -> None:
-    from nexus.control.history import LANES
+    from nexus.control.maintenance import LANES
 
     agents = next(lane for lane in LANES if lane.name == "ended_pool_agents")
     does("pool_destroy_agent", agent_id="smith")

@@ -34,7 +34,7 @@ from mcp_types import (
 from coordination.models import Event
 from coordination.services.agents import hash_secret
 from coordination.toolset import arun, run
-from mcp_bridge import history, metrics, tasks
+from mcp_bridge import maintenance, metrics, tasks
 from mcp_bridge.models import Task
 from mcp_bridge.server import build_server
 from nexus.control.models import Question, Turn, TurnStatus
@@ -655,7 +655,7 @@ async def test_it_tells_only_those_of_tasks_who_declared_them(connect: Connect, 
 
 
 async def test_retention_deletes_those_that_expired(declaring: Connect, asked: dict[str, Any]) -> None:
-    [lane] = history.LANES
+    [lane] = maintenance.LANES
     async with declaring() as client:
         await begun(client, "event_wait", **asked)
     expires_at = (await stored(Task.objects.get)).expires_at

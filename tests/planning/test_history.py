@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 
-from nexus.planning.history import KINDS
+from nexus.planning.maintenance import KINDS
 from nexus.planning.models import MirroredFile
 from tests.acceptance.processes import Raw, nexus
 from tests.conftest import Furnish

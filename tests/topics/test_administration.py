@@ -23,7 +23,7 @@ from django.test.utils import CaptureQueriesContext
 from coordination.models import Event
 from nexus.maintenance import retention
 from nexus.maintenance.findings import FileExamination
-from nexus.topics import history, metrics
+from nexus.topics import maintenance, metrics
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
 from tests.conftest import at_once
@@ -257,12 +257,12 @@ def test_doctor_sees_and_mends_what_no_operation_leaves_behind(request: pytest.F
         with closing(sqlite3.connect(settings.NEXUS.database)) as store:
             home = settings.NEXUS.home
             examination = FileExamination(home, settings.NEXUS.database, datetime.now(UTC), store)
-            return [finding for check in history.CHECKS for finding in check.check(examination)]
+            return [finding for check in maintenance.CHECKS for finding in check.check(examination)]
 
     def wrong() -> int:
         with connection.cursor() as cursor:
             counts = []
-            for state in history.IMPOSSIBLE:
+            for state in maintenance.IMPOSSIBLE:
                 cursor.execute(f"SELECT count(*) FROM {state.table} WHERE {state.where}")
                 counts.append(cursor.fetchone()[0])
             return sum(counts)
@@ -278,7 +278,7 @@ def test_doctor_sees_and_mends_what_no_operation_leaves_behind(request: pytest.F
     assert found() == [] and ann.call("messages_search", query="one", mode="fts")["count"] == 1
     assert wrong() == 2
     with connection.cursor() as cursor:
-        for state in history.IMPOSSIBLE:
+        for state in maintenance.IMPOSSIBLE:
             cursor.execute(f"UPDATE {state.table} SET {state.change} WHERE {state.where}")
     assert wrong() == 0 and Topic.objects.get().last_seq == 2
 

@@ -35,7 +35,7 @@ from nexus.core.operations import runner
 from nexus.core.operations.errors import NexusError
 from nexus.core.work import work_forever, work_once
 from nexus.maintenance.findings import FileExamination
-from nexus.topics import archive, history, metrics, search
+from nexus.topics import archive, maintenance, metrics, search
 from nexus.topics.embedding import encoder, index, remote, source, vectors, worker
 from nexus.topics.embedding.worker import EMBEDDING
 from nexus.topics.errors import Unavailable
@@ -468,7 +468,7 @@ def test_doctor_sees_vectors_that_are_out_of_step_and_reindexing_mends_them(mode
     def problems() -> list[str]:
         with closing(sqlite3.connect(settings.NEXUS.database)) as store:
             examination = FileExamination(settings.NEXUS.home, settings.NEXUS.database, now(), store)
-            found = [(check.name, each) for check in history.CHECKS for each in check.check(examination)]
+            found = [(check.name, each) for check in maintenance.CHECKS for each in check.check(examination)]
         assert all(name == "vectors of topics" and "`nexus topics reindex`" in each.advice for name, each in found)
         return [each.problem.partition(": ")[2] for _, each in found]
 

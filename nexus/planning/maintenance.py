@@ -1,4 +1,4 @@
-"""What this app adds to exports and retention."""
+"""What the export of a workspace needs of this app: its kinds of rows."""
 
 from __future__ import annotations
 

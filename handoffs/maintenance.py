@@ -1,4 +1,4 @@
-"""What this app adds to the export of a workspace, and the states that no operation leaves behind."""
+"""What export and doctor need of handoffs: kinds, checks, and states that no operation leaves behind."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ IMPOSSIBLE = (
         "held without a holder or a lease",
         "status IN ('CLAIMED', 'IN_PROGRESS', 'BLOCKED') AND (claimed_by IS NULL OR lease_expires_at IS NULL)",
         "claimed_by = coalesce(claimed_by, 'unknown'), lease_expires_at = created_at",
-        "their lease was made to have lapsed, so that the next look opens them again",
+        "their lease was ended, so that the next read opens them again",
     ),
     ImpossibleState(
         "handoffs",
         "open with a claimant or a lease",
         "status = 'OPEN' AND (claimed_by IS NOT NULL OR lease_expires_at IS NOT NULL)",
         "claimed_by = NULL, lease_expires_at = NULL",
-        "claimant and lease were taken off",
+        "claimant and lease were removed",
     ),
     ImpossibleState(
         "handoffs",
         "done with a lease",
         "status IN ('SUBMITTED', 'COMPLETED', 'REJECTED', 'CANCELLED', 'EXPIRED') AND lease_expires_at IS NOT NULL",
         "lease_expires_at = NULL",
-        "the lease was taken off",
+        "the lease was removed",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What this app adds to exports and retention, and the states that no operation leaves behind."""
+"""What export, retention and doctor need of this app: kinds, lanes, and states that no operation leaves behind."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ IMPOSSIBLE = (
         "in flight without a lease",
         "status = 'delivered' AND (lease_expires_at IS NULL OR delivered_at IS NULL)",
         "delivered_at = coalesce(delivered_at, created_at), lease_expires_at = coalesce(lease_expires_at, created_at)",
-        "their lease was made to have lapsed, so that the next pull hands them out again",
+        "their lease was ended, so that the next pull hands them out again",
     ),
     ImpossibleState(
         "message_deliveries",
         "acknowledged without a time",
         "status = 'read' AND read_at IS NULL",
         "read_at = coalesce(delivered_at, created_at)",
-        "the time of their delivery was taken",
+        "the time of their delivery was used",
     ),
     ImpossibleState(
         "message_deliveries",
         "out of flight with a lease",
         "status <> 'delivered' AND lease_expires_at IS NOT NULL",
         "lease_expires_at = NULL",
-        "the lease was taken off",
+        "the lease was removed",
     ),
 )
 

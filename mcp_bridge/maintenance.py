@@ -1,6 +1,6 @@
-"""Retention of MCP tasks, and the states that no operation leaves behind.
+"""What retention and doctor need of MCP tasks: a lane, and states that no operation leaves behind.
 
-A task belongs to no workspace and to no history: it is a call whose agent comes back for the result.
+A task belongs to no workspace, so no export holds it: it is a call whose agent comes back for the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IMPOSSIBLE = (
         "completed, without a result",
         "status = 'completed' AND result IS NULL",
         "status = 'working'",
-        "the next look finds their result",
+        "the next read finds their result",
     ),
     ImpossibleState(
         "mcp_tasks",

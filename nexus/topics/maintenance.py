@@ -1,4 +1,7 @@
-"""Retention of topics, and the states that no operation leaves behind. Topics belong to no workspace."""
+"""What retention and doctor need of topics: lanes, checks, and states that no operation leaves behind.
+
+Topics belong to no workspace, so no export holds them.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from nexus.topics.models import Topic, TopicMessage
 IMPOSSIBLE = (
     ImpossibleState(
         "topics",
-        "closed, and nobody knows when",
+        "closed without a time of closing",
         "status = 'closed' AND closed_at IS NULL",
         "closed_at = coalesce(last_message_at, created_at)",
-        "the time of their last message was taken",
+        "the time of their last message was used",
     ),
     ImpossibleState(
         "topics",
         "open, with a time of closing",
         "status = 'open' AND closed_at IS NOT NULL",
         "closed_at = NULL",
-        "the time was taken off",
+        "the time was removed",
     ),
     ImpossibleState(
         "topics",

@@ -1,4 +1,5 @@
-"""What this app adds to exports and retention, and the states that no operation leaves behind."""
+"""What export, retention and doctor need of reservations: kinds, lanes, checks, and states that no operation leaves
+behind."""
 
 from __future__ import annotations
 
@@ -17,17 +18,17 @@ KINDS = (ExportKind("file_reservation", Reservation, 85, rows_in_workspace(Reser
 IMPOSSIBLE = (
     ImpossibleState(
         "file_reservations",
-        "ended, and nobody knows how",
+        "ended without an outcome",
         "released_at IS NOT NULL AND outcome IS NULL",
         "outcome = 'released'",
         "they count as released",
     ),
     ImpossibleState(
         "file_reservations",
-        "held, with a way that they ended",
+        "held, with an outcome",
         "released_at IS NULL AND outcome IS NOT NULL",
         "outcome = NULL",
-        "the way was taken off",
+        "the outcome was removed",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What this app adds to exports and retention, and the states that no operation leaves behind."""
+"""What export, retention and doctor need of this app: kinds, lanes, and states that no operation leaves behind."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ IMPOSSIBLE = (
         "closed without a time",
         "status = 'closed' AND closed_at IS NULL",
         "closed_at = last_heartbeat_at",
-        "the time of their last heartbeat was taken",
+        "the time of their last heartbeat was used",
     ),
     ImpossibleState(
         "sessions",
         "active with a time of closing",
         "status = 'active' AND closed_at IS NOT NULL",
         "closed_at = NULL",
-        "the time was taken off",
+        "the time was removed",
     ),
 )
 
