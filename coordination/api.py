@@ -43,7 +43,7 @@ from coordination.services.sessions import derived_status
 from coordination.toolset import COORDINATION
 from nexus.core.clock import iso, now
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.parameters import Time
 from nexus.core.rest import schema, viewsets
 from nexus.core.rest.pagination import page_size
 

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from coordination.log.selectors import first_event_at
 from coordination.models import Event
 from nexus.core.clock import iso, now
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.parameters import Time
 
 SHOWN = 100  # the most debts that one agent gets at once
 

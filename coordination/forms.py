@@ -15,8 +15,7 @@ from coordination.models import Agent, AgentLimits, LimitScope, Workspace
 from coordination.routing import capability_set
 from coordination.services import limits
 from nexus.core.config import written
-from nexus.core.operations.registry import TOOLSETS
-from nexus.core.operations.toolsets import default
+from nexus.core.operations.registry import TOOLSETS, default
 from nexus.web.filters import OFFERED, Filters, choice_field, hidden_field, line_field, offer
 from nexus.web.forms import JSONTextField, KnownField, NamesField, NumberField, OperationForm
 from nexus.web.templatetags.nexus import plain

@@ -11,10 +11,10 @@ from coordination.errors import CoordinationCode
 from coordination.paths import resolve_root
 from coordination.services import sessions
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import FieldErrors, Id, Outside, not_blank
 from nexus.core.operations.registry import Guard, Operation
+from nexus.core.operations.runner import OfConnection
 
 MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED, resolves=True)
 ProjectRoot = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coordination.toolset import COORDINATION
-from nexus.core.operations.resources import Prompt, Reference, packaged
+from nexus.core.operations.replies import Prompt, Reference, packaged
 
 COORDINATION.references.extend(
     [

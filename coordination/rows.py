@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from nexus.core.clock import iso
-from nexus.core.operations.schemas import Time, one_of
+from nexus.core.operations.parameters import Time, one_of
 
 Duplicate = Annotated[Literal[True], Field(description="An earlier call with this client_id made it.")]
 SessionState = Annotated[str, one_of(("active", "stale", "closed"))]

@@ -9,8 +9,7 @@ from typing import Any
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Toolset
-from nexus.core.operations.replies import Body, Data
-from nexus.core.operations.resources import packaged
+from nexus.core.operations.replies import Body, Data, packaged
 
 COORDINATION = Toolset(
     "coordination",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coordination.errors import CoordinationCode
 from nexus.core.config import CoreSettings
+from nexus.core.fairness import Turn, turns, when_refused
 from nexus.core.operations.errors import NexusError
-from nexus.core.turns import Turn, turns, when_refused
 
 RETRY_SECONDS = 1
 

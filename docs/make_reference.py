@@ -24,8 +24,11 @@ from mcp_bridge.choices import enabling  # noqa: E402
 from nexus.control import websocket as pool_websocket  # noqa: E402
 from nexus.control.rpc import Stream as PoolStream  # noqa: E402
 from nexus.core import overview  # noqa: E402
-from nexus.core.operations.registry import TOOLSETS, operations  # noqa: E402
-from nexus.core.operations.toolsets import default  # noqa: E402
+from nexus.core.operations.registry import (  # noqa: E402
+    TOOLSETS,
+    default,
+    operations,
+)
 from nexus_site.serving import health  # noqa: E402
 from nexus_site.settings import BASE_DIR  # noqa: E402
 

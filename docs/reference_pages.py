@@ -10,9 +10,8 @@ from typing import Any
 
 from nexus.core.config import LARGEST, TABLE, flag, variable
 from nexus.core.operations.errors import ErrorCode
-from nexus.core.operations.parameters import MAX_INTEGER
+from nexus.core.operations.parameters import MAX_INTEGER, json_schema
 from nexus.core.operations.registry import Operation, Toolset
-from nexus.core.operations.schemas import json_schema
 
 Schema = Mapping[str, Any]
 

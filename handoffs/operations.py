@@ -25,9 +25,8 @@ from handoffs.titles import MAX_TITLE
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, Shown, parse_cursor
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, Shown, Time, parse_cursor
 from nexus.core.operations.registry import Wait
-from nexus.core.operations.schemas import Time
 from nexus.core.waiting import Interest
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500  # of a list

@@ -12,7 +12,7 @@ from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus, Remark, RemarkKind
 from handoffs.verification import serialize
 from nexus.core.clock import iso
-from nexus.core.operations.schemas import Time, one_of
+from nexus.core.operations.parameters import Time, one_of
 
 HandoffState = Annotated[str, one_of(HandoffStatus)]
 

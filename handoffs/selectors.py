@@ -18,7 +18,7 @@ from handoffs.work import work
 from nexus.core.clock import iso, now
 from nexus.core.limits import fitting
 from nexus.core.operations.errors import not_found
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.parameters import Time
 
 READ_AT_ONCE = 200
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.core.database.triggers import postgres_triggers
+from nexus.core.database.migrations import postgres_triggers
 
 _ADD = """INSERT INTO handoff_search(rowid, title, payload, result)
         VALUES (new.created_event_id, new.title, new.payload, new.result);"""

@@ -14,9 +14,8 @@ from inbox.rows import DeliveryState
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.parameters import Id, Limit, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.schemas import Time
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)

@@ -21,7 +21,7 @@ from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.rows import DeliveryRow, MessageRow, delivery_row, message_row
 from nexus.core.clock import iso, now
 from nexus.core.database.keys import number_of
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.parameters import Time
 from nexus.core.rest import schema
 from nexus.core.rest.pagination import BY_KEY
 

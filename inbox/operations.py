@@ -18,11 +18,10 @@ from inbox.models import Delivery
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
+from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, Time, not_blank
 from nexus.core.operations.replies import hinted
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.runner import OfConnection
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 NAMED = 5  # ids that a hint names

@@ -11,8 +11,7 @@ from coordination.toolset import COORDINATION
 from inbox.models import ARRIVALS
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.replies import Data
-from nexus.core.operations.resources import AgentResource, Reference, packaged
+from nexus.core.operations.replies import AgentResource, Data, Reference, packaged
 
 
 async def pending(caller: Caller, agent_id: str) -> Data:

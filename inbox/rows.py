@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from inbox import lanes
 from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.core.clock import iso
-from nexus.core.operations.schemas import Time, one_of
+from nexus.core.operations.parameters import Time, one_of
 
 DeliveryState = Annotated[str, one_of(DeliveryStatus, "delivered: leased and not acknowledged; parked: a dead letter.")]
 

@@ -5,7 +5,7 @@ Each event has one document: its type, actor and payload; for a message its send
 
 from __future__ import annotations
 
-from nexus.core.database.triggers import postgres_triggers
+from nexus.core.database.migrations import postgres_triggers
 
 EVENT_WORDS = "{row}.type || ' ' || coalesce({row}.actor_agent_id, '') || ' ' || {row}.payload"
 MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body || ' ' || {row}.artifacts"

@@ -20,9 +20,8 @@ from nexus.core.domain import domain
 from nexus.core.operations import pages
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, invalid
-from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.parameters import Id, Limit, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.schemas import Time
 
 LISTED, MOST_LISTED = 50, 500
 

@@ -20,13 +20,12 @@ from mcp_bridge.extension import created, declared
 from mcp_bridge.models import Task
 from mcp_bridge.tools import result, wire
 from nexus.core.cancellation import while_there
+from nexus.core.fairness import holding
 from nexus.core.operations.deferred import NotKept
 from nexus.core.operations.errors import NexusError, invalid, not_found
-from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.registry import TOOLSETS, find_tool
 from nexus.core.operations.replies import Outcome, Reply
 from nexus.core.operations.runner import aperform
-from nexus.core.operations.toolsets import find_tool
-from nexus.core.turns import holding
 
 
 class Calls:

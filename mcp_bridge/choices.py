@@ -10,13 +10,12 @@ from pydantic import Field
 
 from mcp_bridge.config import McpBridgeSettings, names
 from nexus.core.domain import domain
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Label, Params
-from nexus.core.operations.registry import TOOLSETS, Operation, Toolset
+from nexus.core.operations.registry import TOOLSETS, Choice, Operation, Toolset
 from nexus.core.operations.replies import Data
-from nexus.core.operations.toolsets import Choice
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ ENABLE = "toolset_enable"
 def from_setting() -> Choice:
     """Return the setting's choice, else the default. Raises CONFIG_ERROR."""
     text = McpBridgeSettings.current().toolsets
-    return toolsets.default() if text is None else toolsets.choose(names(text))
+    return registry.default() if text is None else registry.choose(names(text))
 
 
 def from_process(agent_id: str | None, named: str | None) -> Choice:
@@ -35,7 +34,7 @@ def from_process(agent_id: str | None, named: str | None) -> Choice:
     Raises CONFIG_ERROR.
     """
     if named is not None:
-        return toolsets.choose(names(named))
+        return registry.choose(names(named))
     return from_setting() if agent_id is None else from_agent(agent_id)
 
 
@@ -45,7 +44,7 @@ def from_agent(agent_id: str) -> Choice:
     if stored is None:
         return from_setting()
     try:
-        return toolsets.choose(stored)
+        return registry.choose(stored)
     except NexusError as error:  # an app was removed since: the agent still connects
         log.warning("the toolsets of agent %r cannot be had: %s", agent_id, error.message)
         return from_setting()
@@ -63,9 +62,9 @@ def enabling(choice: Choice, enable: Callable[[Toolset], None]) -> Operation[Ena
         if params.name is None:
             return {"enabled": [toolset.name for toolset in choice], "available": _others(choice)}
         if params.name not in TOOLSETS:
-            raise toolsets.no_such(params.name, Code.NOT_FOUND)
+            raise registry.no_such(params.name, Code.NOT_FOUND)
         toolset = TOOLSETS[params.name]
-        chosen = toolsets.add(choice, toolset)
+        chosen = registry.add(choice, toolset)
         enable(toolset)
         return {
             "enabled": [each.name for each in chosen],

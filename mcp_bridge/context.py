@@ -8,8 +8,8 @@ from typing import Any
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from nexus.core.fairness import TURN, Turn
 from nexus.core.operations.caller import Caller
-from nexus.core.turns import TURN, Turn
 
 Context = ServerRequestContext[Any, Any]
 CallerOf = Callable[[Context], Caller]

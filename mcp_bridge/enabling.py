@@ -13,10 +13,9 @@ from mcp_bridge.choices import Enable, enabling
 from mcp_bridge.context import CallerOf, Context, is_modern
 from mcp_bridge.subscriptions import ResourceBus
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.registry import Toolset
+from nexus.core.operations.registry import Choice, Toolset, add
 from nexus.core.operations.replies import Outcome
 from nexus.core.operations.runner import check_credential, documented
-from nexus.core.operations.toolsets import Choice, add
 from nexus.core.operations.validation import validated
 from nexus.core.waiting import AUTHENTICATION, at_hand
 

@@ -28,10 +28,10 @@ from mcp_bridge.context import Context
 from mcp_bridge.server import build_server
 from nexus.core import waiting
 from nexus.core.access import ConnectionInfo, identify
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, invalid
-from nexus.core.operations.toolsets import Choice
+from nexus.core.operations.registry import Choice
 from nexus.core.rest.errors import explain
 
 MAX_SESSIONS = 32  # of one agent; each stores its last request and answer
@@ -163,7 +163,7 @@ def _may_stream(scope: Scope, choice: Choice) -> bool:
     headers = Headers(scope=scope)
     if headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS or headers.get("mcp-method") != "tools/call":
         return False
-    operation = toolsets.find_tool(choice, headers.get("mcp-name", ""))
+    operation = registry.find_tool(choice, headers.get("mcp-name", ""))
     return operation is not None and operation.wait is not None and "text/event-stream" in headers.get("accept", "")
 
 
@@ -208,11 +208,11 @@ def _named(scope: Scope) -> Choice | None:
     if path and queries:
         raise invalid("Choose toolsets by the path or by ?toolsets=, not by both.", field="toolsets")
     if path:
-        return toolsets.choose([path], unknown=Code.NOT_FOUND)
+        return registry.choose([path], unknown=Code.NOT_FOUND)
     if not queries:
         return None
     try:
         chosen = names(",".join(queries))
     except ValueError as error:
         raise invalid(f"toolsets: {error}.", field="toolsets") from None
-    return toolsets.choose(chosen, unknown=Code.VALIDATION_ERROR)
+    return registry.choose(chosen, unknown=Code.VALIDATION_ERROR)

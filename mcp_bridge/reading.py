@@ -21,8 +21,8 @@ from mcp_types import (
 
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.resources import AgentResource
-from nexus.core.operations.toolsets import Choice
+from nexus.core.operations.registry import Choice
+from nexus.core.operations.replies import AgentResource
 
 
 def instructions(choice: Choice) -> str:

@@ -47,13 +47,12 @@ from mcp_bridge.tools import wire
 from nexus.core.access import holder_of
 from nexus.core.apps import NexusAppConfig, nexus_apps
 from nexus.core.config import TABLE, CoreSettings, written
+from nexus.core.fairness import Turn
 from nexus.core.limits import most_values, values_in
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.registry import TOOLSETS, Operation
+from nexus.core.operations.registry import TOOLSETS, Choice, Operation, default
 from nexus.core.operations.replies import Outcome, Reply
-from nexus.core.operations.toolsets import Choice, default
-from nexus.core.turns import Turn
 from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)

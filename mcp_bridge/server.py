@@ -29,8 +29,7 @@ from mcp_bridge.extension import Tasks, install
 from mcp_bridge.subscribing import Subscribers
 from mcp_bridge.subscriptions import ResourceBus
 from mcp_bridge.tools import tool, tools
-from nexus.core.operations.registry import TOOLSETS
-from nexus.core.operations.toolsets import Choice, default
+from nexus.core.operations.registry import TOOLSETS, Choice, default
 from nexus.core.version import package_version
 
 

@@ -24,8 +24,8 @@ from mcp_bridge.errors import as_mcp
 from mcp_bridge.following import listened
 from mcp_bridge.subscriptions import Hearing, ListenBus, ResourceBus
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import Choice
 from nexus.core.operations.runner import check_credential
-from nexus.core.operations.toolsets import Choice
 from nexus.core.waiting import AUTHENTICATION, at_hand
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from mcp_types import CallToolResult, Tool, ToolAnnotations
 
-from nexus.core.operations.registry import Operation
+from nexus.core.operations.parameters import parameters_schema
+from nexus.core.operations.registry import Choice, Operation
 from nexus.core.operations.replies import Outcome, Reply
-from nexus.core.operations.schemas import parameters_schema
-from nexus.core.operations.toolsets import Choice
 
 
 @cache

@@ -86,9 +86,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["nexus.core.rest.authentication.CallerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": [],  # the authentication refuses strangers; the runner checks everything else
-    "DEFAULT_RENDERER_CLASSES": ["nexus.core.rest.formats.EnvelopeRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["nexus.core.rest.formats.JsonObjectParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "nexus.core.rest.formats.OnlyJson",
+    "DEFAULT_RENDERER_CLASSES": ["nexus.core.rest.errors.EnvelopeRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["nexus.core.rest.errors.JsonObjectParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "nexus.core.rest.errors.OnlyJson",
     "DEFAULT_SCHEMA_CLASS": "nexus.core.rest.schema.EnvelopeSchema",
     "DEFAULT_METADATA_CLASS": None,  # it needs serializers, which are not used: OPTIONS is not allowed
     "EXCEPTION_HANDLER": "nexus.core.rest.errors.on_error",

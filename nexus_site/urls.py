@@ -1,19 +1,42 @@
-"""All HTTP paths of the hub that Django serves."""
+"""All HTTP paths of the hub that Django serves. Below /api/v1 they are the apps' resources, the operations, the schema
+and its page."""
 
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import include, path
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.urls import include, path, reverse
 from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from nexus_site import api
+from nexus.core.apps import nexus_apps
+from nexus.core.operations.replies import ok
+from nexus.core.rest.viewsets import operation
 from nexus_site.serving import health
 
+
+def api_root(request: HttpRequest) -> HttpResponse:
+    """Answer at the API's root: redirect a browser to the documentation, and give a program its address."""
+    if "text/html" in request.headers.get("Accept", ""):  # a program accepts anything or JSON, and does not name HTML
+        return redirect("docs")
+    return JsonResponse(ok({"schema": reverse("schema"), "docs": reverse("docs")}))
+
+
+api = [
+    path("", api_root),
+    path("<str:toolset>/operations/<str:name>", operation),
+    # the address from before there were toolsets
+    path("operations/<str:name>", operation, {"toolset": "coordination"}),
+    path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
+    path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
+    *(route for app in nexus_apps() for route in app.routes()),
+]
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("metrics", health.measured),
-    path("api/v1", api.root),
+    path("api/v1", api_root),
     path("api/v1/", include(api)),
     path("", RedirectView.as_view(url="/admin/")),
     path("admin/", admin.site.urls),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from django.conf import settings
 from django.db import OperationalError, connection
 
-from nexus.core.database.triggers import postgres_trigger
+from nexus.core.database.migrations import postgres_trigger
 
 Failure = Literal["busy", "locked", "damaged", "full", "away"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.core.database.triggers import postgres_trigger
+from nexus.core.database.migrations import postgres_trigger
 
 SQLITE = {
     "events_refuse_update": """

@@ -16,9 +16,8 @@ from coordination.toolset import operation
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.core.operations.parameters import MAX_INTEGER, Id, Label, Nothing, Params
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Label, Nothing, Params, Time, one_of
 from nexus.core.operations.registry import OPERATORS_ONLY, Guard, Operation
-from nexus.core.operations.schemas import Time, one_of
 
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 

@@ -30,13 +30,12 @@ from coordination.toolset import operation
 from nexus.core.clock import iso, now
 from nexus.core.database.migrations import schema_version
 from nexus.core.database.store import write
-from nexus.core.operations import connections
+from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.connections import OfConnection
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Id, Label, Nothing, Params, Shown
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.parameters import Id, Label, Nothing, Params, Shown, Time
+from nexus.core.operations.runner import OfConnection
 from nexus.core.version import package_version
 
 SURFACE_REVISION = 3  # rises with every change of a tool's name, parameters, defaults or meaning
@@ -102,7 +101,7 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
         workspace = workspaces.resolve(project_root=p.project_root or _started_in(caller), display_name=None)
         agents.register(agent_id=p.agent_id, given=given, by_operator=caller.operator is not None)
         session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=workspace.workspace_id, metadata=None)
-    connections.remember(caller, connections.Joined(p.agent_id, workspace.root_realpath))
+    runner.remember(caller, runner.Joined(p.agent_id, workspace.root_realpath))
     moment = now()
     owed = debts.owed_by(p.agent_id)
     waiting = arrivals.waiting(p.agent_id, workspace.workspace_id, moment)

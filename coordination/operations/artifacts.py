@@ -17,9 +17,8 @@ from coordination.toolset import operation
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Id, Label, Params
+from nexus.core.operations.parameters import Id, Label, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.schemas import Time
 
 
 class ChannelCreate(Params):

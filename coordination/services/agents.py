@@ -17,7 +17,7 @@ from nexus.core.database.prepared import Select, Slot, Update, is_on_loop
 from nexus.core.database.store import store, write
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.core.operations.toolsets import choose
+from nexus.core.operations.registry import choose
 
 FRESH = timedelta(seconds=1)  # a stored time younger than this is not updated
 

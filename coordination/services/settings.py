@@ -23,7 +23,7 @@ from nexus.core.config import LARGEST, TABLE, flag, parse, variable
 from nexus.core.database.prepared import is_on_loop
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.core.operations.schemas import one_of
+from nexus.core.operations.parameters import one_of
 
 REFRESH_SECONDS = 1.0
 

@@ -211,6 +211,6 @@ class ControlConfig(NexusAppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.control.housekeeping import EXPIRY
         from nexus.control.worker.supervision import supervise
-        from nexus.core.work import work_forever
+        from nexus.core.background_work import work_forever
 
         return (supervise, partial(work_forever, EXPIRY))

@@ -20,9 +20,9 @@ from nexus.control.runners.base import LOGS
 from nexus.control.runners.confinement import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.services import questions, transcript
+from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding
-from nexus.core.work import Work
 
 
 def clear() -> None:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from nexus.control.models import Entry, PoolAgent, Question, QuestionStatus, Role
 from nexus.core.clock import iso, now
-from nexus.core.operations.schemas import Time, one_of
+from nexus.core.operations.parameters import Time, one_of
 
 
 class PoolAgentRow(TypedDict):

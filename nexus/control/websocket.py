@@ -16,11 +16,11 @@ from nexus.control.errors import ControlCode
 from nexus.control.models import Entry
 from nexus.control.rpc import ENDPOINT
 from nexus.core.access import ConnectionInfo
-from nexus.core.listener import Listener
 from nexus.core.operations.caller import Caller, of_its_own
 from nexus.core.operations.errors import Code
 from nexus.core.operations.runner import documented
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
+from nexus.core.websocket import Listener
 
 ENDED = 1000  # RFC 6455: normal closure
 

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError
 
-from nexus.core import turns
+from nexus.core import fairness
 from nexus.core.cancellation import for_client
 from nexus.core.database.base import CommitWatch
 from nexus.core.database.store import store
@@ -148,7 +148,7 @@ class Parked:
 
         A call gives its turn to others meanwhile, and returns when it has one again.
         """
-        async with turns.away():
+        async with fairness.away():
             if not self._woken:
                 loop = asyncio.get_running_loop()
                 self._over = loop.create_future()

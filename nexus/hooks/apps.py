@@ -55,7 +55,7 @@ class HooksConfig(NexusAppConfig):
         return ACTIONS
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        from nexus.core.work import work_forever
+        from nexus.core.background_work import work_forever
         from nexus.hooks.worker import WEBHOOKS
 
         return (partial(work_forever, WEBHOOKS),)

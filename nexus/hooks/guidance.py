@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from nexus.core.operations import toolsets
-from nexus.core.operations.resources import packaged
+from nexus.core.operations import registry
+from nexus.core.operations.replies import packaged
 from nexus.hooks import configuration
 
 BEGIN = "<!-- nexus: `nexus setup` keeps what stands here; `nexus setup --undo` takes it out -->"
@@ -23,7 +23,7 @@ IMPORTED = f"@{AGENTS}"  # in a CLAUDE.md that imports the other file
 
 def skill(names: Iterable[str]) -> str:
     """Return the skill for agents with these toolsets. Raises CONFIG_ERROR for an unknown name."""
-    chosen = (text for toolset in toolsets.choose(names) if (text := toolset.instructions()))
+    chosen = (text for toolset in registry.choose(names) if (text := toolset.instructions()))
     return packaged("nexus.hooks", "skill")() + "\n\n".join(text.rstrip("\n") for text in chosen) + "\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import TypedDict
 
 from nexus.core.clock import iso
-from nexus.core.operations.schemas import Time
+from nexus.core.operations.parameters import Time
 from nexus.hooks.models import Webhook
 
 

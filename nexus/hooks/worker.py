@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from nexus.core.work import Work, work_once
+from nexus.core.background_work import Work, work_once
 from nexus.hooks import selectors, sender, services
 from nexus.hooks.models import WebhookDelivery
 

@@ -17,9 +17,8 @@ from nexus.core.clock import iso
 from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Params
+from nexus.core.operations.parameters import Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.core.operations.schemas import Time
 from nexus.maintenance import reset, retention
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ class MaintenanceConfig(NexusAppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings
 
-        from nexus.core.work import work_forever
+        from nexus.core.background_work import work_forever
         from nexus.maintenance.reaper import REAPER
 
         return (partial(work_forever, REAPER),) if settings.NEXUS_REAPER else ()

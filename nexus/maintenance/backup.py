@@ -21,8 +21,7 @@ from nexus.core.apps import own_labels
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.migrations import pending_migrations, refuse_newer, shipped_migrations
-from nexus.core.database.sqlite.errors import DAMAGED
-from nexus.core.database.sqlite.file import beside, refuse_damaged
+from nexus.core.database.sqlite.errors import DAMAGED, beside, refuse_damaged
 from nexus.core.database.sqlite.store import gaps_admitted
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError

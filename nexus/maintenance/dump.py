@@ -19,7 +19,7 @@ from nexus.core.apps import own_labels
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.migrations import pending_migrations, refuse_newer
-from nexus.core.database.postgres.listener import CHANNEL
+from nexus.core.database.postgres.connection import CHANNEL
 from nexus.core.database.postgres.store import WRITERS_LOCK
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError, invalid

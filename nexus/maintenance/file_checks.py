@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nexus.core import instance
 from nexus.core.contributions import Finding
-from nexus.core.database.sqlite.file import HEADER, beside, first_bytes, log_is_missing
+from nexus.core.database.sqlite.errors import HEADER, beside, first_bytes, log_is_missing
 from nexus.core.files import network_kind
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import store_file

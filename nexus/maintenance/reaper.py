@@ -9,7 +9,7 @@ from functools import partial
 from coordination.services import sessions
 from coordination.services import settings as stored_settings
 from handoffs import debts, leases
-from nexus.core.work import Work
+from nexus.core.background_work import Work
 from nexus.maintenance import retention
 
 Step = Callable[[], None]

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nexus.core.database.sqlite.file import HEADER, beside
+from nexus.core.database.sqlite.errors import HEADER, beside
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.sqlite import connect
 from nexus.maintenance import store_file

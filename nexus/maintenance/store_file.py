@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nexus.core import files
-from nexus.core.database.sqlite.errors import BUSY
-from nexus.core.database.sqlite.file import beside
+from nexus.core.database.sqlite.errors import BUSY, beside
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar

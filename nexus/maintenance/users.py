@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nexus.core import instance
 from nexus.core.config import CoreSettings
-from nexus.core.database.sqlite.file import beside, refuse_damaged
+from nexus.core.database.sqlite.errors import beside, refuse_damaged
 from nexus.core.database.store import store
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import store_file

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.core.clock import iso
-from nexus.core.operations.schemas import Time, one_of
+from nexus.core.operations.parameters import Time, one_of
 from nexus.reservations.models import Outcome, Reservation
 from nexus.reservations.selectors import Conflict
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nexus.core.operations.registry import Toolset
-from nexus.core.operations.resources import packaged
+from nexus.core.operations.replies import packaged
 
 FILES = Toolset(
     "files",

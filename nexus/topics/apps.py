@@ -107,7 +107,7 @@ class TopicsConfig(NexusAppConfig):
         return (NEWS,)
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        from nexus.core.work import work_forever
+        from nexus.core.background_work import work_forever
         from nexus.topics.embedding.worker import EMBEDDING
 
         return (partial(work_forever, EMBEDDING),)

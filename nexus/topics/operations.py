@@ -11,9 +11,8 @@ from coordination.log.selectors import interest_in
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Nothing, Params
+from nexus.core.operations.parameters import Nothing, Params, one_of
 from nexus.core.operations.registry import Wait
-from nexus.core.operations.schemas import one_of
 from nexus.core.version import package_version
 from nexus.core.waiting import Interest
 from nexus.topics import connections, naming, search, selectors, services

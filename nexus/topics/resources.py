@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nexus.core.operations.resources import Prompt, Reference, packaged
+from nexus.core.operations.replies import Prompt, Reference, packaged
 from nexus.topics.toolset import TOPICS
 
 TOPICS.references.append(

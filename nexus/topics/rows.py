@@ -7,7 +7,7 @@ from typing import Annotated, Any, overload
 
 from typing_extensions import TypedDict
 
-from nexus.core.operations.schemas import one_of
+from nexus.core.operations.parameters import one_of
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 
 TopicState = Annotated[str, one_of(TopicStatus.values)]

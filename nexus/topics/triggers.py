@@ -3,7 +3,7 @@ stores none; vectors are deleted with their message, and marked as stale when it
 
 from __future__ import annotations
 
-from nexus.core.database.triggers import postgres_triggers
+from nexus.core.database.migrations import postgres_triggers
 
 _ADD = """INSERT INTO topic_search(rowid, topic_id, content_markdown)
         VALUES (new.document, new.topic_id, new.content_markdown);"""

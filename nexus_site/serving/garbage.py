@@ -10,7 +10,7 @@ import asyncio
 import gc
 import sys
 
-from nexus.core.turns import turns
+from nexus.core.fairness import turns
 
 OBJECTS, SEARCHES = 5_000, 4  # new objects until the youngest are collected, and such collections until the next ones
 FEW = 700  # new objects that an idle hub makes

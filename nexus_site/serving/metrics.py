@@ -17,11 +17,11 @@ from nexus.core import waiting
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.core.database.store import store
+from nexus.core.fairness import turns, when_refused
 from nexus.core.metrics import gauge
 from nexus.core.operations import runner
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import Outcome
-from nexus.core.turns import turns, when_refused
 
 HERE = CollectorRegistry()  # metrics of this process
 OURS = CollectorRegistry()

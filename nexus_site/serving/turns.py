@@ -6,8 +6,8 @@ from typing import Any
 
 from coordination.waiting_calls import turn_of
 from nexus.core.access import INFO, ConnectionInfo, caller_name
+from nexus.core.fairness import TURN, begin
 from nexus.core.operations.errors import NexusError
-from nexus.core.turns import TURN, begin
 
 BEGUN = frozenset(("http.response.start", "websocket.accept", "websocket.close"))
 

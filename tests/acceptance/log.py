@@ -56,7 +56,7 @@ def _begin(store: Any) -> None:
     if not SERVER:
         store.execute("BEGIN IMMEDIATE")
         return
-    from nexus.core.database.postgres import listener
+    from nexus.core.database.postgres import connection as listener
     from nexus.core.database.postgres.store import WRITERS_LOCK
 
     store.execute("BEGIN")

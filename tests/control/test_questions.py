@@ -24,10 +24,10 @@ from nexus.control.services import pool, questions, turns
 from nexus.control.services.turns import Ended
 from nexus.control.toolset import CONTROL
 from nexus.core import waiting
+from nexus.core.background_work import work_once
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
-from nexus.core.work import work_once
 from nexus.maintenance.retention import prune
 from tests.conftest import LOCAL, at_once
 from tests.core.waiting import LONG, parked

@@ -22,7 +22,7 @@ from coordination.services.agents import hash_secret
 from nexus.core import waiting
 from nexus.core.access import ConnectionInfo, Refused, aidentify, allowed_hosts, identify
 from nexus.core.clock import now
-from nexus.core.database.sqlite import at_hand
+from nexus.core.database.sqlite import quick_reads
 from nexus.core.logs import redact
 from nexus.core.operations.caller import Caller
 from tests.acceptance.hub import START_SECONDS
@@ -326,6 +326,6 @@ async def test_it_asks_on_a_thread_where_the_file_cannot_be_read_at_once(
     def busy(*_: Any, **__: Any) -> Any:
         raise sqlite3.OperationalError("database is locked")
 
-    monkeypatch.setattr(at_hand, "_kept", at_hand._Kept())
-    monkeypatch.setattr(at_hand, "connect", busy)
+    monkeypatch.setattr(quick_reads, "_kept", quick_reads._Kept())
+    monkeypatch.setattr(quick_reads, "connect", busy)
     assert await bound() == "ana"

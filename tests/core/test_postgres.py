@@ -21,8 +21,7 @@ from coordination.models import Agent, Event
 from coordination.toolset import run
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings, parse, resolve, without_password
-from nexus.core.database.postgres.address import parameters
-from nexus.core.database.postgres.errors import failure, is_busy, is_lost
+from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
 from nexus.core.database.postgres.store import django_settings
 from nexus.core.database.store import commits, store, write
 from nexus.core.operations.caller import Caller

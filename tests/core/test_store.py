@@ -21,8 +21,8 @@ from filelock import FileLock
 from coordination.models import Agent
 from nexus.core.apps import own_labels
 from nexus.core.database.migrations import pending_migrations
-from nexus.core.database.sqlite import file, schema
-from nexus.core.database.sqlite.file import beside, first_bytes, refuse_damaged
+from nexus.core.database.sqlite import errors, schema
+from nexus.core.database.sqlite.errors import beside, first_bytes, refuse_damaged
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
@@ -112,7 +112,7 @@ def test_it_takes_no_store_whose_header_has_just_been_written_for_an_emptied_one
             other.execute("CREATE TABLE t (x)")
         return found
 
-    monkeypatch.setattr(file, "first_bytes", make_after_the_first_look)
+    monkeypatch.setattr(errors, "first_bytes", make_after_the_first_look)
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         refuse_damaged(database)
         assert beside(database, "-wal").exists()

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.core.turns import AT_ONCE, MOST_LAPSED, SHARE, Turn, Turns, away, begin, current
+from nexus.core.fairness import AT_ONCE, MOST_LAPSED, SHARE, Turn, Turns, away, begin, current
 from nexus.core.waiting import CROWD, Parked, Waiter
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn lapses where a test says so, and not because the machine is slow."""
-    monkeypatch.setattr("nexus.core.turns.LAPSE_SECONDS", 3600)
+    monkeypatch.setattr("nexus.core.fairness.LAPSE_SECONDS", 3600)
 
 
 async def settle() -> None:

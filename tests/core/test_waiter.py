@@ -24,7 +24,7 @@ from django.db import OperationalError, connection
 from coordination.log import selectors
 from coordination.toolset import arun
 from nexus.core import waiting
-from nexus.core.database.sqlite import commits
+from nexus.core.database.sqlite import store as commits
 from nexus.core.database.store import store
 from nexus.core.domain import domain
 from tests.conftest import LOCAL, Call

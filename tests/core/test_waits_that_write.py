@@ -55,7 +55,7 @@ class Toys:
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toys]:
     monkeypatch.setattr(registry, "TOOLSETS", dict(registry.TOOLSETS))
-    monkeypatch.setattr("nexus.core.rest.operations.TOOLSETS", registry.TOOLSETS)
+    monkeypatch.setattr("nexus.core.rest.viewsets.TOOLSETS", registry.TOOLSETS)
     toys = Toys(Toolset("toys", "Questions and answers."))
     toys.gate.set()
 

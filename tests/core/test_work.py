@@ -16,13 +16,13 @@ from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.toolset import COORDINATION, arun
 from nexus.core import waiting
+from nexus.core.background_work import Work, work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import Wait
 from nexus.core.operations.replies import Data
-from nexus.core.work import Work, work_forever, work_once
 from tests.conftest import LOCAL
 from tests.core.waiting import LONG, parked
 
@@ -164,7 +164,7 @@ async def test_it_logs_the_traceback_of_a_failure_once_and_then_a_count(caplog: 
     async with at_work(work):
         await until(lambda: work.settled == ["made"] and "again, after" in caplog.text)
     assert caplog.text.count("Traceback") == 1
-    told = [record.getMessage() for record in caplog.records if record.name == "nexus.core.work"]
+    told = [record.getMessage() for record in caplog.records if record.name == "nexus.core.background_work"]
     assert len(told) == 5
     assert [line.partition("), ")[2] for line in told[1:4]] == [
         f"{times} times in a row by now." for times in (2, 4, 8)

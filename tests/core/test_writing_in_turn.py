@@ -20,9 +20,9 @@ from django.db import OperationalError, connection
 
 from coordination.models import Workspace
 from nexus.core.clock import now
-from nexus.core.database.sqlite import queue as queues
+from nexus.core.database.sqlite import store as queues
 from nexus.core.database.sqlite import store as sqlite
-from nexus.core.database.sqlite.file import beside
+from nexus.core.database.sqlite.errors import beside
 from nexus.core.database.store import unless_busy
 from tests.acceptance.processes import environment
 

@@ -28,10 +28,10 @@ from hypothesis.strategies import ip_addresses as ipaddresses
 from coordination.models import Event
 from coordination.toolset import COORDINATION, run
 from nexus.core.apps import event_types, nexus_apps
+from nexus.core.background_work import work_forever
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from nexus.core.waiting import WRITERS
-from nexus.core.work import work_forever
 from nexus.hooks import sender, services, worker
 from nexus.hooks.models import MAX_ATTEMPTS, Webhook, WebhookDelivery
 from tests.acceptance.hub import START_SECONDS

@@ -11,8 +11,8 @@ from django.db import DatabaseError
 
 from coordination.models import Event, Session
 from handoffs.models import Handoff
+from nexus.core.background_work import work_forever
 from nexus.core.waiting import READERS, in_thread
-from nexus.core.work import work_forever
 from nexus.maintenance.reaper import REAPER
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call

@@ -12,7 +12,7 @@ from mcp.client.extension import ClientExtension
 
 from coordination.toolset import run
 from mcp_bridge.server import build_server
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 from nexus.core.operations.caller import Caller, of_its_own
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
@@ -29,7 +29,7 @@ def connect(committed: None) -> Connect:
         extensions: Sequence[ClientExtension] = (),
     ) -> Client:
         caller = Caller(transport="memory", agent_id=agent_id, connection=of_its_own("memory"))
-        choice = toolsets.choose(chosen) if chosen else toolsets.default()
+        choice = registry.choose(chosen) if chosen else registry.default()
         return Client(build_server(lambda context: caller, lambda context: choice), mode=mode, extensions=extensions)
 
     return client

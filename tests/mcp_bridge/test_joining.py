@@ -11,7 +11,7 @@ import pytest
 from coordination.toolset import COORDINATION
 from coordination.toolset import run as operate
 from mcp_bridge.tools import tools
-from nexus.core.operations import runner, toolsets
+from nexus.core.operations import registry, runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
 from tests.conftest import Call
@@ -37,7 +37,7 @@ def ana() -> Caller:
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexus.core.operations.connections._joined", OrderedDict())
+    monkeypatch.setattr("nexus.core.operations.runner._joined", OrderedDict())
 
 
 def test_one_call_answers_who_is_here_what_waits_and_what_is_reserved(call: Call, ana: Caller, project: str) -> None:
@@ -85,7 +85,7 @@ def test_a_project_is_where_the_client_was_started(call: Call, project: str, mon
     assert data(relayed, "join", agent_id="ana")["project_root"] == str(Path(project).resolve())
     monkeypatch.setenv("HOME", project)
     for nowhere in (relayed, Caller("relay", connection="stdio:5-t", cwd="/"), Caller("rest", connection="key:2")):
-        monkeypatch.setattr("nexus.core.operations.connections._joined", OrderedDict())
+        monkeypatch.setattr("nexus.core.operations.runner._joined", OrderedDict())
         assert called(nowhere, "join", agent_id="ana")["error"]["code"] == "WORKSPACE_REQUIRED"
 
 
@@ -95,7 +95,7 @@ def test_an_operator_says_in_whose_name_it_acts(call: Call) -> None:
 
 
 def test_a_bound_connection_is_told_of_no_agent_id_that_it_must_give() -> None:
-    choice = toolsets.default()
+    choice = registry.default()
     free, bound = ({one.name: one for one in tools(choice, bound=bound)} for bound in (False, True))
     assert free["inbox_count"].input_schema["required"] == ["agent_id"]
     assert "required" not in bound["inbox_count"].input_schema

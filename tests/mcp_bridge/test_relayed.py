@@ -21,10 +21,10 @@ from mcp_bridge import relay, relayed, stdio
 from mcp_bridge.relay import DIRECTORY, LOOPBACK, PROTOCOL, SOCKET
 from nexus.core.access import holder_of
 from nexus.core.config import Resolved
+from nexus.core.fairness import SHARE, Turn, turns
 from nexus.core.operations import outside
 from nexus.core.operations.caller import Caller
 from nexus.core.time_limit import OutOfTime, time_limit
-from nexus.core.turns import SHARE, Turn, turns
 from nexus_site.launch import APPS
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO, READY
@@ -437,7 +437,7 @@ async def test_a_hub_that_ends_answers_what_is_under_way(
 async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_them(
     home: Path, hello: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexus.core.turns.LAPSE_SECONDS", 3600)
+    monkeypatch.setattr("nexus.core.fairness.LAPSE_SECONDS", 3600)
     settings.NEXUS = settings.NEXUS.replaced(max_waiting_calls=5)
     created = await arun(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})
     key = created["data"]["api_key"]

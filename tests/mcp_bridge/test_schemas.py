@@ -9,7 +9,7 @@ import pytest
 from mcp_types import Tool
 
 from mcp_bridge.tools import tools
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 
 # What all three name as supported, of what is used here:
 # https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
@@ -27,7 +27,7 @@ FREE = {
     *("plan_decide.how_summary", "plan_decide.how_agent_ids", "sync.outbox[].metadata"),
 }
 ANYTHING = {"message_get", "message_list", "message_wait"}  # removed; their answer says what to call
-ALL = [one for toolset in toolsets.choose(["all"]) for one in tools((toolset,))]
+ALL = [one for toolset in registry.choose(["all"]) for one in tools((toolset,))]
 
 
 def parts(schema: dict[str, Any], path: str, depth: int = 1) -> Iterator[tuple[str, int, dict[str, Any]]]:

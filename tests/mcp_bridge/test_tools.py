@@ -14,13 +14,13 @@ from mcp_bridge import tools as described
 from mcp_bridge.choices import enabling
 from mcp_bridge.reading import instructions
 from mcp_bridge.tools import tools
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 from tests.conftest import examples
 from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.context import characters
 from tests.mcp_bridge.toy import toys
 
-CHOICE = toolsets.default()
+CHOICE = registry.default()
 BUDGET = 27_700  # characters that every agent's context pays for
 SURFACE = {  # each tool with its parameters: * is required, = a default that is not null
     "nexus_info": "",

@@ -22,7 +22,7 @@ from coordination.toolset import COORDINATION, arun
 from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.server import build_server
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Nothing
@@ -62,13 +62,13 @@ def two_clients(mode: str = "auto") -> tuple[Client, Client]:
 
 def refused(*chosen: str) -> NexusError:
     with pytest.raises(NexusError) as raised:
-        toolsets.choose(chosen)
+        registry.choose(chosen)
     return raised.value
 
 
 def test_it_chooses_by_name_in_the_order_of_the_registry(bells: Toolset) -> None:
-    assert toolsets.choose(["bells", "coordination", "bells"]) == (COORDINATION, bells)
-    assert toolsets.default() == (COORDINATION,)
+    assert registry.choose(["bells", "coordination", "bells"]) == (COORDINATION, bells)
+    assert registry.default() == (COORDINATION,)
 
 
 def test_it_refuses_an_unknown_toolset_and_names_those_there_are(bells: Toolset) -> None:
@@ -243,16 +243,16 @@ import sys
 from nexus_site import launch
 launch._populate()
 from nexus.core import cli
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 from mcp_bridge import reading, server, stdio, tools
 def tools_of(choice):
     return reading.instructions(choice) and {tool.name for tool in tools.tools(choice)}
-assert "inbox_pull" in tools_of(toolsets.default())
+assert "inbox_pull" in tools_of(registry.default())
 late = {f"nexus.topics.{name}" for name in ("operations", "services", "resources")}
 assert not {*late, "django.http"} & set(sys.modules)
 assert "nexus.core.contributions" not in sys.modules and not [name for name in sys.modules if "administration" in name]
-toolsets.TOOLSETS["coordination"].find("retention_prune")
-choice = toolsets.choose(["topics"])
+registry.TOOLSETS["coordination"].find("retention_prune")
+choice = registry.choose(["topics"])
 assert reading.prompts(choice) and "sync" in tools_of(choice)
 """
 

@@ -9,8 +9,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import TOOLSETS, Toolset
-from nexus.core.operations.replies import Body, Data, Outcome, Reply
-from nexus.core.operations.resources import Prompt, Reference
+from nexus.core.operations.replies import Body, Data, Outcome, Prompt, Reference, Reply
 
 
 class Ring(Params):

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from nexus.core.operations import runner
-from nexus.core.rest import operations
+from nexus.core.rest import viewsets
 from nexus_site.asgi import DJANGO_THREADS, Hub
 
 
@@ -84,7 +84,7 @@ async def test_a_view_that_breaks_is_answered_in_the_envelope(
     def breaks(*_: Any) -> Any:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(operations, "explain", breaks)
+    monkeypatch.setattr(viewsets, "explain", breaks)
     monkeypatch.setattr(runner, "aperform", breaks)
     answer = await client.post("/api/v1/operations/agent_list", json={})
     assert answer.status_code == 500

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core.turns import Turn, turns
+from nexus.core.fairness import Turn, turns
 from nexus_site.serving import garbage
 
 

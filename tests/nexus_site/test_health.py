@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 
 import inbox.metrics
 from coordination.toolset import run
-from nexus.core.database.sqlite.queue import WriterQueue
+from nexus.core.database.sqlite.store import WriterQueue
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.runner import observers
 from nexus_site.serving import health, metrics

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import nexus.core.turns
+import nexus.core.fairness
 from nexus.control.rpc import ENDPOINT
 from nexus.core import access
 from nexus.core.access import ConnectionInfo, caller_name, recognise_session
-from nexus.core.turns import SHARE, turns
+from nexus.core.fairness import SHARE, turns
 from nexus_site.asgi import hub
 from nexus_site.serving import metrics
 from nexus_site.serving.turns import InTurn
@@ -26,7 +26,7 @@ KEY = "nxs_" + "0123456789ab" * 4
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call lasts long enough to lose its place, however slow the machine is."""
-    monkeypatch.setattr(nexus.core.turns, "LAPSE_SECONDS", START_SECONDS)
+    monkeypatch.setattr(nexus.core.fairness, "LAPSE_SECONDS", START_SECONDS)
 
 
 class Gate:

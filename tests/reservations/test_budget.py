@@ -6,14 +6,14 @@ import pytest
 
 from mcp_bridge.reading import instructions
 from mcp_bridge.tools import tools
-from nexus.core.operations import toolsets
+from nexus.core.operations import registry
 from tests.mcp_bridge.context import characters
 
 BUDGET = 5_000  # characters
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
-    choice = toolsets.choose(["files"])
+    choice = registry.choose(["files"])
     size = characters(instructions(choice), tools(choice))
     with capsys.disabled():
         print(f"\nfiles, instructions and tools/list: {size} of {BUDGET} characters")

@@ -29,11 +29,11 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.config import parse
 from nexus.core.operations import runner
 from nexus.core.operations.errors import NexusError
-from nexus.core.work import work_forever, work_once
 from nexus.maintenance.findings import FileExamination
 from nexus.topics import archive, maintenance, metrics, search
 from nexus.topics.embedding import encoder, index, remote, source, vectors, worker

@@ -6,7 +6,7 @@ import json
 
 from mcp_bridge import reading
 from mcp_bridge.tools import tools
-from nexus.core.operations.toolsets import choose
+from nexus.core.operations.registry import choose
 from nexus.topics.toolset import TOPICS
 
 SURFACE = {

@@ -22,7 +22,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller, process_connection
-from nexus.core.operations.toolsets import Choice
+from nexus.core.operations.registry import Choice
 
 
 class Command(NexusCommand):

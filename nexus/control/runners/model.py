@@ -61,7 +61,7 @@ from nexus.control.services.transcript import estimate
 from nexus.control.services.turns import Closing, Ended
 from nexus.control.tools import catalog
 from nexus.control.tools import catalog as hub
-from nexus.core.operations.resources import packaged
+from nexus.core.operations.replies import packaged
 from nexus.core.waiting import READERS, WRITERS, in_thread
 
 INSTRUCTIONS = packaged("nexus.control", "agent")

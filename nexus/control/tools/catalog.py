@@ -28,10 +28,8 @@ from nexus.control.tools import files, searching
 from nexus.control.tools.files import ToolFailed, ToolRefused, check_tool, on_disk, resolved
 from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.parameters import Params
-from nexus.core.operations.registry import Operation
-from nexus.core.operations.schemas import Schema, parameters_schema
-from nexus.core.operations.toolsets import Choice, choose
+from nexus.core.operations.parameters import Params, Schema, parameters_schema
+from nexus.core.operations.registry import Choice, Operation, choose
 from nexus.core.waiting import OUTSIDE, READERS, in_thread
 
 MOST_CHARACTERS = 64 * 1024  # of a result; an agent's context pays for it

@@ -11,8 +11,8 @@ from typing import Any
 from inbox.models import ARRIVALS
 from nexus.control.services import turns
 from nexus.control.waking import kinds, services
+from nexus.core.background_work import Failures
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
-from nexus.core.work import Failures
 
 log = logging.getLogger(__name__)
 

@@ -25,10 +25,10 @@ from nexus.control.services import pool, turns
 from nexus.control.waking.watch import Watch
 from nexus.control.worker.execution import Report, Taking, to_nobody
 from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
+from nexus.core.background_work import Failures
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, SLOW, WRITERS, Parked, in_thread, waiter
-from nexus.core.work import Failures
 
 
 @dataclass(frozen=True)

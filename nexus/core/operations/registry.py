@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
@@ -10,10 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError, not_found
-from nexus.core.operations.parameters import Params
-from nexus.core.operations.replies import ENVELOPE, Data, Reply
-from nexus.core.operations.resources import AgentResource, Prompt, Reference, Text
-from nexus.core.operations.schemas import shape_of
+from nexus.core.operations.parameters import Params, shape_of
+from nexus.core.operations.replies import ENVELOPE, AgentResource, Data, Prompt, Reference, Reply, Text
 
 P = TypeVar("P", bound=Params)
 D = TypeVar("D", bound=Data)
@@ -254,3 +252,70 @@ def operations() -> Iterator[Operation[Any]]:
     """Every operation of every toolset."""
     for toolset in TOOLSETS.values():
         yield from toolset.operations.values()
+
+
+Choice = tuple[Toolset, ...]  # never empty, and no name stands in two of them
+
+ALL = "all"
+
+
+def choose(names: Iterable[str], unknown: ErrorCode = Code.CONFIG_ERROR) -> Choice:
+    """The toolsets of these names, in their own order; `all` stands for every one.
+
+    Raises `unknown` for a name that there is not, CONFIG_ERROR for none at all and for two toolsets that clash.
+    """
+    wanted = set(names)
+    if strange := sorted(wanted - TOOLSETS.keys() - {ALL}):
+        raise no_such(strange[0], unknown)
+    choice: Choice = ()
+    for toolset in TOOLSETS.values():
+        if toolset.name in wanted or ALL in wanted:
+            choice = add(choice, toolset)
+    if not choice:
+        raise NexusError(Code.CONFIG_ERROR, f"Name at least one toolset of {', '.join(TOOLSETS)}.")
+    return choice
+
+
+def no_such(name: str, code: ErrorCode) -> NexusError:
+    """The error for the name of no toolset; it tells which there are."""
+    return NexusError(
+        code,
+        f"No such toolset: {name[:200]!r}; there are {', '.join(TOOLSETS)}, or {ALL} for every one.",
+        {"field": "toolsets", "toolset": name[:200], "known": list(TOOLSETS)},
+    )
+
+
+def default() -> Choice:
+    """What a connection has that chose nothing."""
+    return choose(toolset.name for toolset in TOOLSETS.values() if toolset.default)
+
+
+def add(choice: Choice, toolset: Toolset) -> Choice:
+    """A choice with one more toolset. Raises CONFIG_ERROR when a name stands in both."""
+    if toolset in choice:
+        return choice
+    for other in choice:
+        if shared := sorted(_names(other) & _names(toolset)):
+            what, name = shared[0]
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"The toolsets {other.name} and {toolset.name} both have a {what} {name!r}; choose one of them.",
+                {"toolsets": [other.name, toolset.name], "name": name},
+            )
+    return (*choice, toolset)
+
+
+def find_tool(choice: Choice, name: str) -> Operation[Any] | None:
+    """The operation behind a tool of the chosen toolsets; None when none has it."""
+    found = (toolset.contents.operations.get(name) for toolset in choice)
+    return next((operation for operation in found if operation is not None and operation.tool), None)
+
+
+def _names(toolset: Toolset) -> set[tuple[str, str]]:
+    """What a client tells apart by name alone."""
+    return {
+        *(("tool", operation.name) for operation in toolset.tools),
+        *(("prompt", prompt.name) for prompt in toolset.prompts),
+        *(("resource", reference.uri) for reference in toolset.references),
+        *(("resource", resource.prefix) for resource in toolset.agent_resources),
+    }

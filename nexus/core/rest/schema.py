@@ -8,9 +8,9 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
 from nexus.core.apps import nexus_apps
+from nexus.core.operations.parameters import json_schema, shape_of
 from nexus.core.operations.registry import TOOLSETS, Operation, Toolset, operations
 from nexus.core.operations.replies import ENVELOPE
-from nexus.core.operations.schemas import json_schema, shape_of
 from nexus.core.rest.pagination import Pages
 
 Schema = dict[str, Any]

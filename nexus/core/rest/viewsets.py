@@ -10,20 +10,23 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
 from django.db import models
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import conditional_page
 from django_filters.rest_framework import CharFilter, DjangoFilterBackend, FilterSet
+from rest_framework.exceptions import MethodNotAllowed, UnsupportedMediaType
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
+from nexus.core.access import caller_of
 from nexus.core.domain import domain
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.errors import invalid
-from nexus.core.operations.registry import Toolset
-from nexus.core.rest.formats import Whole
+from nexus.core.operations.errors import invalid, not_found
+from nexus.core.operations.registry import TOOLSETS, Toolset
+from nexus.core.operations.replies import ENVELOPE
+from nexus.core.rest.errors import Whole, explain, json_object
 from nexus.core.rest.pagination import Pages
 
 
@@ -167,3 +170,30 @@ class Resource(Endpoint):
     def retrieve(self, request: Request, pk: str) -> Response:
         """One of them."""
         return Response(self.show_whole(self.get_object()))
+
+
+async def operation(request: HttpRequest, toolset: str, name: str) -> HttpResponse:
+    """POST /api/v1/{toolset}/operations/{name}: the very answer of MCP. A waiting operation holds no thread."""
+    headers = {"Cache-Control": "no-store", "Allow": "POST"}
+    chosen = TOOLSETS.get(toolset)
+    try:
+        if request.method != "POST":
+            raise MethodNotAllowed(str(request.method))
+        caller = await caller_of(request, transport="rest")
+        if request.content_type not in ("application/json", ""):
+            raise UnsupportedMediaType(request.content_type or "")
+        if chosen is None:
+            raise not_found("toolset", toolset[:200])
+        outcome = await runner.aperform(chosen, caller, name, json_object(request.body))
+        body, status = chosen.reply.body(outcome), outcome.status
+        headers |= outcome.headers
+    except Exception as error:
+        body, status = explain(error, chosen.reply if chosen else ENVELOPE)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JsonResponse(body, status=status, headers=headers)
+
+
+# No cookie alone gets here from another site: a foreign Origin is refused. (The decorator would add a coroutine that
+# every parked call holds.)
+operation.csrf_exempt = True  # type: ignore[attr-defined]

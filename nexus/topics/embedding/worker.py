@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nexus.core.work import Work
+from nexus.core.background_work import Work
 from nexus.topics.embedding import index, source
 from nexus.topics.embedding.index import Text
 from nexus.topics.errors import Refused, Unavailable

@@ -14,10 +14,8 @@ from django.db import connection, transaction
 
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings, without_password
-from nexus.core.database.migrations import pending_migrations, refuse_newer
-from nexus.core.database.postgres.address import parameters
-from nexus.core.database.postgres.errors import UNREACHABLE, failure, is_lost
-from nexus.core.database.triggers import postgres_text
+from nexus.core.database.migrations import pending_migrations, postgres_text, refuse_newer
+from nexus.core.database.postgres.connection import UNREACHABLE, failure, is_lost, parameters
 from nexus.core.operations.errors import Code, NexusError
 
 log = logging.getLogger(__name__)

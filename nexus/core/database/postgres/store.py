@@ -15,9 +15,9 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Model
 
 from nexus.core.config import CoreSettings
-from nexus.core.database.postgres import listener, schema
-from nexus.core.database.postgres.address import parameters
-from nexus.core.database.postgres.errors import failure, is_busy, is_lost
+from nexus.core.database.postgres import connection as postgres_connection
+from nexus.core.database.postgres import schema
+from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
 from nexus.core.operations.errors import Code, NexusError
 
 __all__ = [
@@ -115,7 +115,7 @@ def write() -> Iterator[None]:
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
-                cursor.execute(TAKE_TURN, [WRITERS_LOCK, listener.CHANNEL, listener.OWN])
+                cursor.execute(TAKE_TURN, [WRITERS_LOCK, postgres_connection.CHANNEL, postgres_connection.OWN])
             yield
             done = True
     except DatabaseError as error:
@@ -160,9 +160,9 @@ def snapshot() -> Iterator[None]:
         yield
 
 
-def watch(model: type[Model]) -> listener.Watch:
+def watch(model: type[Model]) -> postgres_connection.Watch:
     """Begin to watch for commits: this process's one listener, which is started with the first watch."""
-    return listener.watch()
+    return postgres_connection.watch()
 
 
 def admit_gaps(table: str) -> None:

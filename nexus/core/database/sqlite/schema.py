@@ -16,10 +16,9 @@ from django.db import DatabaseError, connection, transaction
 
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings
-from nexus.core.database import place
+from nexus.core.database import store_file
 from nexus.core.database.migrations import pending_migrations, refuse_newer
-from nexus.core.database.sqlite.errors import READ_ONLY, failure
-from nexus.core.database.sqlite.file import not_a_store, refuse_damaged
+from nexus.core.database.sqlite.errors import READ_ONLY, failure, not_a_store, refuse_damaged
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
 from nexus.core.sqlite import connect
@@ -59,11 +58,11 @@ def pending() -> bool:
 
     Reads file names and two small tables: a start must stay quick.
     """
-    place.check()
+    store_file.check()
     database = CoreSettings.current().database
     try:
         patience = CoreSettings.current().busy_timeout_ms / 1000
-        with closing(connect(place.existing(database), timeout=patience, uri=True)) as store:
+        with closing(connect(store_file.existing(database), timeout=patience, uri=True)) as store:
             store.execute("BEGIN")  # one state: another process may be making the store, and its first table is ours
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             if not known and store.execute("SELECT 1 FROM sqlite_master WHERE type = 'table'").fetchone():

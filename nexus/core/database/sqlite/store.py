@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import math
+import os
 import shutil
+import sqlite3
+import struct
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +23,12 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connection
 from django.db.models import Model
 
 from nexus.core.config import CoreSettings
-from nexus.core.database.place import check, guard
-from nexus.core.database.sqlite.at_hand import look
-from nexus.core.database.sqlite.commits import watch
-from nexus.core.database.sqlite.errors import failure, is_busy
-from nexus.core.database.sqlite.file import beside
-from nexus.core.database.sqlite.queue import STEP_SECONDS, WriterQueue, queue_of
+from nexus.core.database import store_file
+from nexus.core.database.sqlite.errors import beside, failure, is_busy
+from nexus.core.database.sqlite.quick_reads import look
 from nexus.core.database.sqlite.schema import install, pending, prepare
+from nexus.core.database.store_file import check, guard
+from nexus.core.sqlite import connect
 
 __all__ = [
     "admit_gaps",
@@ -218,3 +227,201 @@ def exclusive_lock(kind: str) -> ExclusiveLock | None:
     except Timeout:
         return None
     return ExclusiveLock(lock)
+
+
+PAUSE_SECONDS = 0.015  # between two looks, each a read of shared memory of some 10 µs
+NEAR_PAUSE_SECONDS = 0.001  # while a commit is near: it was written, and counts once the disk has it
+NEAR_SECONDS = 0.05  # how long one is near that nothing came of
+
+IN_MODIFY = 0x2  # from <sys/inotify.h>: a file was written to
+NOTICES = 65536  # bytes; a notice of one file takes 16, and those that are alike are merged
+
+
+class Watch:
+    """Looks for rows of a model that another connection committed, on a connection of its own."""
+
+    def __init__(self, model: type[Model]) -> None:
+        options, key = model._meta, model._meta.pk
+        assert key is not None
+        self._newest = f"SELECT max({key.column}) FROM {options.db_table}"  # noqa: S608  # names from the code
+        with connection.wrap_database_errors, store_file.opening():
+            self._probe = connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True)
+        self._version = self._read("PRAGMA data_version")
+        self._near_until = 0.0
+        self.descriptor = _notices_of(self._wal())
+
+    @property
+    def pause(self) -> float:
+        return NEAR_PAUSE_SECONDS if time.monotonic() < self._near_until else PAUSE_SECONDS
+
+    def has_news(self, seen: int) -> bool:
+        """Whether there may be rows with a key above `seen`; what cannot be read counts as one."""
+        before, self._version = self._version, self._read("PRAGMA data_version")
+        if self._version is not None and self._version == before:
+            return False
+        self._near_until = 0.0
+        newest = self._read(self._newest)
+        return newest is None or newest > seen
+
+    def drain(self) -> None:
+        self._near_until = time.monotonic() + NEAR_SECONDS
+        if self.descriptor is not None:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.descriptor, NOTICES)
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+        self._probe.close()
+
+    def _read(self, sql: str) -> int | None:
+        try:
+            return int(self._probe.execute(sql).fetchone()[0] or 0)
+        except sqlite3.DatabaseError:
+            return None
+
+    def _wal(self) -> str:
+        """The path of the file that every commit is written to. It stays while a connection is open."""
+        return str(self._probe.execute("PRAGMA database_list").fetchone()[2]) + "-wal"
+
+
+def _notices_of(path: str) -> int | None:
+    """A descriptor of the kernel's that is readable once the file was written to; None where there is no such thing.
+
+    Only Linux has one. Elsewhere, and where the kernel gives no more of them, the watch is asked at intervals alone.
+    """
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:
+        return None
+    if libc.inotify_add_watch(descriptor, os.fsencode(path), IN_MODIFY) < 0:
+        os.close(descriptor)
+        return None
+    return int(descriptor)
+
+
+def watch(model: type[Model]) -> Watch:
+    """Begin to watch for commits that add rows to `model`."""
+    return Watch(model)
+
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+BURST_SECONDS = 0.006  # a busy writer goes on for so long: its cache is warm, and passing the turn on costs time
+GAP_SECONDS = 0.002  # a writer that comes again within this is busy; nobody waits for another
+STEP_SECONDS = 0.0005  # how often the first of the queue looks whether the store is free
+CLOCK = struct.Struct("d")  # how the queue's file holds a moment
+
+
+class WriterQueue:
+    """The writers of one store: the kernel's queue for a lock on a file, and before it one for the process's threads.
+
+    The file says until when the burst lasts of the process that had the last turn. A process that is killed leaves the
+    queue at once. Where there are no such locks, everybody is first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._threads = threading.Lock()
+        self._hung: Future[None] | None = None  # a wait for the lock that outlasted its caller's patience
+        self._burst_ends = self._left = -math.inf  # on the clock that all processes share, in seconds
+        self._descriptor: int | None = None
+        if fcntl is not None:
+            with suppress(OSError):
+                self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def in_burst(self) -> bool:
+        """Whether this process had its turn so lately that it may look for the store past the queue."""
+        return time.monotonic() < self._burst_ends
+
+    def left(self) -> None:
+        """A transaction of this process has ended."""
+        self._left = time.monotonic()
+
+    @contextmanager
+    def first(self, deadline: float) -> Iterator[None]:
+        """Inside, this thread is the first of the queue; or time has run out, and it may look once."""
+        busy = time.monotonic() - self._left < GAP_SECONDS
+        known = self._threads.acquire(timeout=_until(deadline))
+        locked = known and self._lock(deadline)
+        try:
+            if locked and (pause := min(self._burst_left(), _until(deadline))):
+                time.sleep(pause)
+            yield
+            if locked and busy:
+                self._burst_ends = time.monotonic() + BURST_SECONDS
+                self._announce()
+        finally:
+            if locked:
+                self._unlock()
+            if known:
+                self._threads.release()
+
+    def _burst_left(self) -> float:
+        """For how many seconds the last turn still goes on; 0 for what no writer of this time can have announced."""
+        assert self._descriptor is not None
+        said = os.pread(self._descriptor, CLOCK.size, 0)
+        left = CLOCK.unpack(said)[0] - time.monotonic() if len(said) == CLOCK.size else 0
+        return left if 0 < left <= BURST_SECONDS else 0
+
+    def _announce(self) -> None:
+        assert self._descriptor is not None
+        with suppress(OSError):  # a full disk; the transaction will tell
+            os.pwrite(self._descriptor, CLOCK.pack(self._burst_ends), 0)
+
+    def _lock(self, deadline: float) -> bool:
+        if self._descriptor is None:
+            return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        except OSError:  # a file system without such locks
+            return False
+        if self._hung is not None and not self._hung.done():
+            return False  # whoever is first is stopped, or hangs: no second write waits for it
+        waiting: Future[None] = Future()
+        # A lock's queue knows no time limit; and a process does not end before a thread that is no daemon.
+        threading.Thread(target=self._wait_for_lock, args=(waiting,), name="nexus-queue", daemon=True).start()
+        try:
+            waiting.result(_until(deadline))
+            return True
+        except TimeoutError:
+            self._hung = waiting
+            waiting.add_done_callback(lambda done: self._unlock())  # it goes on, and then passes the turn on
+        except OSError:
+            pass
+        return False
+
+    def _wait_for_lock(self, waiting: Future[None]) -> None:
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            waiting.set_exception(error)
+        else:
+            waiting.set_result(None)
+
+    def _unlock(self) -> None:
+        assert self._descriptor is not None
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
+def _until(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0)
+
+
+@cache
+def queue_of(path: Path) -> WriterQueue:
+    """This process's place in the queue whose lock is the file at `path`."""
+    return WriterQueue(path)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=queue_of.cache_clear)  # a child that shared the lock would not queue

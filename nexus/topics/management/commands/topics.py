@@ -16,7 +16,7 @@ from django.core.management.base import CommandParser
 
 from coordination.log.selectors import interest_in
 from nexus.core.cli import ago, login, one_line, text_of
-from nexus.core.database.sqlite.file import HEADER
+from nexus.core.database.sqlite.errors import HEADER
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number

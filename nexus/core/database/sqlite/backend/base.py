@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.backends.sqlite3 import base, operations
 
-from nexus.core.database import place
+from nexus.core.database import store_file
 from nexus.core.sqlite import decoding
 
 
@@ -45,7 +45,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
     def get_new_connection(self, conn_params: Any) -> Any:
-        with place.opening(), decoding():
+        with store_file.opening(), decoding():
             return super().get_new_connection(conn_params)
 
     def create_cursor(self, name: str | None = None) -> Any:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from nexus.core.database.place import moved
+from nexus.core.database.store_file import moved
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection
 
-from nexus.core.database.place import check
+from nexus.core.database.store_file import check
 
 # A read that takes more than 10,000 instructions of SQLite's machine is left to a thread: so many take tenths of a
 # millisecond, and count some thousand rows along an index.
