@@ -121,6 +121,48 @@ def test_a_store_that_has_what_was_replaced_lacks_nothing() -> None:
     assert pending_migrations(before - {STEPS[0]}) == {STEPS[0]}
 
 
+ALTER = """
+import json, django
+django.setup()
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from nexus.core.clock import now
+from nexus.core.database import steps
+executor = MigrationExecutor(connection)
+before = [("coordination", "0014_numbers_of_workspaces")]
+apps = executor.migrate(before).apps
+place = apps.get_model("coordination", "Workspace").objects.create(
+    workspace_id="a" * 64, number="a" * 64, root_realpath="/srv", created_at=now(), last_seen_at=now()
+)
+Event = apps.get_model("coordination", "Event")
+Event.objects.bulk_create(
+    Event(workspace=place if number else None, stream="agent", type="toy", payload={}, visibility="public",
+          created_at=now())
+    for number in range(25)
+)
+told = []
+steps.ROWS_AT_ONCE = 10
+steps.Bar.__call__ = lambda bar, *how_far: told.append(how_far)
+executor = MigrationExecutor(connection)
+executor.migrate([("coordination", "0015_events_by_number")])
+with connection.cursor() as cursor:
+    cursor.execute("SELECT count(*) FROM events JOIN workspaces ON events.workspace_id = number")
+    print(json.dumps([told, cursor.fetchone()[0]]))
+"""
+
+
+def test_a_large_table_says_how_far_it_is_on_either_database(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
+
+    done = subprocess.run([sys.executable, "-c", ALTER], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE)
+
+    told, named = json.loads(done.stdout)
+    assert told[:2] == [[0, 15, 25], [0, 5, 25]]
+    assert named == 24
+
+
 def test_a_step_for_one_database_is_written_with_its_name() -> None:
     step = SQLFor("sqlite", "CREATE TABLE a (b)", "DROP TABLE a")
 

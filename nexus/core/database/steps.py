@@ -14,6 +14,17 @@ from nexus.core.database.store import store
 from nexus.core.progress import Bar
 
 ROWS_AT_ONCE = 20_000
+# PostgreSQL rewrites a table in one statement, of which nothing else can tell how far it is.
+FOUND = """
+CREATE TEMP SEQUENCE looked_up;
+CREATE FUNCTION pg_temp.found(text) RETURNS {stored} LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('pg_temp.looked_up') % {at_once} = 0 THEN
+        RAISE INFO '%', currval('pg_temp.looked_up');
+    END IF;
+    RETURN ({found} $1);
+END $$
+"""
 
 
 class SQLFor(migrations.RunSQL):
@@ -37,7 +48,7 @@ class SQLFor(migrations.RunSQL):
 
 
 class AlterReference(migrations.AlterField):
-    """Let a foreign key refer to the same rows by another column of theirs; on SQLite stderr says how far that is."""
+    """Let a foreign key refer to the same rows by another column of theirs; stderr says how far that is."""
 
     reversible = False
 
@@ -62,9 +73,23 @@ def _alter_column(
         schema_editor.execute(schema_editor._delete_fk_sql(former, name))
     table, column = map(schema_editor.quote_name, (former._meta.db_table, before.column))
     stored = after.db_type(schema_editor.connection)
-    schema_editor.execute(f"CREATE FUNCTION pg_temp.found(text) RETURNS {stored} LANGUAGE sql STABLE AS '{found} $1'")
-    schema_editor.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {stored} USING pg_temp.found({column})")
+    schema_editor.execute(FOUND.format(stored=stored, found=found, at_once=ROWS_AT_ONCE), None)
+    with schema_editor.connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {table}")  # noqa: S608
+        (rows,) = cursor.fetchone()
+    progress = Bar(OutputWrapper(sys.stderr), f"Migrating {former._meta.db_table}")
+
+    def hear(notice: Any) -> None:
+        if (notice.message_primary or "").isdecimal():
+            progress(0, max(rows - int(notice.message_primary), 0), rows)
+
+    schema_editor.connection.connection.add_notice_handler(hear)
+    try:
+        schema_editor.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {stored} USING pg_temp.found({column})")
+    finally:
+        schema_editor.connection.connection.remove_notice_handler(hear)
     schema_editor.execute("DROP FUNCTION pg_temp.found(text)")
+    schema_editor.execute("DROP SEQUENCE pg_temp.looked_up")
     schema_editor.execute(schema_editor._create_fk_sql(model, after, "_fk_%(to_table)s_%(to_column)s"))
 
 
