@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 2000  # each costs an open file and some memory
 BACKLOG = 1000  # connections that wait to be accepted
+PAUSE_SECONDS = 1.0  # before the next attempt to accept where it failed
 LONGEST_HELLO = 2**20  # bytes, with the state from an earlier hub
 DRAIN_SECONDS = 10  # for the calls under way to be answered when the hub ends
 RESTORING = "nexus-restores:"  # prefix of the ids of requests that are repeated from an earlier hub
@@ -116,15 +117,37 @@ async def serve() -> None:
     except OSError as error:
         log.warning("Agents on stdio serve themselves: there is no socket in %s (%s).", home, error.strerror)
         return
+    listening.setblocking(False)
     relays = Relays(token)
-    server = await asyncio.start_server(relays.connected, sock=listening, limit=LONGEST_LINE, backlog=BACKLOG)
     try:
-        await asyncio.Event().wait()
+        await _accept(listening, relays)
     finally:
-        server.close()
+        listening.close()
         with contextlib.suppress(OSError):
             (home / DIRECTORY / (SOCKET if token is None else LOOPBACK)).unlink()
         await relays.end()
+
+
+async def _accept(listening: socket.socket, relays: Relays) -> None:
+    """Accept connections until cancelled. Where no file can be opened, asyncio's own server logs a thousand attempts a
+    second."""
+    loop = asyncio.get_running_loop()
+    warned = False
+    while True:
+        try:
+            connection, _ = await loop.sock_accept(listening)
+        except ConnectionError:  # it left
+            continue
+        except OSError as error:
+            if not warned:
+                log.warning("Agents on stdio cannot connect to the hub now: %s.", error.strerror)
+            warned = True
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        warned = False
+        reader = asyncio.StreamReader(LONGEST_LINE)
+        protocol = partial(asyncio.StreamReaderProtocol, reader, relays.connected)
+        await loop.connect_accepted_socket(protocol, connection)
 
 
 def _listen(home: Path) -> tuple[socket.socket, bytes | None]:
@@ -154,7 +177,6 @@ def _listen_in_home(home: Path) -> socket.socket:
     except BaseException:
         listening.close()
         raise
-    listening.setblocking(False)
     return listening
 
 

@@ -6,20 +6,23 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
 from mcp_bridge.relay import DIRECTORY, LOOPBACK, SOCKET
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub, serving
-from tests.acceptance.processes import HELLO, ROOT, Raw, calls_of, client, environment, is_relayed, nexus
+from tests.acceptance.processes import HELLO, READY, ROOT, Raw, calls_of, client, environment, is_relayed, nexus
 from tests.conftest import Furnish
 
 
@@ -156,6 +159,23 @@ def test_no_write_runs_twice_and_none_that_was_answered_is_lost(home: Path, hubs
     assert len(arrived) == len(set(arrived)), "nothing twice"
     assert set(sent) == set(arrived) - set(undone), "nothing lost that was answered"
     assert not set(undone) & set(arrived), "nothing done that was not answered"
+
+
+def test_a_hub_without_a_free_file_says_so_once_and_takes_relays_again(home: Path) -> None:
+    with serving(home, program=ROOT / "tests" / "mcp_bridge" / "few_files.py") as hub, ExitStack() as held:
+        with suppress(httpx.TransportError):  # the hub closes what it has no file for
+            while True:
+                held.enter_context(socket.create_connection(hub.address, START_SECONDS))
+                httpx.get(f"{hub.url}/healthz", timeout=START_SECONDS)
+        with Raw(home) as raw:
+            raw.write(json.dumps(HELLO).encode())
+            while not any("open files" in line for line in hub.lines):
+                assert hub.process.poll() is None
+            held.close()
+            assert raw.read()["result"]["serverInfo"]["name"] == "nexus"
+            raw.write(json.dumps(READY).encode())
+            assert is_relayed(raw, hub)
+        assert len([line for line in hub.lines if "open files" in line]) == 1
 
 
 def test_a_relay_finds_each_hub_of_a_home_without_sockets(home: Path) -> None:
