@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
-import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from django.core.management.base import OutputWrapper
-from django.db import connection
-from django.db.migrations.recorder import MigrationRecorder
 
 from coordination.log.emit import streams
 from nexus.core import files
 from nexus.core.apps import own_labels
 from nexus.core.clock import now
-from nexus.core.config import CoreSettings
-from nexus.core.database.migrations import pending_migrations, refuse_newer, shipped_migrations
+from nexus.core.database.migrations import pending_migrations, refuse_newer
 from nexus.core.database.sqlite.errors import DAMAGED, beside, refuse_damaged
 from nexus.core.database.sqlite.store import gaps_admitted
 from nexus.core.database.store import store
@@ -81,40 +74,6 @@ def back_up(database: Path, destination: Path, progress: Bar | None = None) -> B
                 raise NexusError(Code.DB_ERROR, "The copy differs from the store. Run `nexus doctor`, then try again.")
         store_file.publish(partial, destination)
     return replace(made, path=destination)
-
-
-def before_migrating() -> None:
-    """Back up a store of an earlier version into the home before a migration; only once, even if the migration is
-    killed and repeated.
-
-    Raises the errors of `back_up`. Without PostgreSQL's programs it says on stderr that there is no backup, and goes
-    on.
-    """
-    applied = set(MigrationRecorder(connection).applied_migrations())
-    if not any(app in own_labels() for app, _ in applied) or not pending_migrations(applied):
-        return
-    config, stderr = CoreSettings.current(), OutputWrapper(sys.stderr)
-    backups, suffix = config.home / "backups", "db" if config.database_url is None else "dump"
-    becomes = hashlib.sha256(repr(sorted(shipped_migrations())).encode()).hexdigest()[:8]
-    if any(backups.glob(f"*.before-{becomes}.{suffix}")):
-        return
-    backups.mkdir(mode=0o700, exist_ok=True)
-    destination = backups / f"nexus-{stamp()}.before-{becomes}.{suffix}"
-    try:
-        if config.database_url is None:
-            back_up(config.database, destination, Bar(stderr, "backup"))
-        else:
-            from nexus.maintenance import dump
-
-            dump.back_up(destination)
-    except NexusError as error:
-        if error.details.get("cause") not in ("missing_program", "old_program"):
-            raise
-        stderr.write(f"[nexus] The store is migrated without a backup. {error.message}")
-    else:
-        stderr.write(
-            f"[nexus] The store is of an earlier version; before its migration it was backed up to {destination}."
-        )
 
 
 def checked(path: Path, progress: Bar | None = None) -> Backup:

@@ -29,12 +29,13 @@ def test_it_keeps_pure_rules_from_the_clock(name: str) -> None:
     assert not {func.id for func in calls if isinstance(func, ast.Name)} & {"open", "print", "input"}
 
 
-@pytest.mark.parametrize("room", ["nexus.core", "nexus.control"])
-def test_no_import_within_a_room_runs_in_a_circle(room: str) -> None:
-    graph = grimp.build_graph("nexus", exclude_type_checking_imports=True)
-    inside = {room, *graph.find_descendants(room)}
-    circles = TopologicalSorter({each: graph.find_modules_directly_imported_by(each) & inside for each in inside})
-    circles.prepare()  # raises CycleError, which names one
+def test_no_import_within_a_room_runs_in_a_circle() -> None:
+    tops = ("nexus", "coordination", "inbox", "handoffs")
+    graph = grimp.build_graph(*tops, exclude_type_checking_imports=True)
+    for room in (*tops[1:], *graph.find_children("nexus")):
+        inside = {room, *graph.find_descendants(room)}
+        imports = {each: graph.find_modules_directly_imported_by(each) & inside - {each} for each in inside}
+        TopologicalSorter(imports).prepare()  # raises CycleError, which names one
 
 
 def test_it_sees_an_arrow_that_runs_back(tmp_path: Path) -> None:
