@@ -1,6 +1,7 @@
 """Makes the pictures of docs/tour.md: a hub, a day of a team of twelve on it, and Chromium looking on.
 
-Run `.venv/bin/python -m docs.make_tour` in a checkout with the development environment and Debian's chromium.
+Run `.venv/bin/python -m docs.make_tour` in a checkout with the development environment and Debian's
+chromium or chromium-headless-shell.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ expect.set_options(timeout=60_000)  # a bound against hanging: five seconds are 
 
 
 def main() -> None:
-    chromium = shutil.which("chromium") or sys.exit("chromium is not installed")
+    chromium = (
+        shutil.which("chromium-headless-shell") or shutil.which("chromium") or sys.exit("chromium is not installed")
+    )
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nexus-tour-") as room:
         home = f"{room}/home"  # which the day makes
