@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from django.db import OperationalError
 from sse_starlette.sse import EventSourceResponse
 
 from coordination.toolset import arun
-from mcp_bridge import http
+from mcp_bridge import choices, http
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import Choice
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO
 
@@ -38,30 +40,71 @@ async def test_it_answers_in_the_envelope_where_who_asks_cannot_be_looked_up(mon
     assert json.loads(body["body"])["error"]["code"] == "DB_ERROR"
 
 
+class Endpoint:
+    """`/mcp` as ann's client meets it, message by message."""
+
+    def __init__(self, api_key: str) -> None:
+        self.application = http.McpEndpoint()
+        self._key = api_key.encode()
+
+    async def begin(self, method: str, body: Any, *more: tuple[bytes, bytes]) -> tuple[asyncio.Task[None], Any]:
+        """The request, and what it is answered."""
+        asked, answered = asyncio.Queue[Any](), asyncio.Queue[Any]()
+        asked.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
+        accepted = (b"accept", b"text/event-stream, application/json")
+        headers = [(b"x-api-key", self._key), accepted, (b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": method, "path": "/mcp", "headers": [*headers, *more], "query_string": b""}
+        return asyncio.create_task(self.application(scope, asked.get, answered.put)), answered
+
+    async def session(self) -> tuple[bytes, bytes]:
+        """The header of a new session."""
+        initialized, answers = await self.begin("POST", HELLO)
+        session = dict((await answers.get())["headers"])[b"mcp-session-id"]
+        await initialized
+        return b"mcp-session-id", session
+
+    async def call(self, tool: str, *more: tuple[bytes, bytes]) -> Any:
+        """What a tool answers, in one body."""
+        params = {"name": tool, "arguments": {"agent_id": "ann"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        called, answers = await self.begin("POST", body, *more)
+        await called
+        assert (await answers.get())["status"] == 200
+        return json.loads((await answers.get())["body"])["result"]["structuredContent"]
+
+
+@pytest.fixture
+async def endpoint(committed: None) -> AsyncIterator[Endpoint]:
+    created = await arun(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})
+    endpoint = Endpoint(created["data"]["api_key"])
+    async with asyncio.timeout(START_SECONDS):
+        yield endpoint
+        await endpoint.application.stop()
+
+
 async def test_a_silent_streams_first_ping_comes_soon_after_its_beginning(
-    committed: None, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "FIRST_PING_SECONDS", 0)
     monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", HOUR)
-    created = await arun(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})
-    endpoint = http.McpEndpoint()
-    headers = [(b"x-api-key", created["data"]["api_key"].encode()), (b"accept", b"text/event-stream, application/json")]
+    stream, answers = await endpoint.begin("GET", None, await endpoint.session())
+    assert (await answers.get())["status"] == 200
+    assert [(await answers.get())["body"] for _ in range(2)] == [b": open\n\n", b": ping\n\n"]
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
 
-    async def begun(method: str, body: Any, *more: tuple[bytes, bytes]) -> tuple[asyncio.Task[None], Any]:
-        """The request, and what it is answered, message by message."""
-        asked, answered = asyncio.Queue[Any](), asyncio.Queue[Any]()
-        asked.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
-        named = [*headers, (b"host", b"localhost"), (b"content-type", b"application/json"), *more]
-        scope = {"type": "http", "method": method, "path": "/mcp", "headers": named, "query_string": b""}
-        return asyncio.create_task(endpoint(scope, asked.get, answered.put)), answered
 
-    async with asyncio.timeout(START_SECONDS):
-        initialized, answers = await begun("POST", HELLO)
-        session = dict((await answers.get())["headers"])[b"mcp-session-id"]
-        await initialized
-        stream, answers = await begun("GET", None, (b"mcp-session-id", session))
-        assert (await answers.get())["status"] == 200
-        assert [(await answers.get())["body"] for _ in range(2)] == [b": open\n\n", b": ping\n\n"]
-        stream.cancel()
-        await asyncio.gather(stream, return_exceptions=True)
-        await endpoint.stop()
+async def test_the_toolsets_of_a_session_are_read_with_its_first_request(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def from_agent(agent_id: str) -> Choice:
+        read.append(agent_id)
+        return choices.from_setting()
+
+    monkeypatch.setattr(choices, "from_agent", from_agent)
+    session = await endpoint.session()
+    for _ in range(2):
+        assert (await endpoint.call("inbox_count", session))["ok"]
+    assert read == ["ann"]
