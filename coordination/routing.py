@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -56,8 +55,7 @@ FIELDS: Mapping[Strategy, frozenset[str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """An agent's profile for routing; an unregistered agent has neither role nor capabilities."""
 
     agent_id: str

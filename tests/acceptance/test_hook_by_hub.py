@@ -107,7 +107,7 @@ def test_it_tells_the_same_without_a_django_of_its_own(home: Path, hub_beside: H
     by_itself, own = hook(home, project, "PostToolUse", **STANDALONE)
     assert by_hub == by_itself and "Hello" in by_hub and "Measure it" in by_hub
     assert DJANGO not in imported, sorted(imported)[:5]
-    assert "pydantic" not in imported
+    assert not imported & {"pydantic", "dataclasses", "inspect", "tempfile"}, "each takes some of the 80 ms"
     assert DJANGO in own
 
 
