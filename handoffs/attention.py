@@ -86,7 +86,7 @@ def _returned(picture: Picture, each: int) -> Found:
     needs = [
         AttentionItem(
             row.title,
-            f"returned to {row.claimed_by}, who has not gone on: {str(event.payload.get('reason') or '')[:300]}",
+            f"returned to {row.claimed_by}, without progress since: {str(event.payload.get('reason') or '')[:300]}",
             row.pk,
             since=event.created_at,
         )
@@ -253,7 +253,7 @@ KINDS = (
     _kind("missed", "Deadline missed", "event_busy", 33, _missed, "handoff_reoffer",
           command="nexus handoffs --status expired"),
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
-    _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
+    _kind("returned", "Returned, without progress", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
     AttentionKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent",
           command="nexus agents"),

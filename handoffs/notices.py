@@ -56,7 +56,7 @@ def ended(handoff: Handoff, agent_id: str, outcome: str, text: str | None, momen
 def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datetime) -> list[str]:
     """Ask the verifiers (of a role, only the first few) for their verdict on a submitted result."""
     body = (
-        f"{agent_id} did it; whether it counts is yours to say: "
+        f"{agent_id} did it; you decide whether it counts: "
         f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
     )
     told = (

@@ -33,7 +33,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 100, 500  # of a list
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)
 SETTLING = (*OF_ONE, Code.CONTENT_TOO_LARGE, Code.INVALID_TRANSITION)
 
-Stretch = Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="Seconds from now; none: a whole lease.")]
+Stretch = Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="Seconds from now; default: a whole lease.")]
 
 
 class HandoffRef(Params):

@@ -78,7 +78,7 @@ def dead_letter_forward(p: DeadLetterForward, caller: Caller) -> LetterRow:
 
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_park(p: DeadLetter, caller: Caller) -> LetterRow:
-    """Make a dead letter again: of a requeued message that nobody pulled, or of one acknowledged within a minute."""
+    """Undo a requeue that nobody pulled since, or an acknowledgement within a minute: it is a dead letter again."""
     return _row(dead_letters.park(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 

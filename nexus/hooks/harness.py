@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--event", choices=EVENTS, help="the point of the session, if the input does not say it")
     parser.add_argument(
-        PLANNING, action="store_true", help="keep the project's .nexus directory, too, at every point of a session"
+        PLANNING, action="store_true", help="also update the project's .nexus directory, at every point of a session"
     )
 
 

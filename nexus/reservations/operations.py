@@ -239,7 +239,7 @@ def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
 
 
 class FilesExtend(Chosen, Trusted):
-    seconds: Annotated[Seconds | None, Field(description="Seconds from now; none: the time of the reservation.")] = None
+    seconds: Annotated[Seconds | None, Field(description="Seconds from now; default: as long as reserved.")] = None
 
 
 class ExtendedFiles(TypedDict):

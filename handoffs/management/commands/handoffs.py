@@ -136,4 +136,4 @@ def _add_filters(parser: CommandParser) -> None:
 
 
 def _add_target(parser: CommandParser) -> None:
-    add_target(parser, everybody="Whoever takes it first.")
+    add_target(parser, everybody="Every agent; the first that claims it gets it.")

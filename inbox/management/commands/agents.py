@@ -182,7 +182,12 @@ def _metadata(text: str) -> Any:
 AGENT = Option("agent_id", help="The agent's id.", exists=selectors.get_agent)
 PROFILE = (
     Option("role", help="The role, by which messages and handoffs can address the agent."),
-    Option("capabilities", "--capability", "What a capability target addresses; repeat for more.", repeated=True),
+    Option(
+        "capabilities",
+        "--capability",
+        "A capability, for messages and handoffs to address; repeatable.",
+        repeated=True,
+    ),
     Option("metadata", help="Other data that all agents may see, as JSON.", read=_metadata),
 )
 
@@ -195,8 +200,8 @@ def _add_project(parser: CommandParser) -> None:
 def _add_service(parser: CommandParser) -> None:
     what = parser.add_mutually_exclusive_group()
     for flag, active, help in (
-        ("--deactivate", False, "Take its key out of service."),
-        ("--activate", True, "Take it back in."),
+        ("--deactivate", False, "Deactivate the key."),
+        ("--activate", True, "Activate the same key again."),
     ):
         what.add_argument(flag, dest="active", action="store_const", const=active, help=help)
 

@@ -60,7 +60,7 @@ class Command(VerbsCommand):
                 words=[Option("message_ids", "MESSAGE", "A message_id.", repeated=True)],
                 options=[AGENT],
                 examples=["nexus inbox ack msg_… --agent builder"],
-                nothing="they were settled before",
+                nothing="they were acknowledged before",
             ),
             self._verb(
                 "history",

