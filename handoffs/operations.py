@@ -345,7 +345,7 @@ class HandoffExtend(HandoffTrusted):
 
 @operation(HandoffExtend, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
-    """Keep a handoff for a stretch in which nothing is heard of you."""
+    """Extend the lease of a handoff that you hold, before a long silence."""
     return held_handoff(
         progress.extend(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, seconds=p.seconds)
     )
@@ -353,7 +353,7 @@ def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
 
 @operation(HandoffTrusted, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_accept(p: HandoffTrusted, caller: Caller) -> SettledHandoff:
-    """As its verifier: a submitted result counts."""
+    """Accept a submitted handoff as its verifier: it is complete."""
     notified = progress.accept(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
     return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
 
@@ -364,7 +364,7 @@ class HandoffReturn(HandoffTrusted):
 
 @operation(HandoffReturn, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_return(p: HandoffReturn, caller: Caller) -> SettledHandoff:
-    """As its verifier: it does not count yet; who did it has it again."""
+    """Return a submitted handoff, as its verifier, to the agent that did it."""
     notified = progress.send_back(
         project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reasons=p.reasons
     )

@@ -182,7 +182,7 @@ class Acknowledged(TypedDict):
 
 @operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def inbox_ack(p: InboxAck, caller: Caller) -> Acknowledged:
-    """Tell that you have handled messages: they move to history and do not come again."""
+    """Acknowledge messages that you handled: they move to history and do not come again."""
     wanted = _as_list(p.message_ids)
     data: Acknowledged = {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=wanted)}
     return data if data["acknowledged"] == len(wanted) else hinted(data, _strange(p.agent_id, wanted))

@@ -56,7 +56,7 @@ def message_row(message: Message) -> MessageRow:
 
 
 class InboxRow(TypedDict):
-    """A message as it lies in an inbox."""
+    """A message in an inbox."""
 
     delivery_id: str
     message_id: str

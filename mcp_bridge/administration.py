@@ -67,7 +67,7 @@ class McpTaskEnd(TypedDict):
 
 @operation(CancelTask, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def mcp_task_cancel(p: CancelTask, caller: Caller) -> McpTaskEnd:
-    """Have an agent wait no more, as if it had gone away; a task that ended stays as it is."""
+    """Cancel an agent's waiting call, as if the agent had gone away; a task that ended stays as it is."""
     with write():
         if tasks.find(p.task_id, caller).status == TaskStatus.WORKING:
             with domain().acting(caller.operator, "mcp_task_cancel", task_id=p.task_id):

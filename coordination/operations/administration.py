@@ -76,7 +76,7 @@ class DeletedAgent(TypedDict):
 
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def agent_delete(p: AgentRef, caller: Caller) -> DeletedAgent:
-    """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; only an
+    """Delete an agent: its key ends, its sessions are closed. Its mail and history stay; only an
     operator brings it back, with agent_create."""
     closed = roster.delete(agent_id=p.agent_id, operator=operator_behind(caller))
     return {"agent_id": p.agent_id, "deleted": True, "sessions_closed": closed}
@@ -89,7 +89,7 @@ class IssuedKey(TypedDict):
 
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def agent_key_issue(p: AgentRef, caller: Caller) -> IssuedKey:
-    """Give an agent a new API key, shown this once. The key it had dies at once."""
+    """Give an agent a new API key, shown only this once. The old key ends at once."""
     return {"agent_id": p.agent_id, "api_key": keys.issue(agent_id=p.agent_id, operator=operator_behind(caller))}
 
 
@@ -309,7 +309,7 @@ class FigureList(TypedDict):
 
 @operation(Figures, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), read_only=True, tool=False, slow=True)
 def figures(p: Figures, caller: Caller) -> FigureList:
-    """How well it goes, over a window: how long handoffs wait and take, how long mail takes to be acknowledged and how
+    """Measure a window: how long handoffs wait and take, how long mail takes to be acknowledged and how
     often it is redelivered. Count, median, percentiles and maximum, in all, by agent and by kind; `buckets` tells how
     they are spread (`at_most` null: above all bounds), `newest_only` that there were more than the newest 3,000."""
     until = now() if p.until is None else _moment(p.until)

@@ -297,7 +297,7 @@ class ClosedSession(SessionRow):
 
 @operation(SessionRef, *SESSION_ERRORS, idempotent=True)
 def session_close(p: SessionRef, caller: Caller) -> ClosedSession:
-    """End a session; closing twice is fine. `owes`: what you took and have not brought."""
+    """End a session; closing twice is fine. `owes`: what you took and did not finish."""
     session = sessions.close(
         session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id, operator=caller.operator
     )

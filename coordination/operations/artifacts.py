@@ -165,7 +165,7 @@ class ArtifactRef(Params):
 
 @operation(ArtifactRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def artifact_read(p: ArtifactRef, caller: Caller) -> ReadArtifact:
-    """Any artifact, in any workspace, as an operator: its content when inline, its path otherwise."""
+    """Get any artifact of any workspace, as an operator: its content if inline, else its path."""
     artifact = artifacts.find(artifact_id=p.artifact_id)
     read: ReadArtifact = {**_described(artifact)}  # type: ignore[typeddict-item]  # which holds no content
     if artifact.stored != "path":

@@ -135,7 +135,7 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
     ),
 )
 def event_wait(p: EventWait, caller: Caller) -> EventPage:
-    """Like event_get, but with timeout_seconds > 0 it waits for the first matching event. timed_out tells of none."""
+    """Like event_get, but with timeout_seconds > 0 it waits for the first matching event. timed_out: none came."""
     return event_get(p, caller)
 
 

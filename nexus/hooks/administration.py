@@ -93,7 +93,7 @@ class RemovedWebhook(TypedDict):
 
 @operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def webhook_remove(p: WebhookRef, caller: Caller) -> RemovedWebhook:
-    """Remove a webhook with what it still had to deliver."""
+    """Delete a webhook and its waiting deliveries."""
     dropped = services.remove(webhook_id=p.webhook_id, operator=operator_behind(caller))
     return {"webhook_id": p.webhook_id, "removed": True, "deliveries_dropped": dropped}
 

@@ -185,7 +185,7 @@ def _conflict_sentence(row: RefusedRow) -> str:
     ),
 )
 def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
-    """Take files before you edit them: all of them or, with all_or_nothing=false, what is free. Your acts and
+    """Reserve files before you edit them: all of them or, with all_or_nothing=false, what is free. Your acts and
     heartbeats keep the lease running."""
     return _perform(p, caller, ask=p.ask)
 
@@ -219,7 +219,7 @@ class ReleasedFiles(TypedDict):
     own_transaction=True,  # it compares before the transaction
 )
 def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
-    """Give files up as soon as you are done: whoever waits has them at once."""
+    """Release files as soon as you are done: an agent that waits gets them at once."""
     released, still_held = holding.release(
         project_root=p.project_root,
         agent_id=p.agent_id,
@@ -255,7 +255,7 @@ class ExtendedFiles(TypedDict):
     idempotent=True,
 )
 def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:
-    """Hold files longer; needed only when you will not be heard of for longer than the lease."""
+    """Extend your reservations; needed only before a silence that is longer than the lease."""
     extended = holding.extend(
         project_root=p.project_root,
         agent_id=p.agent_id,

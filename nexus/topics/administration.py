@@ -206,5 +206,5 @@ class Reindexed(TypedDict):
 
 @operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, idempotent=True, slow=True, takes_minutes=True)
 def topic_reindex(p: Nothing, caller: Caller) -> Reindexed:
-    """Make the index of topics' words anew; how many messages it holds then."""
+    """Rebuild the index of topics' words; return how many messages it holds."""
     return {"messages": search.rebuild()}

@@ -334,7 +334,7 @@ def test_it_tells_which_bound_keeps_the_agent_from_being_woken_and_wakes_it_agai
     back = {"do": "pool_resume lead", "next": f"/admin/pool/{lead.pk}/"}
     assert "not woken any more" not in shown(browser.post("/admin/act/", back, follow=True))
     PoolAgent.objects.update(wake_tokens=0)
-    assert "without an end" in page_of(browser, lead)
+    assert "no limit" in page_of(browser, lead)
 
 
 def test_it_tells_what_woke_the_agent_in_vain_too_often(lead: PoolAgent, at_hand: Path, browser: Browser) -> None:
