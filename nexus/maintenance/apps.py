@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,8 @@ class MaintenanceConfig(NexusAppConfig):
         from nexus.maintenance.store_file import discard_abandoned
 
         if CoreSettings.current().database_url is None:
-            discard_abandoned(CoreSettings.current().database)
+            database = CoreSettings.current().database
+            discard_abandoned(database.parent, glob.escape(database.name))
         prune_on_start()
 
 

@@ -198,7 +198,7 @@ def partial_file(destination: Path) -> Iterator[Path]:
 
     Files that a killed process left are removed first.
     """
-    discard_abandoned(destination)
+    discard_abandoned(destination.parent, glob.escape(destination.name))
     with files.draft(destination) as path, path.open("rb") as claimed:
         _claim(claimed)
         try:
@@ -207,11 +207,12 @@ def partial_file(destination: Path) -> Iterator[Path]:
             path.with_name(path.name + "-journal").unlink(missing_ok=True)  # SQLite's journal of an interrupted copy
 
 
-def discard_abandoned(destination: Path) -> None:
-    """Remove the temporary files for `destination` whose process has ended, and SQLite's files beside them."""
+def discard_abandoned(directory: Path, names: str) -> None:
+    """Remove the temporary files for files of these names, a glob, whose process has ended, and SQLite's files beside
+    them."""
     if fcntl is None:
         return
-    for path in destination.parent.glob(f".{glob.escape(destination.name)}.*.partial"):
+    for path in directory.glob(f".{names}.*.partial"):
         with suppress(OSError), path.open("rb") as file:
             if _claim(file):
                 for left in path.parent.glob(f"{glob.escape(path.name)}*"):

@@ -15,6 +15,7 @@ from nexus.core.database.migrations import pending_migrations, shipped_migration
 from nexus.core.operations.errors import NexusError
 from nexus.core.progress import Bar
 from nexus.maintenance.backup import back_up, stamp
+from nexus.maintenance.store_file import discard_abandoned
 
 
 def before_migrating() -> None:
@@ -33,6 +34,7 @@ def before_migrating() -> None:
     if any(backups.glob(f"*.before-{becomes}.{suffix}")):
         return
     backups.mkdir(mode=0o700, exist_ok=True)
+    discard_abandoned(backups, f"nexus-*.before-{becomes}.{suffix}")  # each as large as the store
     destination = backups / f"nexus-{stamp()}.before-{becomes}.{suffix}"
     try:
         if config.database_url is None:
