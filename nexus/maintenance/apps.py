@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.db.models.signals import pre_migrate
+from django.db import connection
+from django.db.models.signals import post_migrate, pre_migrate
 
 from nexus.core.apps import NexusAppConfig
 
@@ -21,7 +22,9 @@ class MaintenanceConfig(NexusAppConfig):
         from coordination.toolset import COORDINATION
 
         COORDINATION.administered_in("nexus.maintenance.administration")
-        pre_migrate.connect(_back_up, sender=apps.get_app_config("coordination"))  # so that it runs once
+        once = apps.get_app_config("coordination")  # the signals come for each app
+        pre_migrate.connect(_back_up, sender=once)
+        post_migrate.connect(_compact, sender=once)
         super().ready()
 
     def attention_kinds(self) -> Sequence[AttentionKind]:
@@ -61,3 +64,10 @@ def _back_up(plan: Sequence[tuple[Any, bool]], **_: Any) -> None:
         from nexus.maintenance.upgrade import before_migrating
 
         before_migrating()
+
+
+def _compact(**signal: Any) -> None:
+    if "plan" in signal and connection.vendor == "sqlite":  # a flush sends the signal, too, without a plan
+        from nexus.core.database.sqlite.schema import compact_migrated
+
+        compact_migrated()

@@ -313,6 +313,17 @@ def test_a_migration_that_is_killed_again_and_again_ends_as_one_in_one_go_does(k
     assert backup.suffix == ".db"
 
 
+@pytest.mark.parametrize("command", ["migrate", "export --workspace-id x"])
+def test_a_migration_gives_the_room_back_that_it_freed(kept: Home, command: str) -> None:
+    kept.sql("CREATE TABLE ballast AS SELECT randomblob(3000000) AS content")
+    kept.sql("DROP TABLE ballast")
+    before = kept.database.stat().st_size
+
+    kept.process(*command.split())
+
+    assert kept.database.stat().st_size < before - 2_000_000
+
+
 def test_others_are_refused_while_a_process_migrates(
     kept: Home, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

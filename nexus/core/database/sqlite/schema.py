@@ -91,7 +91,6 @@ def _migrate(database: Path) -> None:
         with FileLock(f"{database}.migrate.lock", timeout=LOCK_SECONDS, mode=0o600):
             if pending():
                 call_command("migrate", interactive=False, verbosity=0)
-                _compact()
     except Timeout:
         raise NexusError(
             Code.MIGRATION_ERROR,
@@ -113,7 +112,7 @@ def _migrate(database: Path) -> None:
         connection.close()
 
 
-def _compact() -> None:
+def compact_migrated() -> None:
     """Give the room back that migrations freed, where that is a fifth of the file. The store is whole without it."""
     progress = Bar(OutputWrapper(sys.stderr), "Migrating")
     with suppress(DatabaseError), connection.cursor() as cursor:
