@@ -190,9 +190,8 @@ class Relays:
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one relay until it leaves or the hub ends."""
-        if self._count(known=False) >= MOST_CONNECTIONS:
-            writer.close()
-            return
+        if self._count(known=False) >= MOST_CONNECTIONS:  # an agent says who it is at once: the oldest is none
+            next(task for task, connection in self._serving.items() if connection is None).cancel()
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._serving[task] = None
         try:

@@ -133,13 +133,16 @@ async def test_connections_that_say_nothing_take_no_agents_place(
             client.close()
 
 
-async def test_no_more_connections_say_nothing_than_agents_may_connect(
+async def test_of_too_many_connections_that_say_nothing_the_oldest_goes(
     home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 2)
     async with serving(home):
         held = [await silent(home) for _ in range(3)]
-        assert await asyncio.to_thread(held[2].recv, 1) == b""
+        client = await connected(home, hello)
+        assert client.welcome["nexus"] == "welcome"
+        assert await asyncio.to_thread(held[0].recv, 1) == b""
+        client.close()
         for connection in held:
             connection.close()
 
