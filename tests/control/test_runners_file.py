@@ -15,7 +15,7 @@ from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.supervision import admit
 from nexus.core.operations.errors import NexusError
 from tests.control.pool import acreate, asend, ended
-from tests.control.test_leftovers import Looked
+from tests.control.test_housekeeping import Looked
 
 WELL = '[runners.stage]\nkind = "rehearsal"\nscript = [{ say = "from the stage" }]\n'
 WRONG = '[runners.stage]\nkind = "rehearsal"\nnonsense\n'

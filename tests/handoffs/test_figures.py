@@ -1,4 +1,4 @@
-"""How well it goes: over a window, and as histograms."""
+"""Figures: over a window, and as histograms."""
 
 from __future__ import annotations
 

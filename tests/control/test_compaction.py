@@ -1,4 +1,4 @@
-"""What an agent knows stays bounded, though its runner compacts nothing and nobody asks for it."""
+"""The context of a pool agent stays bounded, although its runner does not compact it and nobody asks for it."""
 
 from __future__ import annotations
 

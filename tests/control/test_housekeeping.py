@@ -1,4 +1,4 @@
-"""What ended agents left in the home goes, and nothing else; a turn's key goes with it, however it ended."""
+"""Files of ended agents are removed from the home, and nothing else; a turn's key ends with the turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns are given in rotation: what one caller sends at once is between nobody else's calls and theirs."""
+"""Turns are given in rotation: each caller gets its turn between the calls that one caller sends at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work beside the requests: lanes at their own pace, at least once, and no failure of the store ends it."""
+"""Background work: each lane at its own pace, at least once; a failure of the store does not end it."""
 
 from __future__ import annotations
 
