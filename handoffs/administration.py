@@ -68,7 +68,7 @@ class ReadHandoff(KnownHandoff):
 
 @operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def handoff_list(p: HandoffList, caller: Caller) -> HandoffPage:
-    """Handoffs as they count now, of any workspace or of one: a claim that has lapsed is no claim."""
+    """List handoffs in their present state, of any workspace or of one: a lapsed claim counts as open."""
     workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id
     rows = selectors.list_handoffs(workspace_id=workspace_id, status=p.status, limit=min(p.limit, MAX_LIMIT))
     return {"handoffs": [_whole(handoff) for handoff in rows]}

@@ -134,7 +134,7 @@ class OperatorJoined(TopicRef):
     idempotent=True,
 )
 def topic_join_as_operator(p: TopicJoinAsOperator, caller: Caller) -> OperatorJoined:
-    """Join a topic as the operator without saying anything; who has joined moves the cursor on to what was seen."""
+    """Join a topic as the operator, without a message; once joined, move the cursor on to what was seen."""
     topic, peer = services.join_as_operator(topic_id=p.topic_id, seen=p.seen, operator=operator_behind(caller))
     return {**topic_ref(topic), "agent_name": peer.agent_name, "cursor": cursor_row(peer)}
 
