@@ -16,14 +16,14 @@ class McpBridgeConfig(NexusAppConfig):
         from coordination import overlong
         from coordination.toolset import COORDINATION
         from mcp_bridge.models import Task
-        from nexus.core.clock import now
 
         overlong.register(  # it is stored for a day after its end, and longer if the clock was ahead
             "tasks",
-            lambda: Task.objects.kept(now()).working(),
+            Task.objects.working,
             "created_at",
             lambda: overlong.AHEAD_SECONDS,
             ends="waits_until",
+            later="expires_at",
         )
         COORDINATION.administered_in("mcp_bridge.administration")
         super().ready()

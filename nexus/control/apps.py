@@ -42,16 +42,16 @@ class ControlConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import overlong
         from nexus.control.models import Question
-        from nexus.core.clock import now
 
         import_module("nexus.control.toolset")  # names the modules that declare the operations
         runner.checks.append(_check_ceiling)
         overlong.register(
             "questions",
-            lambda: Question.objects.waiting(now()),
+            Question.objects.open,
             "asked_at",
             lambda: overlong.AHEAD_SECONDS,
             ends="expires_at",
+            later="expires_at",
         )
 
     def check_settings(self) -> None:
