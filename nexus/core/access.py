@@ -1,6 +1,7 @@
-"""Who is at the other end of an HTTP or WebSocket connection (docs/explanation/trust.md).
+"""Identification of the caller behind an HTTP or WebSocket connection (docs/explanation/trust.md).
 
-One rule for REST, `/mcp`, server-sent events, WebSockets and every page: plain values in, a `Caller` out, or a refusal.
+One rule for REST, `/mcp`, server-sent events, WebSockets and every page: it takes plain values and returns a `Caller`,
+or raises a refusal.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _recognised: OrderedDict[str, None] = OrderedDict()  # names of callers whose ke
 
 
 class Refused(NexusError):
-    """A connection that may not go on; `status` is 401 where a key or a login would help, 403 where not."""
+    """A refused connection; `status` is 401 if a key or a login would help, otherwise 403."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(Code.NOT_OWNER, message)
@@ -54,9 +55,9 @@ class Refused(NexusError):
 
 @dataclass(frozen=True)
 class ConnectionInfo:
-    """What a connection shows of itself.
+    """The credentials and addresses that a connection presents.
 
-    `peer` is the client's address: behind a trusted proxy the one that the proxy names, None where it names none.
+    `peer` is the client's address: behind a trusted proxy the one that the proxy names, None if it names none.
     `staff` names the operator who is logged in to the admin, if one is, and `session` is the key of that login.
     """
 
@@ -69,7 +70,7 @@ class ConnectionInfo:
 
     @classmethod
     def of_scope(cls, scope: Mapping[str, Any], user: Any = None) -> ConnectionInfo:
-        """From an ASGI scope of type http or websocket; what it showed is read once."""
+        """Read an ASGI scope of type http or websocket."""
         info: ConnectionInfo | None = scope.get(INFO)
         if info is None:
             headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
@@ -80,7 +81,7 @@ class ConnectionInfo:
 
     @classmethod
     def of_request(cls, request: HttpRequest, user: Any = None) -> ConnectionInfo:
-        """From a Django request; `user` where it is known already, else the session's."""
+        """Read a Django request; `user` if it is known already, otherwise the session's."""
         scope = getattr(request, "scope", {})
         info: ConnectionInfo | None = scope.get(INFO)  # what it showed is read once
         if info is None:
@@ -91,42 +92,41 @@ class ConnectionInfo:
         return info._of(staff_name(user), _key_of(getattr(request, "session", None)))
 
     def _of(self, staff: str | None, session: str | None) -> ConnectionInfo:
-        """The same for a login, if there is one."""
+        """Return a copy for a login, if there is one."""
         return replace(self, staff=staff, session=session) if staff or session else self
 
     def values(self, name: str) -> list[str]:
-        """Every value of a header, in order."""
+        """Return every value of a header, in order."""
         return [value for header, value in self.headers if header == name]
 
     @cached_property
     def keys(self) -> Set[str]:
-        """Everything that was presented as a key, in whatever place."""
+        """Everything that was presented as a key, in any header or parameter."""
         bearers = [value.partition(" ")[2].strip() for value in self.values("authorization")]
         in_query = [part.removeprefix("api_key=") for part in self.query.split("&") if part.startswith("api_key=")]
         return {*bearers, *self.values("x-api-key"), *in_query}
 
     @cached_property
     def holder(self) -> str:
-        """The connection of whoever holds a key; a part of a digest tells keys apart, and opens nothing."""
+        """The connection's name by its key. A part of a digest tells keys apart without revealing them."""
         return holder_of(min(self.keys))
 
 
 def holder_of(key: str) -> str:
-    """What whoever holds a key is called, over every transport."""
+    """Return the name of a key's holder, the same over every transport."""
     return f"key:{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def identify(
     info: ConnectionInfo, *, transport: str, connection: str | None = None, key_required: bool = False
 ) -> Caller:
-    """The caller behind a connection; reads the store when a key was presented.
+    """Return the caller behind a connection; reads the store if a key was presented.
 
-    A key binds to its agent. Who shows the token of this run, or is logged in as a member of the staff, is an operator;
-    so is a direct local request, while the server is bound to loopback and runs no programs but the operator's own.
-    With `key_required` (that is `/mcp`) only a key counts.
-    Raises Refused: 403 for a foreign Host or Origin, 401 for an unknown key or none. A long-lived connection asks
-    again from time to time, and has a name for its `connection` (see Caller): keys are regenerated and deactivated
-    meanwhile, and logins end.
+    A key binds to its agent. Whoever presents the token of this run, or is logged in as a member of the staff, is
+    an operator; so is a direct local request, while the server is bound to loopback and runs no programs but the
+    operator's own. With `key_required` (for `/mcp`) only a key counts. Raises Refused: 403 for a foreign Host or
+    Origin, 401 for an unknown key or none. A long-lived connection calls this from time to time, with a name for
+    its `connection` (see Caller), because keys are regenerated and deactivated, and logins end.
     """
     host = check_place(info)
     forwarded_by = ""
@@ -156,10 +156,10 @@ def identify(
 
 
 def caller_name(info: ConnectionInfo) -> str:
-    """Whose request this is, without a look into the store: the caller whose turn it takes.
+    """Return the name of the caller that a request counts for in fairness, without reading the store.
 
-    A key or a login counts once it was found good. Whoever shows others makes up as many as they like: they are one
-    caller, with all strangers of their address.
+    A key or a login counts once it was found valid. Unknown ones could be invented in any number, so they all count
+    as one caller, together with all strangers of their address.
     """
     if len(info.keys) == 1 and is_operators_token(min(info.keys)):
         return operator_connection(LOCAL_OPERATOR)
@@ -170,29 +170,30 @@ def caller_name(info: ConnectionInfo) -> str:
 
 
 def address_name(peer: str | None) -> str:
-    """The caller that shows nothing but its address."""
+    """Return the name of a caller that presents only its address."""
     return f"address:{peer}"
 
 
 def recognise_session(key: str | None) -> None:
-    """The login whose session has this key was found good."""
+    """Remember that the login whose session has this key is valid."""
     if key is not None:
         _recognise(_session_name(key))
 
 
 async def aidentify(info: ConnectionInfo, *, transport: str) -> Caller:
-    """`identify` from an event loop: a key is looked up there, anything else on a thread of its own pool."""
+    """Do what `identify` does from an event loop: look a key up there, and anything else on a thread of its own
+    pool."""
     look = partial(identify, info, transport=transport)
     return await (waiting.at_hand if info.keys else waiting.in_thread)(waiting.AUTHENTICATION, look)
 
 
 async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
-    """The caller of a plain async Django view. Raises Refused."""
+    """Return the caller of a plain async Django view. Raises Refused."""
     return await aidentify(ConnectionInfo.of_request(request, await request.auser()), transport=transport)
 
 
 def is_operators_token(presented: str) -> bool:
-    """Whether this is the token of this run, compared in a time that tells nothing of it."""
+    """Return whether this is the token of this run; the comparison takes the same time for every text."""
     if KEY.fullmatch(presented):  # an agent's, as nearly every call shows one
         return False
     tokens = [token for app in nexus_apps() if (token := app.operators_token())]
@@ -200,19 +201,19 @@ def is_operators_token(presented: str) -> bool:
 
 
 def runs_others_programs() -> bool:
-    """Whether agents' programs may run on this machine: they are as local as the operator."""
+    """Return whether agents' programs may run on this machine: they are as local as the operator."""
     return any(app.runs_others_programs() for app in nexus_apps())
 
 
 def staff_name(user: Any) -> str | None:
-    """The name of a logged-in, active member of the staff; None for everybody else."""
+    """Return the name of a logged-in, active member of the staff; None for everybody else."""
     if user is None or not user.is_authenticated or not user.is_active or not user.is_staff:
         return None
     return str(user.get_username())
 
 
 def _sessions(info: ConnectionInfo) -> list[str]:
-    """The keys of sessions that a request shows."""
+    """Return the session keys that a request presents."""
     parts = (part.strip().partition("=") for value in info.values("cookie") for part in value.split(";"))
     return [value for name, _, value in parts if name == settings.SESSION_COOKIE_NAME]
 
@@ -233,7 +234,8 @@ def _key_of(session: Any) -> str | None:
 
 
 def _still_logged_in(info: ConnectionInfo) -> bool:
-    """Whether a login that a connection began with holds: not ended, of an open account, with the same password."""
+    """Return whether the login that a connection began with is still valid: not ended, of an active account, with the
+    same password."""
     from django.contrib.auth import get_user  # not there in an agent's process
 
     request = HttpRequest()
@@ -242,9 +244,9 @@ def _still_logged_in(info: ConnectionInfo) -> bool:
 
 
 def allowed_hosts(bind: str) -> list[str]:
-    """Django's ALLOWED_HOSTS for a server bound to `bind`.
+    """Return Django's ALLOWED_HOSTS for a server bound to `bind`.
 
-    A wildcard bind cannot know its names, nor can a server behind a proxy, so any is taken: under a name that is not
+    A server with a wildcard bind, or behind a proxy, cannot know its names, so it accepts any. Under a name that is not
     loopback's, nothing is open without a key or a login.
     """
     if bind in ("0.0.0.0", "::", "") or CoreSettings.current().trusted_proxies:  # noqa: S104  # compared with, not bound to
@@ -253,7 +255,7 @@ def allowed_hosts(bind: str) -> list[str]:
 
 
 def address_of(text: str | None) -> IPv4Address | IPv6Address | None:
-    """The address that a text is, an IPv4 one inside of IPv6 as such; None for a name and for anything else."""
+    """Return the address in a text, an IPv4 address inside IPv6 as IPv4; None for a name and for anything else."""
     try:
         address = ip_address(text or "")
     except ValueError:
@@ -262,13 +264,14 @@ def address_of(text: str | None) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(text: str | None) -> bool:
-    """Whether an address, not a name, is this machine's own."""
+    """Return whether an address (not a name) is this machine's own."""
     address = address_of(text)
     return address is not None and address.is_loopback
 
 
 def check_place(info: ConnectionInfo) -> str:
-    """The Host a request names, once it and the Origin have passed: a page of another site reaches nothing here.
+    """Check the Host and the Origin of a request, and return the Host: a page of another site must not reach anything
+    here.
 
     Raises Refused.
     """
@@ -282,7 +285,7 @@ def check_place(info: ConnectionInfo) -> str:
 
 
 def _authority(origin: str) -> str | None:
-    """The authority of an Origin; None for what is no web origin."""
+    """Return the authority of an Origin; None if it is not a web origin."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -291,13 +294,13 @@ def _authority(origin: str) -> str | None:
 
 
 def _is_from_here(info: ConnectionInfo, host: str) -> bool:
-    """Whether a request comes from this machine, and to a loopback name."""
+    """Return whether a request comes from this machine and names a loopback host."""
     name = split_domain_port(host)[0]
     return is_loopback(info.peer) and (name == "localhost" or is_loopback(name.strip("[]")))
 
 
 def _sign_of_a_proxy(info: ConnectionInfo) -> str:
-    """What shows that somebody between forwarded a request, in words; empty where nothing does."""
+    """Return, in words, what shows that a proxy forwarded a request; empty if nothing does."""
     if info.http_version == "1.0":  # nginx's default towards what it serves; clients have spoken 1.1 for decades
         return "speaks HTTP/1.0"
     header = next((name for name, _ in info.headers if not CLIENTS_OWN.fullmatch(name)), None)
@@ -305,7 +308,7 @@ def _sign_of_a_proxy(info: ConnectionInfo) -> str:
 
 
 def _bound_to(info: ConnectionInfo) -> tuple[str, str]:
-    """The agent whose key was presented, and the credential that says so. Raises Refused."""
+    """Return the agent whose key was presented, and the credential for it. Raises Refused."""
     key = min(info.keys) if len(info.keys) == 1 else ""
     credential = domain().credential_of_key(key)
     agent_id = domain().agent_of_credential(credential) if KEY.fullmatch(key) else None

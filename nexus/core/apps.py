@@ -1,4 +1,4 @@
-"""The apps of Nexus: each declares what it brings, and the rooms above collect it."""
+"""The base class of Nexus's apps, which declares what an app can add, and the lists collected from all apps."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class NexusAppConfig(AppConfig):
-    """An app of Nexus. Its settings stand in `config.py`; the rest it lists here.
+    """An app of Nexus. Its settings are in `config.py`; each method lists one kind of addition.
 
-    An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. What a method
-    needs it imports itself: an agent's process loads neither pages nor routes.
+    An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. Each method
+    imports what it needs, so that an agent's process loads neither pages nor routes.
     """
 
     # What declares its operations and its texts for agents, in the order in which agents see them.
@@ -51,138 +51,140 @@ class NexusAppConfig(AppConfig):
                 import_module(f"{self.name}.{module}")
 
     def check_settings(self) -> None:
-        """Raises CONFIG_ERROR for a setting that only all apps together can judge; before anything is written."""
+        """Check settings that depend on those of other apps, before anything is written. Raises CONFIG_ERROR."""
 
     def streams(self) -> Mapping[str, str]:
-        """By name, the streams of the log that it writes to, with what each holds."""
+        """Return the streams of the log that the app writes to: descriptions by name."""
         return {}
 
     def event_types(self) -> Sequence[str]:
-        """The types of the events that it writes."""
+        """Return the types of the events that the app writes."""
         return ()
 
     def sentences(self) -> Mapping[str, Sentence]:
-        """By type of event, how it reads to people; one without a sentence reads as its type in words."""
+        """Return the sentences for its events, by type; pages show a type without a sentence as words."""
         return {}
 
     def entity_refs(self) -> Mapping[str, EntityRef]:
-        """By name, what its sentences tell of."""
+        """Return the entities that its sentences mention, by name."""
         return {}
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        """What retention may delete."""
+        """Return the kinds of rows that retention may delete."""
         return ()
 
     def export_kinds(self) -> Sequence[ExportKind]:
-        """What belongs to a workspace's history."""
+        """Return the tables that belong to a workspace's history."""
         return ()
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        """What `nexus doctor` looks for, beside what it checks of every table."""
+        """Return the checks of `nexus doctor`, besides those that it makes of every table."""
         return ()
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
-        """The rows that `nexus doctor` finds and brings back among the possible ones."""
+        """Return the states of rows that `nexus doctor` finds and repairs."""
         return ()
 
     def clock_columns(self) -> Mapping[str, str]:
-        """By table, the column that holds when a row was last written: none of them is in the future."""
+        """Return, by table, the column that holds when a row was last written; none of these times may be in the
+        future."""
         return {}
 
     def database_objects(self, vendor: str) -> Mapping[str, str]:
-        """By name, the triggers of its tables, in the words of the database `vendor` (`sqlite` or `postgresql`): made
-        again after every migrate, because a rebuilt table loses them."""
+        """Return the triggers of its tables, by name, in the SQL of the database `vendor` (`sqlite` or `postgresql`).
+        They are created again after every migrate, because a rebuilt table loses them."""
         return {}
 
     def metrics(self) -> Iterable[Any]:
-        """Prometheus metric families of what the store holds now."""
+        """Return Prometheus metric families of the store's current content."""
         return ()
 
     def figures(self) -> Sequence[Figure]:
-        """What is measured of how well it goes, over any window and as histograms."""
+        """Return the measurements of the app's work, over any window and as histograms."""
         return ()
 
     def pending_notices(self) -> Sequence[PendingNotice]:
-        """What may wait for an agent between its turns."""
+        """Return the kinds of items that may wait for an agent between its turns."""
         return ()
 
     def wake_kinds(self) -> Sequence[WakeKind]:
-        """What may wake agents that Nexus runs."""
+        """Return the kinds of items that may wake agents of the pool."""
         return ()
 
     def attention_kinds(self) -> Sequence[AttentionKind]:
-        """What may wait for a person."""
+        """Return the kinds of items that may wait for an operator."""
         return ()
 
     def browser_notifications(self) -> Sequence[BrowserNotification]:
-        """What agents stand still for until a person answers."""
+        """Return the kinds of items that block agents until an operator answers."""
         return ()
 
     def actions(self) -> Sequence[Action]:
-        """What a person can do about that, and about its records."""
+        """Return the actions that an operator can take on these items and on the app's records."""
         return ()
 
     def routes(self) -> Sequence[Any]:
-        """URL patterns below /api/v1/."""
+        """Return URL patterns below /api/v1/."""
         return ()
 
     def websocket_routes(self) -> Sequence[Any]:
-        """URL patterns of WebSockets."""
+        """Return URL patterns of WebSockets."""
         return ()
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """HTTP beside Django, at paths of its own."""
+        """Return ASGI applications that answer HTTP requests without Django, at paths of their own."""
         return ()
 
     def addresses(self) -> Sequence[Address]:
-        """Where it is reached beside Django, by the settings of this run."""
+        """Return the addresses of these applications in this run."""
         return ()
 
     def remarks(self) -> Mapping[str, str]:
-        """What `serve` tells beside its addresses: by a word for it, in a line."""
+        """Return lines that `serve` prints below its addresses, each by a word for it."""
         return {}
 
     def openapi_paths(self) -> Mapping[str, Any]:
-        """Paths of the OpenAPI schema that no view declares."""
+        """Return paths of the OpenAPI schema that no view declares."""
         return {}
 
     def pages(self) -> Sequence[Page]:
-        """Its pages below /admin/: `PAGES` in its `urls.py`."""
+        """Return its pages below /admin/: `PAGES` in its `urls.py`."""
         if not module_has_submodule(self.module, "urls"):
             return ()
         return getattr(import_module(f"{self.name}.urls"), "PAGES", ())
 
     def commands(self) -> Mapping[str, str]:
-        """By operation, the command line that does the same: errors shown in a terminal name these."""
+        """Return, by operation, the command line that does the same; errors shown in a terminal name these."""
         return {}
 
     def words(self) -> Mapping[str, str]:
-        """By operation that only agents call, what errors shown to people say instead."""
+        """Return, by operation that only agents call, the words that errors shown to people use instead."""
         return {}
 
     def operators_token(self) -> str | None:
-        """A token of this run that makes its holder an operator: it lies in the home, for who can read that."""
+        """Return a token of this run that makes its holder an operator; only who can read the home can read it."""
         return None
 
     def runs_others_programs(self) -> bool:
-        """Whether it runs programs here that are not the operator's own: to be on this machine proves nothing then."""
+        """Return whether it runs programs here that are not the operator's own: a local connection proves nothing
+        then."""
         return False
 
     def connection_state(self, connection: str) -> Any:
-        """What it holds in memory of a connection, as JSON: a relay brings that to the hub that comes next."""
+        """Return what it keeps in memory about a connection, as JSON; a relay passes that to the next hub."""
         return None
 
     def restore_connection(self, connection: str, state: Any) -> None:
-        """Hold again what `connection_state` told another process of a connection. Raises ValueError for none."""
+        """Restore what `connection_state` returned in another process. Raises ValueError if it is invalid."""
 
     def on_start(self) -> None:
-        """What a server, the hub or an agent's own, does once its store is ready; a failure is the app's to log."""
+        """Run once the store of a server (the hub or an agent's own) is ready; the app logs its failures itself."""
 
     def on_serve(self) -> None:
-        """What the hub alone does before it takes connections; where it raises, the hub does not start."""
+        """Run in the hub before it accepts connections; if this raises, the hub does not start."""
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        """What a server runs beside its requests, for as long as it lives."""
+        """Return coroutine functions that a server runs in the background until it ends."""
         return ()
 
 
@@ -191,50 +193,51 @@ class CoreConfig(NexusAppConfig):
 
 
 def nexus_apps() -> Sequence[NexusAppConfig]:
-    """The apps of Nexus, in the order of the settings."""
+    """Return the apps of Nexus, in the order of the settings."""
     return [config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig)]
 
 
 def database_objects(vendor: str) -> dict[str, str]:
-    """Every app's triggers, by name."""
+    """Return every app's triggers, by name."""
     return {name: statement for app in nexus_apps() for name, statement in app.database_objects(vendor).items()}
 
 
 def needs(picture: Any, each: int) -> list[tuple[AttentionKind, Found]]:
-    """What needs a person, the worst kind first, without the kinds of which there is nothing; `each` are shown."""
+    """Return what needs an operator's attention, the most urgent kind first, without empty kinds, at most `each` items
+    a kind."""
     kinds = sorted((kind for app in nexus_apps() for kind in app.attention_kinds()), key=lambda kind: kind.rank)
     found = [(kind, kind.find(picture, each)) for kind in kinds]
     return [(kind, these) for kind, these in found if these.count]
 
 
 def bells() -> list[BrowserNotification]:
-    """What rings."""
+    """Return every app's browser notifications."""
     return [bell for app in nexus_apps() for bell in app.browser_notifications()]
 
 
 def actions() -> dict[str, Action]:
-    """Every app's actions, by their operation."""
+    """Return every app's actions, by operation."""
     return {action.operation: action for app in nexus_apps() for action in app.actions()}
 
 
 def event_types() -> list[str]:
-    """The types of all events that there are, sorted."""
+    """Return the types of all events, sorted."""
     return sorted({type for config in nexus_apps() for type in config.event_types()})
 
 
 def own_labels() -> list[str]:
-    """The labels of the apps of Nexus: whose tables and migrations are ours."""
+    """Return the labels of Nexus's own apps, whose tables and migrations are ours."""
     return [config.label for config in nexus_apps()]
 
 
 def as_commands(text: str) -> str:
-    """A message with the commands in place of the operations it names: the way, in the words of a terminal."""
+    """Return a message with command lines in place of the operations that it names, for a terminal."""
     known = {operation: f"`{line}`" for config in nexus_apps() for operation, line in config.commands().items()}
     return reword(text, known)
 
 
 def reword(text: str, known: Mapping[str, str]) -> str:
-    """A message for people: in place of the operations, with their arguments, and parameters that it names stands what
-    a place calls them."""
+    """Return a message for people: `known` words replace the operations, with their arguments, and the parameters that
+    it names."""
     told = {name: words for config in nexus_apps() for name, words in config.words().items()} | dict(known)
     return re.sub(r"\b([a-z]+(?:_[a-z]+)+)\b(\([^()]*\))?", lambda found: told.get(found[1], found[0]), text)

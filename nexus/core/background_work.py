@@ -1,9 +1,10 @@
-"""Work beside the requests: an operation stores what is to be done, a worker does it, a wait tells how it went.
+"""Background work: an operation stores what is to be done, a worker does it, and callers wait for the event of its
+outcome.
 
-What takes longer than other writers may wait, a request to a stranger or a program that runs for minutes, is never done
-by the operation that asks for it. The operation stores the intent and its event in one transaction. A worker claims
-the intent, acts without holding a transaction, and settles it, with the event of the outcome. Whoever asked waits for
-that event like for any other.
+An operation never does itself what takes longer than other writers may wait, such as a request to another server or a
+program that runs for minutes. It stores the intent and its event in one transaction. A worker claims the intent, acts
+without holding a transaction, and settles it, with the event of the outcome. Whoever asked waits for that event like
+for any other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Outcome = TypeVar("Outcome")
 
 
 class Work(ABC, Generic[Item, Outcome]):
-    """One kind of work. Its items wait in lanes: one lane is done in order, and none waits for another.
+    """One kind of background work. Its items wait in lanes: each lane is done in order, and no lane waits for another.
 
     An item is done at least once. `claim` commits when the same item is due again, so that a process that dies while
     acting, or before it has settled, loses nothing.
@@ -43,23 +44,24 @@ class Work(ABC, Generic[Item, Outcome]):
 
     @abstractmethod
     def lanes(self) -> Sequence[str]:
-        """The lanes that there are now; reads only."""
+        """Return the lanes that have items now; reads only."""
 
     @abstractmethod
     def claim(self, lane: str) -> Item | None:
-        """Take the next item that is due, for one attempt; None when none is. A short transaction."""
+        """Take the next due item of a lane for one attempt, in a short transaction; None if none is due."""
 
     @abstractmethod
     def act(self, item: Item) -> Outcome:
-        """Do it, for as long as it takes, holding no transaction meanwhile. How it went is returned, not raised."""
+        """Do the work, however long it takes, without holding a transaction. A failure is returned as an outcome, not
+        raised."""
 
     @abstractmethod
     def settle(self, item: Item, outcome: Outcome) -> bool:
-        """Store how it went, in a short transaction; whether this lane goes on at once, or with the next tick."""
+        """Store the outcome in a short transaction; return whether this lane goes on at once, or with the next tick."""
 
 
 def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
-    """Do all that is due now, lane by lane, in this thread; what came of each item."""
+    """Do all that is due now, lane by lane, in this thread; return the outcome of each item."""
     outcomes = []
     for lane in work.lanes():
         while (item := work.claim(lane)) is not None:
@@ -69,15 +71,15 @@ def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
 
 
 class Failures:
-    """Log a failure that repeats: its traceback once, then how often it came."""
+    """A log of repeated failures: the traceback once, then the number of repetitions."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._seen: dict[Hashable, tuple[Hashable, int]] = {}  # by subject: the failure, and how often it came in a row
 
     def failed(self, subject: Hashable, message: str, error: Exception) -> None:
-        """Log `message` with the traceback where this failure is new to `subject`, else with the count at each power of
-        two."""
+        """Log `message` with the traceback if this failure is new to `subject`, otherwise with the count, at each
+        power of two."""
         step = error.__traceback__
         while step is not None and step.tb_next is not None:
             step = step.tb_next
@@ -97,12 +99,12 @@ class Failures:
 
 
 async def work_forever(work: Work[Any, Any]) -> None:
-    """Do what becomes due until cancelled; a failure of the store is logged, and the next round tries again."""
+    """Do due work until cancelled; a failure of the store is logged, and the next round tries again."""
     await _Worker(work).work()
 
 
 class _Worker(Generic[Item, Outcome]):
-    """The rounds of one kind of work, and the lanes it is at."""
+    """The rounds of one kind of work, and its busy lanes."""
 
     def __init__(self, work: Work[Item, Outcome]) -> None:
         self.kind = work
@@ -159,7 +161,7 @@ class _Worker(Generic[Item, Outcome]):
             self.busy.discard(lane)
 
     async def _item(self, lane: str) -> bool:
-        """Do a lane's next item; whether the lane goes on at once."""
+        """Do a lane's next item; return whether the lane goes on at once."""
         # Before the claim: an item that is claimed must not wait for a thread until it is due again.
         async with contextlib.nullcontext() if lane in self.proven else self.unproven:
             item = await in_thread(WRITERS, partial(self.kind.claim, lane))

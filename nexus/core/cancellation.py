@@ -1,4 +1,4 @@
-"""A client that goes away ends what is done for it."""
+"""Cancellation of work whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _thread = threading.local()
 
 
 class Left(Exception):
-    """The client went away before what was done for it was committed: it is undone."""
+    """The client disconnected before the work was committed; the work is rolled back."""
 
 
 @contextmanager
 def for_client(left: threading.Event) -> Iterator[None]:
-    """Inside, this thread commits no transaction that began here once `left` is set; it raises Left instead."""
+    """Let this thread commit no transaction that begins in the block once `left` is set; it raises Left instead."""
     _thread.left = left
     try:
         yield
@@ -28,16 +28,16 @@ def for_client(left: threading.Event) -> Iterator[None]:
 
 
 def check_there() -> None:
-    """Raises Left where the client for whom this thread works went away."""
+    """Raise Left if the client that this thread works for has disconnected."""
     left: threading.Event | None = getattr(_thread, "left", None)
     if left is not None and left.is_set():
         raise Left
 
 
 async def while_there(receive: Any, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work comes to; None where the client of an ASGI application left first, and it was cancelled.
+    """Return the result of `work`; cancel it and return None if the client of an ASGI application disconnects first.
 
-    It is done in the running task: thousands of calls may wait, and each task costs memory.
+    It runs in the current task: thousands of calls may wait, and each further task costs memory.
     """
     task, left = asyncio.current_task(), asyncio.ensure_future(_gone(receive))
     assert task is not None

@@ -1,4 +1,5 @@
-"""What commands share: errors with a code and no traceback, tables and facts for people, `--json` for scripts."""
+"""The base classes of commands: errors with a code and no traceback, tables and facts for people, `--json` for
+scripts."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ EXIT_CODES = "exit codes:\n  0  done\n  1  refused or failed; stderr has the cod
 
 
 class Group(StrEnum):
-    """Under what heading `nexus --help` lists a command."""
+    """The heading under which `nexus --help` lists a command."""
 
     HUB = "Run the hub"
     TEAM = "See and steer the team"
@@ -42,7 +43,7 @@ class Group(StrEnum):
 
 
 class Parser(CommandParser):
-    """Answers a bad command line with CONFIG_ERROR and exit code 1; its help ends with the settings."""
+    """A parser that answers a wrong command line with CONFIG_ERROR and exit code 1; its help ends with the settings."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(1, f"[nexus] {Code.CONFIG_ERROR}: {message} (see --help).\n")
@@ -52,7 +53,8 @@ class Parser(CommandParser):
 
 
 def _settings_help() -> str:
-    """The settings' flags. They are parsed before Django starts: no command's parser takes them."""
+    """Return the help of the settings' flags. They are parsed before Django starts, so no command's parser takes
+    them."""
     shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
     settings = shown.add_argument_group(
         "settings (a flag overrides the environment, then a stored value, then the default)"
@@ -90,7 +92,7 @@ class NexusCommand(BaseCommand):
         return parser
 
     def epilog(self) -> str:
-        """What follows the options in its --help."""
+        """Return the part of --help after the options."""
         return self.examples
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -114,18 +116,18 @@ class NexusCommand(BaseCommand):
         sys.exit(1)
 
     def run(self, *args: Any, **options: Any) -> None:
-        """What the command does; its own options come as keywords."""
+        """Run the command; its own options are keyword arguments."""
         raise NotImplementedError
 
     def ask(self, question: str) -> bool:
-        """Whether the person at the terminal agrees. Raises CONFIG_ERROR where nobody can be asked."""
+        """Ask the person at the terminal and return whether they agree. Raises CONFIG_ERROR if nobody can be asked."""
         if not sys.stdin.isatty():
             raise NexusError(Code.CONFIG_ERROR, "Nothing was changed: nobody is there to ask. Pass --yes to do it.")
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 class OperatorCommand(NexusCommand):
-    """A command of whoever runs it: `act` calls operations, prints a table or JSON and gives the exit code."""
+    """A command of an operator: `act` calls operations, prints a table or JSON and returns the exit code."""
 
     toolset = "coordination"
     caller: Caller | None = None  # who runs it, where that is another process
@@ -139,11 +141,12 @@ class OperatorCommand(NexusCommand):
         sys.exit(self.act(options))
 
     def act(self, options: Mapping[str, Any]) -> int:
-        """What the command does; its exit code."""
+        """Run the command and return its exit code."""
         raise NotImplementedError
 
     def call(self, name: str, /, **arguments: Any) -> Data:
-        """The data of an operation, called as the operator; None is not given. Raises its error."""
+        """Call an operation as the operator and return its data; arguments that are None are left out. Raises its
+        error."""
         given = {key: value for key, value in arguments.items() if value is not None}
         caller = self.caller or Caller(transport="cli", operator=login(), connection=process_connection("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
@@ -152,7 +155,7 @@ class OperatorCommand(NexusCommand):
         self.stdout.write(json.dumps(data, indent=2))
 
     def print_facts(self, data: Mapping[str, Any]) -> None:
-        """Names and values, one a line; a text of several lines stands indented below its name."""
+        """Print names and values, one a line; a text of several lines is indented below its name."""
         width = max(map(len, data), default=0)
         for name, value in data.items():
             text = spelled(value)
@@ -162,12 +165,12 @@ class OperatorCommand(NexusCommand):
                 self.stdout.write(f"  {one_line(line, widest=10_000) if line else ''}".rstrip())
 
     def warn(self, data: Mapping[str, Any]) -> None:
-        """Say on stderr what an answer warns of."""
+        """Print an answer's warnings on stderr."""
         for warning in (*([data["warning"]] if "warning" in data else []), *data.get("warnings", ())):
             self.stderr.write(as_commands(warning))
 
     def tell_more(self, data: Mapping[str, Any]) -> None:
-        """Say on stderr how to see the next page of a list, where there is one."""
+        """Print on stderr how to see the next page of a list, if there is one."""
         if data.get("has_more"):
             self.stderr.write(f"There are more: --cursor {data['next_cursor']} shows the next page.")
 
@@ -178,7 +181,7 @@ class OperatorCommand(NexusCommand):
 
 
 def spelled(value: Any) -> str:
-    """A value as people write it: no brackets of a programming language."""
+    """Return a value as people write it, without a programming language's brackets."""
     if value is None or value == "" or value == [] or value == {}:
         return "-"
     if isinstance(value, bool):
@@ -189,7 +192,7 @@ def spelled(value: Any) -> str:
 
 
 def login() -> str:
-    """The name of the person at this machine."""
+    """Return the login name of the person at this machine."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as containers have
@@ -197,13 +200,14 @@ def login() -> str:
 
 
 def add_project_root(parser: CommandParser) -> None:
-    """The project a command is about: `--project`, or the directory it is run in."""
+    """Add `--project`; by default it is the working directory."""
     help = "The project's directory. [the current one]"
     parser.add_argument("--project", dest="project_root", metavar="DIR", default=".", help=help)
 
 
 def text_of(given: str) -> str:
-    """The text of an argument; `-` is standard input to its end. Raises VALIDATION_ERROR when nothing was typed."""
+    """Return the text of an argument; `-` reads standard input to its end. Raises VALIDATION_ERROR if nothing was
+    typed."""
     if given != "-":
         return given
     typed = sys.stdin.isatty()
@@ -219,7 +223,7 @@ def text_of(given: str) -> str:
 
 
 def positive(text: str) -> int:
-    """The type of an argument that is a count."""
+    """Parse an argument that is a count."""
     number = whole_number(text, 10**6 - 1)
     if not number:
         raise argparse.ArgumentTypeError("use a whole number from 1")
@@ -227,7 +231,7 @@ def positive(text: str) -> int:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Lines of a table with aligned columns; texts from agents are made harmless to a terminal."""
+    """Return the lines of a table with aligned columns; control characters in agents' texts are made harmless."""
     cells = [list(headings), *([one_line(value) for value in row] for row in rows)]
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -235,14 +239,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def one_line(value: Any, widest: int = WIDEST) -> str:
-    """A value as one line of printable text, shortened to `widest` characters; nothing becomes a dash."""
+    """Return a value as one line of printable text, shortened to `widest` characters; an empty value becomes a dash."""
     text = "-" if value is None or value == "" else str(value)
     printable = "".join(character if character.isprintable() else " " for character in text)
     return printable if len(printable) <= widest else printable[: widest - 1] + "…"
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Return how many columns of a terminal a text takes."""
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
@@ -250,7 +254,7 @@ def columns(text: str) -> int:
 
 
 def ago(moment: str | datetime | None) -> str:
-    """How long ago a time was, or how far ahead it is: `3 min ago`, `in 2 h`."""
+    """Return how long ago a time was, or how far ahead it is: `3 min ago`, `in 2 h`."""
     if moment is None:
         return "-"
     then = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
@@ -264,5 +268,5 @@ UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def size(count: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes for people."""
     return f"{count / 2**20:.1f} MB" if count >= 2**20 else f"{count / 2**10:.1f} kB"

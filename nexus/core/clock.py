@@ -1,4 +1,4 @@
-"""The time, and how it leaves: UTC, ISO-8601, microseconds always written so that texts sort like times."""
+"""The current time, and times as text: UTC, ISO 8601, always with microseconds, so that texts sort like times."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import overload
 
 
 def now() -> datetime:
-    """The current time in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def iso_milliseconds(moment: datetime) -> str:
-    """`2026-01-31T12:00:00.000Z`, as other programs' files have it."""
+    """Return a time as other programs' files have it: `2026-01-31T12:00:00.000Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -21,7 +21,7 @@ def iso(moment: datetime) -> str: ...
 @overload
 def iso(moment: None) -> None: ...
 def iso(moment: datetime | None) -> str | None:
-    """`2026-01-31T12:00:00.000000Z`; null stays null."""
+    """Return a time as `2026-01-31T12:00:00.000000Z`; None stays None."""
     if moment is None:
         return None
     utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)

@@ -1,7 +1,7 @@
-"""Settings, declared once by the app whose they are: parsing, `--help`, the docs and the settings page read the table.
+"""Settings, each declared once by its app; parsing, `--help`, the docs and the settings page use these declarations.
 
-An app's settings stand in its `config.py`, which knows nothing of Django: they are read before it starts, by a hook
-at every turn of an agent, too. Hence no dataclasses: they, and what they import, take an eighth of such a call.
+An app's settings are in its `config.py`, which does not use Django: they are read before it starts, also by a hook at
+every turn of an agent. Hence no dataclasses: they, and what they import, take an eighth of such a call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGEST = 2**31 - 1  # what every consumer (SQLite, timedelta, select) takes wit
 
 
 class Setting(NamedTuple):
-    """A setting as its app declares it, by `setting`."""
+    """A setting as its app declares it with `setting`."""
 
     default: Any
     help: str
@@ -48,16 +48,16 @@ def setting(
 ) -> Any:
     """Declare one setting: its default, bounds and the sentence that documents it.
 
-    A text of a form of its own has a `check`, which raises ValueError with what to write instead. A setting that is not
-    `live` is read once, at start, before the store is open: only a flag or a variable sets it. One that may
-    hold a secret has a `shown`, which makes of its text what may be told. `bare` is what its flag
-    means without a value.
+    `check` validates a text of a special form; it raises ValueError with what to write instead. A setting that is
+    not `live` is read once, at start, before the store is open: only a flag or a variable sets it. `shown` turns
+    the text of a setting that may hold a secret into one that may be shown. `bare` is the meaning of its flag
+    without a value.
     """
     return Setting(default, help, minimum, maximum, choices, check, live, shown, bare)
 
 
 class Settings:
-    """Base of an app's settings; `settings.NEXUS` is an instance of every app's at once, which nobody changes."""
+    """The base class of an app's settings. `settings.NEXUS` is one immutable instance with the settings of all apps."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         vars(self).update(values)
@@ -66,13 +66,13 @@ class Settings:
         raise AttributeError(f"{name} is set with replaced()")
 
     def replaced(self, **values: Any) -> Self:
-        """The same settings, but for these."""
+        """Return a copy with some settings changed."""
         own = {name: value for name, value in vars(self).items() if name in TABLE}
         return type(self)({**own, **values})
 
     @classmethod
     def current(cls) -> Self:
-        """The settings in force, as this app knows them."""
+        """Return the settings in force, typed as this app's."""
         from django.conf import settings
 
         return cast(Self, settings.NEXUS)
@@ -86,7 +86,7 @@ SECTIONS: list[type[Settings]] = []
 
 @dataclass_transform(frozen_default=True, field_specifiers=(setting,))
 def section(cls: S) -> S:
-    """Register the settings that a class declares, as an app's `config` module does when it is imported."""
+    """Register the settings that a class declares; an app's `config` module uses this when it is imported."""
     declared = {name: value for name, value in vars(cls).items() if isinstance(value, Setting)}
     for name, each in declared.items():
         if name in TABLE:
@@ -98,7 +98,7 @@ def section(cls: S) -> S:
 
 
 def check_url(text: str) -> None:
-    """Raises ValueError for a database URL that is none, without repeating what may be a password."""
+    """Check a database URL. Raises ValueError, which does not repeat what may be a password."""
     form = "postgresql://user:password@host:5432/name"
     try:
         parts = urlsplit(text)
@@ -120,7 +120,7 @@ def check_url(text: str) -> None:
 
 
 def check_networks(text: str) -> None:
-    """Raises ValueError for a list of addresses and networks that is none."""
+    """Check a list of addresses and networks. Raises ValueError."""
     from ipaddress import ip_network
 
     for each in text.split(","):
@@ -131,7 +131,7 @@ def check_networks(text: str) -> None:
 
 
 def without_password(url: str) -> str:
-    """A database URL as it may be shown: who, where, which database and how, but for what is secret."""
+    """Return a database URL without its secrets, as it may be shown."""
     parts = urlsplit(url)
     user, at, place = parts.netloc.rpartition("@")
     options = [option for option in parts.query.split("&") if not SECRET.search(unquote(option.partition("=")[0]))]
@@ -141,7 +141,7 @@ def without_password(url: str) -> str:
 
 @section
 class CoreSettings(Settings):
-    """Where the store is, and the bounds of every call."""
+    """The location of the store, and the limits of every call."""
 
     home: Path = setting(Path("~/.nexus"), "The home directory; created if it is missing.", live=False)
     db_path: Path | None = setting(None, "SQLite database file. Default: nexus.db in the home directory.", live=False)
@@ -188,29 +188,29 @@ class CoreSettings(Settings):
 
     @cached_property  # asked for twice in every call
     def database(self) -> Path:
-        """Where the store is: `db_path`, or nexus.db in the home."""
+        """The path of the store's file: `db_path`, or nexus.db in the home."""
         return self.db_path or self.home / "nexus.db"
 
     @property
     def place(self) -> str:
-        """Where the store is, as it may be shown: the file's path, or the URL without a password."""
+        """The location of the store as it may be shown: the file's path, or the URL without a password."""
         return str(self.database) if self.database_url is None else without_password(self.database_url)
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return f"NEXUS_{name.upper()}"
 
 
 def flag(name: str) -> str:
-    """The command-line flag of a setting."""
+    """Return the command-line flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def parse(name: str, text: str, origin: str) -> Any:
-    """The value that `text` spells for the setting `name`.
+    """Parse `text` as a value of the setting `name`.
 
-    Raises CONFIG_ERROR naming `origin` (the flag or the variable) when it is out of the setting's vocabulary.
+    Raises CONFIG_ERROR, which names `origin` (the flag or the variable), for an invalid value.
     """
     declared = TABLE[name]
 
@@ -250,12 +250,12 @@ def parse(name: str, text: str, origin: str) -> Any:
 
 
 def written(value: Any) -> str:
-    """A setting's value as one writes it, for `parse` to read; nothing for none."""
+    """Return a setting's value as text that `parse` reads; empty for None."""
     return str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
 
 
 def given() -> dict[str, str]:
-    """The settings that this process was given by flags and variables, as variables for a process that it starts."""
+    """Return the settings that this process got from flags and variables, as variables for a child process."""
     from django.conf import settings
 
     names = [name for name, source in settings.NEXUS_SOURCES.items() if source in ("flag", "environment")]
@@ -263,21 +263,23 @@ def given() -> dict[str, str]:
 
 
 def _out_of_bounds(number: int, minimum: int, maximum: int) -> str:
-    """What to write instead; where the machine alone sets a bound, the bound itself tells nobody anything."""
+    """Return what to write instead. A bound that only the machine sets is not mentioned: it would tell nobody
+    anything."""
     if maximum < LARGEST:
         return f"use a number from {minimum} to {maximum}"
     return f"use a number of {minimum} or more" if number < minimum else "use a smaller number"
 
 
 class Resolved(NamedTuple):
-    """The settings, all sections in one object, and where each came from: `flag`, `environment` or `default`."""
+    """The settings of all apps in one object, and the origin of each: `flag`, `environment` or `default`."""
 
     settings: Any
     sources: Mapping[str, str]
 
 
 def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
-    """Flag over environment over default. Raises CONFIG_ERROR."""
+    """Read the settings: a flag takes precedence over the environment, which does over the default. Raises
+    CONFIG_ERROR."""
     values: dict[str, Any] = {"home": Path("~/.nexus").expanduser().absolute()}
     sources = dict.fromkeys(TABLE, "default")
     for name in TABLE:

@@ -1,4 +1,4 @@
-"""What an app may bring to the rooms above it: plain declarations, listed by its `NexusAppConfig`."""
+"""Declarations of what an app adds to the packages above it, listed by its `NexusAppConfig`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import Model, QuerySet
 
 @dataclass(frozen=True)
 class RetentionLane:
-    """Rows that are over. Those older than its window, the setting `retention_<name>_keep_days`, may be deleted."""
+    """Rows that are finished. Those older than the setting `retention_<name>_keep_days` may be deleted."""
 
     name: str
     rows: Callable[[datetime], QuerySet[Any]]  # the rows older than a moment, in the order they go
@@ -24,7 +24,7 @@ class RetentionLane:
 
 @dataclass(frozen=True)
 class ExportKind:
-    """A table of a workspace's history, as `export` writes it and `replay` reads it."""
+    """A table of a workspace's history; `export` writes it and `replay` reads it."""
 
     name: str
     model: type[Model]
@@ -34,13 +34,13 @@ class ExportKind:
 
 
 def rows_in_workspace(model: type[Model], column: str = "workspace") -> Callable[[str], QuerySet[Any]]:
-    """The rows of a model that belong to a workspace."""
+    """Return a function from a workspace_id to the rows of a model that belong to it."""
     return lambda workspace_id: model._base_manager.filter(**{column: workspace_id})
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A problem that doctor found."""
 
     problem: str  # what was seen
     advice: str  # what to do
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class ImpossibleState:
-    """A state that no operation leaves behind, and the change that brings the row back among the possible ones."""
+    """A state that no operation leaves behind, and the change that repairs the row."""
 
     table: str
     what: str
@@ -62,7 +62,7 @@ class ImpossibleState:
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """A check of what the store holds; it is given the open examination (`nexus.maintenance.findings.Examination`)."""
+    """A check of the store's content; it gets the open examination (`nexus.maintenance.findings.Examination`)."""
 
     name: str
     check: Callable[[Any], Iterator[Finding]]
@@ -70,7 +70,7 @@ class DoctorCheck:
 
 @dataclass(frozen=True)
 class Notice:
-    """One thing that waits for an agent."""
+    """One item that waits for an agent."""
 
     identifier: str
     what: str  # it is, in words of our own
@@ -79,9 +79,9 @@ class Notice:
 
 @dataclass(frozen=True)
 class PendingNotice:
-    """What may wait for an agent between its turns: hooks, signal files and webhooks tell of it.
+    """A kind of items that may wait for an agent between its turns: hooks, signal files and webhooks announce them.
 
-    Whether anything waits is asked without Django, too: the app's module `hook_queries` registers the same as SQL.
+    Whether any item waits can also be asked without Django: the app's module `hook_queries` registers the same as SQL.
     """
 
     name: str  # of one
@@ -93,7 +93,7 @@ class PendingNotice:
 
 @dataclass(frozen=True)
 class WakeReason:
-    """One thing that calls an agent to work, and whose doing it was."""
+    """One item that may wake an agent, and its sender."""
 
     identifier: str
     what: str  # it is, and what to do about it, in words of our own
@@ -106,7 +106,7 @@ class WakeReason:
 
 @dataclass(frozen=True)
 class WakeKind:
-    """What may begin a turn of an agent that Nexus runs, beside its mail."""
+    """A kind of items, besides mail, that may start a turn of an agent of the pool."""
 
     name: str  # as `wake_on` has it
     title: str  # what calls, for people
@@ -116,10 +116,10 @@ class WakeKind:
 
 @dataclass(frozen=True)
 class Sentence:
-    """How the events of a type read to people.
+    """The sentence that pages show for events of a type.
 
-    In braces stands who or what: `actor`, `target`, a `Thing` by its name here, or a field of the payload. What stands
-    in brackets is left out where the event holds no such thing.
+    Braces hold a name: `actor`, `target`, an `EntityRef` by its name in the app, or a field of the payload. A part in
+    brackets is left out if the event does not have what it names.
     """
 
     one: str
@@ -130,7 +130,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class EntityRef:
-    """What events name by an id, and people by a name: `names` gives those of ids that are still there."""
+    """An entity that events name by an id, and people by a name; `names` returns the names of ids that still exist."""
 
     word: str  # for it, where it has no name
     page: str  # of the dashboard, that shows it
@@ -142,7 +142,8 @@ class EntityRef:
 
 @dataclass(frozen=True)
 class AttentionItem:
-    """One thing that waits for a person: about what, since or until when. Its texts hold agents' words as they are."""
+    """One item that waits for an operator: its subject, since when or until when. Its texts are agents' words,
+    unchanged."""
 
     title: str
     detail: str
@@ -154,7 +155,7 @@ class AttentionItem:
 
 @dataclass(frozen=True)
 class Found:
-    """The needs of a kind: how many there are, and some of them."""
+    """The items of a kind: their number, and some of them."""
 
     count: int
     needs: Sequence[AttentionItem]
@@ -163,7 +164,7 @@ class Found:
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """A kind of things that wait for a person: on Home, on the page behind it and in `nexus status`."""
+    """A kind of items that wait for an operator: on Home, on the page behind it and in `nexus status`."""
 
     name: str
     title: str
@@ -179,7 +180,7 @@ class AttentionKind:
 
 @dataclass(frozen=True)
 class BrowserNotification:
-    """What agents stand still for until a person answers: the bell on every page counts it, and no other need."""
+    """A kind of items that block agents until an operator answers; the bell on every page counts only these."""
 
     waiting: Callable[[datetime], int]  # how many there are at a moment; one cheap query
     types: Collection[str]  # of the events after which they are counted again
@@ -187,7 +188,7 @@ class BrowserNotification:
 
 @dataclass(frozen=True)
 class Action:
-    """What a person can do, there and then, about one thing or about many: an operation that operators may call."""
+    """An action that an operator can take on one item or on many: an operation that operators may call."""
 
     operation: str
     label: str  # on its button
@@ -223,7 +224,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """HTTP requests that an app answers itself, beside Django: an ASGI application, and which requests are for it."""
+    """An ASGI application of an app that answers HTTP requests without Django, and which requests it answers."""
 
     serves: Callable[[Mapping[str, Any]], bool]  # given the scope; not slow
     application: Callable[..., Any]
@@ -232,8 +233,8 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Address:
-    """Where an app is reached, as `serve` prints it: a path of the server, or of a port on this machine where nothing
-    but its ASGI application is."""
+    """An address of an app, as `serve` prints it: a path of the server, or of a port on this machine that serves only
+    its ASGI application."""
 
     name: str
     path: str
@@ -242,7 +243,7 @@ class Address:
 
 
 class Sample(NamedTuple):
-    """One thing that was measured when it happened."""
+    """One measurement, taken when it happened."""
 
     key: str  # of the row or event that tells it: the same thing is counted once
     agent_id: str | None  # whose doing it was
@@ -252,7 +253,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """How well something goes: counted over a window for people, and for Prometheus as a histogram `nexus_<name>`."""
+    """A measurement of how well something goes: counted over a window for people, and for Prometheus as a histogram
+    `nexus_<name>`."""
 
     name: str
     title: str

@@ -1,7 +1,8 @@
-"""Turns: whose call is served next when more come at once than are served well (docs/explanation/fairness.md).
+"""Fair turns of calls: which call is served next while more arrive than can be served at once
+(docs/explanation/fairness.md).
 
-A caller's calls wait in a line of their own, and the lines have their turns in rotation: however many calls one caller
-sends, another's is behind one of each line, and not behind all of them.
+Each caller's calls wait in a line of their own, and the lines take turns. However many calls one caller sends, another
+caller's call waits for one call of each line, not for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ TURN = "nexus.turn"  # where the scope of a request has its turn
 
 
 class Turn:
-    """One call's turn: its place among those that are served at once. It ends with the call, or after a while."""
+    """The turn of one call: its place among the calls that are served at once. It ends with the call, or after a
+    while."""
 
     def __init__(self, turns: Turns, caller: str) -> None:
         self.caller = caller
@@ -39,7 +41,7 @@ class Turn:
             await self._turns.enter(self)
 
     def give_back(self) -> None:
-        """Let the next call be served; a turn that is not held changes nothing."""
+        """Let the next call be served; without effect if the turn is not held."""
         if self.held:
             self.held = False
             if self._lapse is not None:
@@ -48,13 +50,13 @@ class Turn:
             self._turns.leave(self)
 
     def begin(self) -> None:
-        """The turn is given; `Turns` calls this."""
+        """Begin the turn; `Turns` calls this."""
         self.held, self.lapsed = True, False
         self._lapse = self._loop.call_later(LAPSE_SECONDS, self._turns.lapse, self)
 
     @property
     def is_here(self) -> bool:
-        """Whether it belongs to the running event loop: a page that waits has a loop of its own on its thread."""
+        """Whether the turn belongs to the running event loop: a page that waits has a loop of its own on its thread."""
         return self._loop is asyncio.get_running_loop()
 
 
@@ -68,21 +70,21 @@ class Turns:
         self._places = AT_ONCE
 
     def waiting(self, caller: str) -> int:
-        """How many calls of a caller wait for their turn."""
+        """Return how many calls of a caller wait for their turn."""
         return len(self._lines.get(caller, ()))
 
     @property
     def all_waiting(self) -> int:
-        """How many calls wait for their turn."""
+        """The number of calls that wait for their turn."""
         return sum(map(len, self._lines.values()))
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call is served or waits to be."""
+        """Whether no call is served or waits."""
         return not self._serving and not self._lines
 
     async def enter(self, turn: Turn) -> None:
-        """Return when `turn` is given; it is not when this is cancelled."""
+        """Wait until `turn` begins. If this is cancelled, it does not begin."""
         if turn.caller not in self._lines and self._is_free(turn.caller):
             self._give(turn)
             return
@@ -98,14 +100,14 @@ class Turns:
             raise
 
     def leave(self, turn: Turn) -> None:
-        """A call gave its turn back."""
+        """Record that a call gave its turn back."""
         if turn.lapsed:
             _count_down(self._lapsed, turn.caller)
         else:
             self._free_place(turn.caller)
 
     def lapse(self, turn: Turn) -> None:
-        """A call goes on without its place, unless too many of its caller's do already."""
+        """Let a call go on without its place, unless too many of its caller's calls do already."""
         if self._lapsed[turn.caller] < MOST_LAPSED:
             turn.lapsed = True
             self._lapsed[turn.caller] += 1
@@ -151,13 +153,14 @@ _current: ContextVar[Turn | None] = ContextVar("turn", default=None)
 
 
 def turns() -> Turns:
-    """The turns of the running event loop."""
+    """Return the turns of the running event loop."""
     return _turns.setdefault(asyncio.get_running_loop(), Turns())
 
 
 @asynccontextmanager
 async def holding(turn: Turn | None) -> AsyncIterator[None]:
-    """Inside, the call has its turn, also where its response has begun already; None is a call that needs none."""
+    """Hold the call's turn within the block, also after its response has begun; None stands for a call that needs no
+    turn."""
     if turn is None:
         yield
         return
@@ -173,18 +176,19 @@ async def holding(turn: Turn | None) -> AsyncIterator[None]:
 
 
 def current() -> Turn | None:
-    """The turn that the running task holds."""
+    """Return the turn that the running task holds."""
     turn = _current.get()
     return turn if turn is not None and turn.is_here and turn.held else None
 
 
 def begin(turn: Turn) -> None:
-    """From here on the running task's turn is this one."""
+    """Make this the turn of the running task."""
     _current.set(turn)
 
 
 class away:  # reads as the function it is, and holds less than one while it waits
-    """Inside, the running task waits for something else and others have its turn; behind it, it has one again."""
+    """Give the running task's turn to others within the block, while it waits for something; take one again at its
+    end."""
 
     __slots__ = ("turn",)
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, where a path led, and on which file system it is.
+"""Atomic writes of files, the answers of paths that were touched before a call, and kinds of file systems.
 
 Standard library alone: a hook and a relay start with it, before Django.
 """
@@ -18,7 +18,8 @@ PRIVATE = 0o600  # readable and writable by its owner alone
 
 @contextmanager
 def draft(destination: Path) -> Iterator[Path]:
-    """A private empty file beside `destination`, gone at the end unless it was moved away. Raises OSError."""
+    """Yield a private empty file in the directory of `destination`; it is removed at the end unless it was moved away.
+    Raises OSError."""
     path = destination.with_name(f".{destination.name}.{os.urandom(4).hex()}.partial")  # tempfile is slow to import
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
     try:
@@ -28,9 +29,10 @@ def draft(destination: Path) -> Iterator[Path]:
 
 
 def replace(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = False) -> None:
-    """Give `path` this content in one step: who reads it meanwhile gets the old content or the new.
+    """Replace a file's content in one step: a concurrent reader gets the old content or the new.
 
-    `durable`: so does who reads it after a power cut. Raises OSError; the file is as it was then, and no draft is left.
+    With `durable` that is also true after a power cut. Raises OSError; then the file is unchanged, and no draft is
+    left.
     """
     with draft(path) as new:
         new.write_bytes(content)
@@ -57,7 +59,7 @@ def read_regular(path: str, largest: int) -> bytes | None:
 
 
 def diff(path: Path, before: str | None, after: str | None) -> str:
-    """A change of a file for people to read, None for no file; empty when there is none."""
+    """Return a change of a file for people to read; None stands for no file. Empty if nothing changes."""
     import difflib  # a hook starts without it
 
     old, new = ((text or "").splitlines(keepends=True) for text in (before, after))
@@ -67,7 +69,7 @@ def diff(path: Path, before: str | None, after: str | None) -> str:
 
 
 def publish(path: Path, destination: Path) -> None:
-    """Give a finished file its name, atomically and durably. Raises FileExistsError when the name is taken."""
+    """Give a finished file its name, atomically and durably. Raises FileExistsError if the name is taken."""
     sync(path)
     try:
         os.link(path, destination)  # unlike a rename, a link never replaces
@@ -79,7 +81,7 @@ def publish(path: Path, destination: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or a directory's entries, to the disk."""
+    """Write a file, or a directory's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -93,8 +95,8 @@ ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 def network_kind(path: Path) -> str | None:
-    """The kind of the network file system that a path is on, such as "nfs4"; None where it is on none, or the system
-    does not tell."""
+    """Return the kind of the network file system that a path is on, such as "nfs4"; None if it is on none, or the
+    system does not say."""
     try:
         lines = MOUNTS.read_bytes().splitlines()
     except OSError:
@@ -110,9 +112,8 @@ def network_kind(path: Path) -> str | None:
 
 
 class Reached(str):
-    """A parameter that leads outside the store, with what it led to when it was touched before the call; None is an
-    error. Who uses that waits for nothing outside any more.
-    """
+    """A parameter that leads outside the store, and what it led to when it was touched before the call; None if that
+    failed. Whoever uses it does not have to wait for anything outside."""
 
     __slots__ = ("led_to",)
     led_to: Any

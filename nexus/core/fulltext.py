@@ -1,4 +1,4 @@
-"""What full-text searches share: the words of a query, their form in each database, the marks around hits."""
+"""Full-text queries: the words of a query, their form in each database, the marks around hits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ TOKENS = "SELECT nexus_tokens(word) FROM unnest(%s::text[]) WITH ORDINALITY AS g
 
 
 def words_of(text: str) -> list[str]:
-    """Runs of what is neither blank, quote, control character nor punctuation alone."""
+    """Return the words of a text: runs of characters other than blanks, quotes and control characters, without those
+    that are punctuation only."""
     runs = re.split(r'[\s"\x00-\x1f\x7f]+', text[:1000])
     return [run[:MAX_WORD] for run in runs if re.search(r"\w", run.replace("_", ""))][:MAX_WORDS]
 
 
 def may_go_on(word: str) -> bool:
-    """Whether a longer word that begins so is found, too: for one or two letters that would be most of all texts."""
+    """Return whether a word also finds longer words that begin with it; one or two letters would find most texts."""
     *_, last = RUN.findall(word) or [""]
     return len(last.encode(errors="replace")) >= SHORTEST
 

@@ -1,10 +1,10 @@
-"""Runs a program and leaves nothing of it behind: guardian.py LIFELINE SCRATCH COMMAND…
+"""Run a program and leave nothing of it behind: guardian.py LIFELINE SCRATCH COMMAND…
 
 nexus/core/processes.py starts it by its file, with the standard library alone, one for each program. So it imports
 little: `signal` brings enum, contextlib and collections.abc bring collections, and these take as long as Python itself.
 
-It ends when the program does, or when nobody holds the other end of LIFELINE (a pipe's descriptor) any more: however
-who started it went, the kernel closes that. Then everything that the program started is killed, daemons too, and
+It ends when the program does, or when nobody holds the other end of LIFELINE (a pipe's descriptor) any more; the kernel
+closes that however the starting process ended. Then everything that the program started is killed, daemons too, and
 SCRATCH, a directory, is removed. Its exit code is the program's.
 """
 
@@ -59,7 +59,7 @@ def main() -> int:
 def launch(command: list[str], *, stdin: int | None = None, when_orphaned: int = signal.SIGKILL) -> int:
     """Start a program in a session of its own and return its pid; it gets a signal when this process ends (on Linux).
 
-    Its stdin is the descriptor `stdin`, or else ours. A program that cannot be started exits with NOT_FOUND.
+    Its stdin is the descriptor `stdin`, otherwise ours. A program that cannot be started exits with NOT_FOUND.
     """
     ours = os.getpid()
     pid = os.fork()
@@ -81,7 +81,7 @@ def launch(command: list[str], *, stdin: int | None = None, when_orphaned: int =
 
 
 def _until_over(program: int, lifeline: int, woken: int) -> int:
-    """The program's exit code, or 128 and the signal's number."""
+    """Return the program's exit code, or 128 and the signal's number."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN | select.POLLHUP)
     poll.register(woken, select.POLLIN)
@@ -99,10 +99,11 @@ def _until_over(program: int, lifeline: int, woken: int) -> int:
 
 
 def kill_all(seconds: float = math.inf) -> set[int]:
-    """Kill all that this process has below it, and what that starts meanwhile; who is left when the time is over.
+    """Kill all descendants of this process, also those that they start meanwhile; return those that live when the time
+    is over.
 
-    The kernel tells when that is all: what its parent leaves behind becomes a child of ours. A look at all processes
-    does not, since it misses one that begets another and goes.
+    The kernel shows when these are all: an orphan becomes our child. A list of all processes does not, because it
+    misses a process that starts another and ends.
     """
     ours, deadline = os.getpid(), time.monotonic() + seconds
     while _has_children():
@@ -146,7 +147,8 @@ def _has_children() -> bool:
 
 
 def _children(parent: int) -> list[int]:
-    """Of a process of one thread; cheap, and so close to now as a look can be. None where Linux does not tell."""
+    """Return the children of a process with one thread; cheap, and as current as possible. None if the system does not
+    say."""
     try:
         with open(f"/proc/{parent}/task/{parent}/children") as opened:
             return [int(pid) for pid in opened.read().split()]
@@ -155,7 +157,7 @@ def _children(parent: int) -> list[int]:
 
 
 def _descendants(root: int) -> set[int]:
-    """Every living process below this one, as Linux tells; elsewhere the process group is all that is known."""
+    """Return every living descendant of this process on Linux; elsewhere only the process group is known."""
     children: dict[int, list[int]] = {}
     dead: set[int] = set()
     for name in _entries("/proc"):
@@ -186,17 +188,17 @@ def _entries(directory: str) -> list[str]:
 
 
 def adopt() -> None:
-    """From here on, whatever a descendant of this process leaves behind becomes its child (on Linux)."""
+    """Become the parent of whatever a descendant of this process leaves behind, from now on (on Linux)."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(number: int) -> None:
-    """Get this signal when the parent ends, however it does (on Linux)."""
+    """Receive this signal when the parent ends, however it does (on Linux)."""
     _prctl(PR_SET_PDEATHSIG, number)
 
 
 def _prctl(option: int, value: int) -> None:
-    """Linux's; elsewhere nothing."""
+    """Call Linux's prctl; do nothing elsewhere."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

@@ -1,6 +1,7 @@
-"""What apps do when something happens in a coding harness: `nexus hook` calls those that registered, each in its module
-`harness_events`, and asks the store the queries of their modules `hook_queries`. Standard library alone: most calls end
-without Django.
+"""Registration of what apps do at events of a coding harness.
+
+`nexus hook` calls the handlers in each app's module `harness_events`, and asks the store the queries of the modules
+`hook_queries`. Standard library alone: most calls end without Django.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class HarnessEvent(StrEnum):
-    """The points of a session, whatever a harness calls them."""
+    """The points of a session, independent of the harness's names for them."""
 
     SESSION_START = "session_start"
     USER_MESSAGE = "user_message"
@@ -33,7 +34,7 @@ EDITING: Mapping[str, tuple[str, ...]] = {
 
 
 def edits_files(client: str, tool: str) -> bool:
-    """Whether a client's tool of that name changes files; a client that is not known has Claude Code's."""
+    """Return whether a client's tool of that name changes files; an unknown client is treated as Claude Code."""
     return tool in EDITING.get(client, EDITING["claude-code"])
 
 
@@ -42,7 +43,7 @@ def _unavailable(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Happening(NamedTuple):
-    """One of them; a field that the harness does not tell is empty."""
+    """One event of a harness; a field that the harness does not give is empty."""
 
     event: HarnessEvent
     client: str
@@ -66,7 +67,7 @@ class Happening(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a handler says: to the agent, to the user, or why the tool may not be used."""
+    """A handler's answer: to the agent, to the user, or why the tool may not be used."""
 
     context: str = ""
     warning: str = ""
@@ -79,8 +80,8 @@ HANDLERS: list[Handler] = []
 
 
 class HookQuery(NamedTuple):
-    """Queries for the ids of what waits for `:agent`, and for the keys of what it owes (`coordination.debts`); and a
-    table that is there once they can be asked."""
+    """Queries for the ids of items that wait for `:agent`, and for the keys of its debts (`coordination.debts`); and a
+    table that exists once they can be asked."""
 
     table: str
     waiting: str = ""

@@ -1,4 +1,4 @@
-"""What a server keeps in its home: the lock that makes it the only one, and the key that signs its sessions."""
+"""A server's files in its home: the lock that makes it the only one, and the key that signs its sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOK = "serve.look"  # a lock on trying LOCK: held for a moment, so that nobody 
 
 @dataclass(frozen=True)
 class Holder:
-    """The server of a home: its process and where it listens."""
+    """The server of a home: its process and its addresses."""
 
     pid: int
     host: str
@@ -29,31 +29,31 @@ class Holder:
 
     @property
     def address(self) -> str:
-        """Where a client on this machine reaches it."""
+        """The address of the server for a client on this machine."""
         return local_address(self.host)
 
     @property
     def url(self) -> str:
-        """How a client on this machine reaches it."""
+        """The URL of the server for a client on this machine."""
         return local_url(self.host, self.port)
 
 
 def local_address(host: str) -> str:
-    """Where a client on this machine reaches what listens there."""
+    """Return the address at which a client on this machine reaches a server bound to `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # compared with, not bound to
 
 
 def local_url(host: str, port: int) -> str:
-    """How a client on this machine reaches what listens there."""
+    """Return the URL at which a client on this machine reaches a server bound to `host`."""
     address = local_address(host)
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 @contextlib.contextmanager
 def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:
-    """Inside, this process is the home's only server; what it yields tells others where that listens.
+    """Make this process the home's only server within the block; it yields a function that publishes its address.
 
-    Raises CONFIG_ERROR naming the server that is there already. The operating system frees the lock of a process that
+    Raises CONFIG_ERROR, which names the server that runs already. The operating system frees the lock of a process that
     died, however it died.
     """
     lock = FileLock(home / LOCK, mode=0o600)
@@ -75,7 +75,7 @@ def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:
 
 
 def running(home: Path) -> Holder | None:
-    """The server of a home, if one runs now."""
+    """Return the server of a home, if one runs now."""
     holder = _read(home)
     if holder is None:
         return None
@@ -87,9 +87,9 @@ def running(home: Path) -> Holder | None:
 
 
 def secret_key(home: Path) -> str:
-    """The key of this home's signatures, made on first use and readable by its owner only.
+    """Return the key of this home's signatures, created on first use and readable by its owner only.
 
-    Raises CONFIG_ERROR where the file holds none: it is empty, no text, or cannot be read.
+    Raises CONFIG_ERROR if the file is empty, not text, or cannot be read.
     """
     path = home / SECRET
     if not path.exists():

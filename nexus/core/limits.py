@@ -1,4 +1,4 @@
-"""The ceiling on inline content, measured one way everywhere, and on what a request may hold."""
+"""Limits on inline content, measured the same way everywhere, and on the content of a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST_AT_ONCE = 64  # so many of the largest texts are answered at once: to wr
 
 
 def within_limit(text: str | None, field: str) -> str | None:
-    """`text` itself when its UTF-8 form has at most max_inline_bytes. Raises CONTENT_TOO_LARGE (inclusive ceiling)."""
+    """Return `text` if its UTF-8 form has at most max_inline_bytes. Raises CONTENT_TOO_LARGE."""
     ceiling = CoreSettings.current().max_inline_bytes
     if text is not None and len(text) * 4 > ceiling and (size := len(text.encode())) > ceiling:
         raise NexusError(
@@ -30,14 +30,14 @@ def within_limit(text: str | None, field: str) -> str | None:
 
 
 def fitting(rows: list[T], size: Callable[[T], int]) -> list[T]:
-    """The first of `rows`, by the characters of their text: as many as one answer may hold, one at least."""
+    """Return the first rows that fit into one answer, by the characters of their text (at least one)."""
     room = LARGEST_AT_ONCE * CoreSettings.current().max_inline_bytes
     count = sum(total <= room for total in accumulate(map(size, rows)))
     return rows[: max(count, 1)]
 
 
 class TooMuch(Exception):
-    """A request that goes beyond what is taken, by its size or its time; `status` is HTTP's."""
+    """A request that exceeds a limit of size or time; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -46,12 +46,13 @@ class TooMuch(Exception):
 
 
 def values_in(message: bytes) -> int:
-    """At most so many values and keys does the JSON of `message` hold: brackets and commas, in its texts too."""
+    """Return an upper bound of the values and keys in a JSON message: its brackets and commas, also those inside
+    texts."""
     return message.count(b"[") + message.count(b"{") + message.count(b",")
 
 
 def most_values() -> int:
-    """What `values_in` may find in the message of one call: parsing JSON stops everybody else on the event loop.
+    """Return the limit of `values_in` for the message of one call: parsing JSON blocks the event loop.
 
     Two texts of the largest size may be all commas.
     """
@@ -59,14 +60,15 @@ def most_values() -> int:
 
 
 def json_within_limit(value: Any, field: str) -> Any:
-    """`value` itself when its JSON text is within the limit. Raises CONTENT_TOO_LARGE."""
+    """Return `value` if its JSON text is within the limit. Raises CONTENT_TOO_LARGE."""
     if value is not None:
         within_limit(json.dumps(value, ensure_ascii=False), field)
     return value
 
 
 def opaque_text(value: Any, field: str) -> str | None:
-    """A payload or result as stored: a string verbatim, anything else as JSON text. Raises CONTENT_TOO_LARGE."""
+    """Return a payload or result as it is stored: a string unchanged, anything else as JSON text. Raises
+    CONTENT_TOO_LARGE."""
     if value is None or isinstance(value, str):
         return within_limit(value, field)
     return within_limit(json.dumps(value, ensure_ascii=False), field)

@@ -1,4 +1,4 @@
-"""What no log may hold: API keys are struck from every line before a handler writes it."""
+"""Redaction of logs: API keys are removed from every line before a handler writes it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SECRET = re.compile(
 
 
 def redact(text: str) -> str:
-    """`text` with every API key struck: after `api_key=`, and wherever one stands."""
+    """Return `text` with every API key redacted, after `api_key=` and anywhere else."""
     return SECRET.sub(lambda match: f"{match[1] or 'nxs_'}***", text)
 
 
 class Redaction(logging.Filter):
-    """Strikes keys from a record, its arguments and its traceback included; lets every record pass."""
+    """A filter that redacts a record, its arguments and its traceback, and lets every record pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
@@ -36,7 +36,7 @@ class Redaction(logging.Filter):
 
 
 def redact_logs() -> None:
-    """Put the filter on every handler there is, whoever made it: a server configures its own before we start."""
+    """Add the filter to every existing handler, whoever made it: a server configures its own before we start."""
     for handler in _handlers():
         if not any(isinstance(each, Redaction) for each in handler.filters):
             handler.addFilter(Redaction())

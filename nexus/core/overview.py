@@ -1,4 +1,4 @@
-"""`nexus --help` and `nexus --version`: what there is, and what to type when a command is not known."""
+"""`nexus --help` and `nexus --version`: the list of commands, and a suggestion for an unknown one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ WIDTH = 15  # columns of a command's name
 
 
 def names() -> dict[str, str]:
-    """The commands of Nexus as people type them, each with the name of its app."""
+    """Return the commands of Nexus as people type them, each with the name of its app."""
     own = {config.name for config in nexus_apps()}
     return {name.replace("_", "-"): app for name, app in sorted(get_commands().items()) if app in own}
 
 
 def commands() -> dict[str, NexusCommand]:
-    """The commands of Nexus by the name people type."""
+    """Return the commands of Nexus by the name that people type."""
     found = {name: load_command_class(app, name.replace("-", "_")) for name, app in names().items()}
     return {name: command for name, command in found.items() if isinstance(command, NexusCommand)}
 
 
 def overview() -> str:
-    """Every command in its group, with a line each."""
+    """Return the list of commands by group, a line each."""
     groups: dict[Group, list[str]] = defaultdict(list)
     for name, command in commands().items():
         groups[command.group].append(f"  {name:<{WIDTH}}{summary(command.help)}")
@@ -45,17 +45,17 @@ def overview() -> str:
 
 
 def summary(help: str) -> str:
-    """The first sentence of a command's help."""
+    """Return the first sentence of a command's help."""
     return re.split(r"(?<=\.)\s", " ".join(help.split()), maxsplit=1)[0]
 
 
 def version() -> str:
-    """The program and its version."""
+    """Return the program's name and version."""
     return f"nexus {package_version()}"
 
 
 def unknown(name: str) -> str:
-    """What to say of a command that is not there: the nearest one, or where they are listed."""
+    """Return the message for an unknown command: the nearest one, or where the commands are listed."""
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f"did you mean `nexus {near[0]}`? " if near else ""
     return f"[nexus] {Code.CONFIG_ERROR}: There is no command {name[:200]!r}; {hint}`nexus --help` lists them."

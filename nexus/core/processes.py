@@ -1,8 +1,8 @@
-"""Starts every child process. A test finds any that is started otherwise.
+"""The start of every child process. A test finds any that is started otherwise.
 
 A child gets the environment, the working directory and the descriptors that its caller names, and nothing else of ours.
-A guardian process (nexus/core/guardian.py) stands between: when the child's time is over, or when this process is gone,
-however it went, the guardian kills the child and everything the child started.
+A guardian process (nexus/core/guardian.py) stands between: when the child's time is over, or when this process has
+ended for any reason, the guardian kills the child and everything that the child started.
 
 Hooks of git and of harnesses import this module: what takes long to import is imported where it is used.
 """
@@ -34,7 +34,7 @@ CHUNK = 65_536  # bytes
 
 
 class Finished(NamedTuple):
-    """How a program ended."""
+    """The end of a program: its exit code and output."""
 
     code: int  # 128 and a signal's number where one ended it
     output: bytes
@@ -43,7 +43,7 @@ class Finished(NamedTuple):
 
 
 def environment(*names: str, **values: str) -> dict[str, str]:
-    """Return the basic variables of this process, those that are named, and `values`.
+    """Return the basic variables of this process, the named ones, and `values`.
 
     PATH keeps its absolute entries only: a relative one would find programs in the child's working directory.
     """
@@ -56,8 +56,8 @@ def environment(*names: str, **values: str) -> dict[str, str]:
 def own_environment(*names: str, settings: bool = True, **values: str) -> dict[str, str]:
     """Return the environment of a Python process of ours: the basics, our settings, and where our code is.
 
-    `settings`: whether it gets the settings (NEXUS_…) of this process's environment. Nothing that makes
-    Python run other code (PYTHONPATH, PYTHONSTARTUP, PYTHONHOME) is passed on.
+    `settings`: whether it gets the settings (NEXUS_…) of this process's environment. Variables that make Python run
+    other code (PYTHONPATH, PYTHONSTARTUP, PYTHONHOME) are not passed on.
     """
     prefixed = (name for name in os.environ if name.startswith((LIBPQ, SETTINGS) if settings else LIBPQ))
     proxies = (spelled for name in PROXIES for spelled in (name, name.upper()))
@@ -70,7 +70,7 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 class Program:
-    """A program that runs, and its pipes. Leaving the `with` block kills it."""
+    """A running program and its pipes. Leaving the `with` block kills it."""
 
     def __init__(self, process: subprocess.Popen[bytes], lifeline: int) -> None:
         self.process, self._lifeline = process, lifeline
@@ -133,7 +133,7 @@ def start(
 ) -> Program:
     """Start a program in a session of its own, which ends with this process.
 
-    `scratch` is a directory that is removed when the program has ended. Raises OSError where it cannot be started.
+    `scratch` is a directory that is removed when the program has ended. Raises OSError if it cannot be started.
     """
     import subprocess
 
@@ -167,10 +167,10 @@ def run(
     seconds: float,
     largest: int,
 ) -> Finished:
-    """Run a program to its end; with everything it started it is killed after `seconds`, and beyond `largest` bytes.
+    """Run a program to its end; after `seconds`, or beyond `largest` bytes, kill it with everything that it started.
 
-    `largest` bounds what it writes to stdout and to stderr, each. Raises OSError where it cannot be started, and
-    TimeoutError after `seconds`.
+    `largest` bounds its stdout and its stderr, each. Raises OSError if it cannot be started, and TimeoutError after
+    `seconds`.
     """
     import selectors
     import time
@@ -209,7 +209,7 @@ def run(
 
 
 def _sent(stream: IO[bytes], data: memoryview) -> int:
-    """Write what a pipe takes now; all of it counts as written where nobody reads any more."""
+    """Write what a pipe accepts now and return the number of bytes; all of them if nobody reads the pipe any more."""
     try:
         return os.write(stream.fileno(), data[:CHUNK]) if data else 0
     except BlockingIOError:
@@ -245,7 +245,7 @@ async def start_async(
     """Start a program as `start` does; the caller ends it. `limit` bounds the bytes of a line that is read.
 
     `guards_itself`: the program ends, with everything it started, when its stdin is closed; it gets no guardian.
-    Raises OSError where it cannot be started. Cancelled, it leaves nothing behind.
+    Raises OSError if it cannot be started. If this is cancelled, it leaves nothing behind.
     """
     import asyncio
 
@@ -298,7 +298,7 @@ def _guarded(command: Sequence[str], lifeline: int, scratch: str) -> list[str]:
 
 
 def _find(program: str, env: Mapping[str, str]) -> None:
-    """Raises FileNotFoundError for a program that is not there: the guardian would tell by an exit code alone."""
+    """Check that a program exists. Raises FileNotFoundError: the guardian would only give an exit code."""
     import shutil
 
     if shutil.which(program, path=env.get("PATH", os.defpath)) is None:
@@ -310,8 +310,8 @@ def in_foreground(
 ) -> Finished:
     """Run a program as a part of this process, with its terminal, environment and working directory (or `cwd`).
 
-    For what a person's command or git's hook runs in its own name, such as a hook that was there before ours.
-    Raises OSError.
+    For programs that a person's command or git's hook runs in its own name, such as a hook that was installed
+    before ours. Raises OSError.
     """
     import subprocess
 
@@ -325,9 +325,9 @@ def in_foreground(
 def start_detached(
     command: Sequence[str], *, cwd: str, env: Mapping[str, str], log: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Start a program that outlives this process, in a session of its own; what it writes goes to `log`.
+    """Start a program that outlives this process, in a session of its own; its output goes to `log`.
 
-    For the hub alone, which nobody guards. Raises OSError where it cannot be started.
+    Only for the hub, which has no guardian. Raises OSError if it cannot be started.
     """
     import subprocess
 
@@ -337,7 +337,7 @@ def start_detached(
 
 
 def in_background(work: Callable[[], None], seconds: int) -> None:
-    """Do `work` in a fork that nobody waits for, of at most `seconds`; at once where the system cannot fork."""
+    """Run `work` in a fork that nobody waits for, for at most `seconds`; at once if the system cannot fork."""
     if not hasattr(os, "fork"):
         work()
     elif os.fork() == 0:

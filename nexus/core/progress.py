@@ -1,4 +1,4 @@
-"""How far a long command is, on stderr: nothing for a short one."""
+"""The progress of a long command, on stderr; a short one prints nothing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ QUIET_SECONDS = 2.0
 
 
 class Stream(Protocol):
-    """What a command's stdout and stderr have in common."""
+    """The common part of a command's stdout and stderr."""
 
     def write(self, text: str) -> object:
         """Write one line."""
 
 
 class Bar:
-    """Writes a line with the percentage, or the seconds so far, at most every two seconds."""
+    """A progress line with the percentage, or the seconds so far, written at most every two seconds."""
 
     def __init__(self, stream: Stream, what: str) -> None:
         self._stream, self._what, self._last = stream, what, time.monotonic()
@@ -27,7 +27,7 @@ class Bar:
             self._print(f"{100 * (total - remaining) // total} %")
 
     def still(self, step: str) -> None:
-        """It goes on with a step of which nobody can say how much is left."""
+        """Report that a step goes on whose remaining time nobody knows."""
         self._print(f"{step}, {time.monotonic() - self._began:.0f} s so far")
 
     def _print(self, how_far: str) -> None:

@@ -1,5 +1,5 @@
-"""Spans of time that are more than one picture takes: the longest are told one by one, the others counted by when they
-begin, and how many there were at once. Total functions over plain values: SQLite would sort all of them for each."""
+"""Spans of time for a chart: the longest are listed, the others counted by when they begin, and the number of spans at
+once. Total functions over plain values: SQLite would sort all of them for each."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ Timed = tuple[Of, str, float, float | None]  # whose, its key, from when to when
 
 
 class Window(NamedTuple):
-    """Where spans are told and counted, in seconds: since 1970, until a moment that spans may outlast, by cells."""
+    """The time of a chart in seconds since 1970: its start, the moment that spans may outlast, and the length of a
+    cell."""
 
     since: float
     still: float
     cell: float
 
     def ended(self, end: float | None) -> datetime | None:
-        """When a span ended; None where it outlasts the window."""
+        """Return when a span ended; None if it outlasts the window."""
         return None if end is None or end > self.still else moment(end)
 
 
 def told_and_counted(
     spans: Iterable[Timed[Of]], window: Window, most: int
 ) -> tuple[list[Timed[Of]], Counter[tuple[Of, int]]]:
-    """Of spans that touch a window: those that last half a cell and more, the longest first, at most so many; and how
-    many others there are, by whose they are and by the cell that they begin in, which are numbered since 1970."""
+    """Return the spans of a window that last at least half a cell, the longest first, at most `most`; and the number
+    of all others by owner and by the cell that they begin in, numbered since 1970."""
     since, still, cell = window
     long: list[tuple[float, Timed[Of]]] = []
     short: list[tuple[Of, float]] = []
@@ -50,9 +51,9 @@ def told_and_counted(
 
 
 def at_once(spans: Iterable[tuple[float, float]], parts: int) -> list[float]:
-    """How many spans there were at once, on average, in each of so many equal parts of a time.
+    """Return how many spans there were at once, on average, in each of so many equal parts of a time.
 
-    Of each span from where to where it is there: in parts, from 0 to as many as there are.
+    A span is given by its start and end in parts, from 0 to the number of parts.
     """
     within = [0.0] * (parts + 1)  # of spans that begin or end in it, by how much each is there
     after = [0] * (parts + 2)  # how many there are more or less from it on
@@ -69,5 +70,5 @@ def at_once(spans: Iterable[tuple[float, float]], parts: int) -> list[float]:
 
 
 def moment(seconds: float) -> datetime:
-    """Seconds since 1970, as a database tells them, as a time, to the millisecond."""
+    """Return a database's seconds since 1970 as a time, to the millisecond."""
     return EPOCH + timedelta(milliseconds=round(seconds * 1000))

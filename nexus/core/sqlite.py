@@ -13,10 +13,10 @@ DAMAGE = ("Could not decode to UTF-8", "unsupported file format")
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Turn what tells of damage without a code into the driver's own error of a damaged file.
+    """Turn errors that show damage but carry no code into the driver's own error of a damaged file.
 
     SQLite quotes the schema's text in its messages, and the driver decodes those strictly: one damaged byte there
-    raised UnicodeDecodeError, which is no sqlite3.Error.
+    raised UnicodeDecodeError, which is not an sqlite3.Error.
     """
     try:
         yield
@@ -29,7 +29,7 @@ def decoding() -> Iterator[None]:
 
 
 def tells_of_damage(error: BaseException | None) -> bool:
-    """Return whether an error without a code tells of a damaged file."""
+    """Return whether an error without a code shows that the file is damaged."""
     return isinstance(error, sqlite3.OperationalError) and str(error).startswith(DAMAGE)
 
 
@@ -60,7 +60,8 @@ class Cursor(sqlite3.Cursor):
 
 
 class Connection(sqlite3.Connection):
-    """Raises sqlite3.DatabaseError (SQLITE_CORRUPT) for a text of a damaged file, wherever it is read."""
+    """A connection that raises sqlite3.DatabaseError (SQLITE_CORRUPT) for a text of a damaged file, wherever it is
+    read."""
 
     def cursor(self, factory: Any = Cursor) -> Any:
         return super().cursor(factory)
@@ -77,7 +78,7 @@ class Connection(sqlite3.Connection):
 
 
 def connect(database: Any, **options: Any) -> Connection:
-    """`sqlite3.connect`, with a `Connection`."""
+    """Connect like `sqlite3.connect`, and return a `Connection`."""
     with decoding():
         return sqlite3.connect(database, factory=Connection, **options)
 

@@ -1,4 +1,4 @@
-"""How long something that somebody waits for may take. Standard library alone: hooks of git and of harnesses use it."""
+"""A time limit for a block of code. Standard library alone: hooks of git and of harnesses use it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 class OutOfTime(TimeoutError):
-    """The time limit is over; no timeout of a socket, which is a TimeoutError, too."""
+    """The time limit has passed; unlike a socket's timeout, which is a TimeoutError, too."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Inside, an OutOfTime comes after so many seconds; never where the system has no such timer."""
+    """Raise OutOfTime in the block after so many seconds; never on a system without such a timer."""
     if not hasattr(signal, "setitimer"):
         yield
         return

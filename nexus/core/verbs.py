@@ -1,7 +1,7 @@
-"""Nouns and their verbs on a command line: `nexus agents create builder`. Without a verb the first one is meant.
+"""Commands with verbs: `nexus agents create builder`. Without a verb the first one runs.
 
-A verb is declared: the operation that it calls, which of its parameters the command line takes, and what is printed of
-its answer. What a verb does beside that is a method of its command.
+A verb is declared: the operation that it calls, the parameters that the command line takes, and what is printed of the
+answer. Anything else that a verb does is a method of its command.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ class Verb:
 
 
 def time(name: str) -> Column:
-    """A column that shows a time as how long ago it was."""
+    """Return a column that shows a time as how long ago it was."""
     return lambda row: ago(row.get(name))
 
 
 class VerbParser(Parser):
-    """The parser of one verb; the settings' flags stand in the help of its command."""
+    """The parser of one verb; the settings' flags are in the help of its command."""
 
     def format_help(self) -> str:
         return argparse.ArgumentParser.format_help(self)
 
 
 class VerbsParser(Parser):
-    """The parser of a command with verbs: a command line that names none means the default."""
+    """The parser of a command with verbs; a command line without one means the default."""
 
     default = ""
 
@@ -93,7 +93,7 @@ class VerbsCommand(OperatorCommand):
     prints_json = False  # and nothing else, so that no flag asks for it
 
     def verbs(self) -> Sequence[Verb]:
-        """The verbs, in the order of --help."""
+        """Return the verbs, in the order of --help."""
         raise NotImplementedError
 
     def epilog(self) -> str:
@@ -147,7 +147,7 @@ class VerbsCommand(OperatorCommand):
         return self.present(options, self.answer(options))
 
     def answer(self, options: Mapping[str, Any], **more: Any) -> Data:
-        """What the verb's operation answers, called with what the command line gives of it and `more`."""
+        """Call the verb's operation with the arguments of the command line and `more`, and return its data."""
         verb = self._chosen(options)
         return self.call(verb.operation, **{**arguments(options, *verb.declared), **more})
 
@@ -171,7 +171,7 @@ class VerbsCommand(OperatorCommand):
         return 0 if rows else NOTHING
 
     def print_rows(self, columns: Mapping[str, Column], rows: Sequence[Row]) -> None:
-        """A table of rows, by the headings of its columns."""
+        """Print a table of rows, with the headings of its columns."""
         self.print_table(
             list(columns),
             [[row.get(shown) if isinstance(shown, str) else shown(row) for shown in columns.values()] for row in rows],
@@ -198,9 +198,9 @@ class VerbsCommand(OperatorCommand):
         return 0
 
     def each(self, options: Mapping[str, Any], ids: Sequence[str], act: Callable[[str], Data]) -> int:
-        """Act on one thing after another, and print what became of each; exit code 1 when any was refused.
+        """Act on one item after another and print each outcome; exit code 1 if any was refused.
 
-        A refusal stops no other, and of none is it left open whether it was done.
+        A refusal does not stop the others, and every item's outcome is printed.
         """
         done: list[Data] = []
         refused: list[dict[str, str]] = []
@@ -220,12 +220,12 @@ class VerbsCommand(OperatorCommand):
 
 
 def named(name: str, help: str) -> Callable[[CommandParser], None]:
-    """The arguments of a verb that takes one name."""
+    """Return the arguments of a verb that takes one name."""
     return partial(_add_name, name=name, help=help)
 
 
 def several(name: str, help: str) -> Callable[[CommandParser], None]:
-    """The arguments of a verb that takes one or more names."""
+    """Return the arguments of a verb that takes one or more names."""
     return partial(_add_name, name=name, help=help, nargs="+")
 
 
@@ -245,7 +245,7 @@ PAGE = 100  # rows, where the operation would give all
 
 @dataclass(frozen=True)
 class Option:
-    """A parameter of an operation, on a command line."""
+    """A parameter of an operation on a command line."""
 
     parameter: str
     #: `--flag`; of a positional argument the word in its place, such as `AGENT`. Left out: made from the parameter.
@@ -259,12 +259,12 @@ class Option:
 
 
 def option(given: str | Option) -> Option:
-    """A parameter by its name, or what is declared of it."""
+    """Return an option, given as a parameter's name or declared already."""
     return Option(given) if isinstance(given, str) else given
 
 
 def add_word(parser: argparse.ArgumentParser, operation: Operation[Any], option: Option, *, several: bool) -> None:
-    """A positional argument; `several` of it may be given where each is acted on by itself."""
+    """Add a positional argument; with `several`, one or more values, of which each is acted on by itself."""
     field = operation.params.model_fields[option.parameter]
     kind, is_list = _kind(field)
     optional = not (field.is_required() or option.required)
@@ -279,7 +279,7 @@ def add_word(parser: argparse.ArgumentParser, operation: Operation[Any], option:
 
 
 def add_option(parser: argparse.ArgumentParser, operation: Operation[Any], option: Option) -> None:
-    """An argument with a flag."""
+    """Add an argument with a flag."""
     name = option.parameter
     field = operation.params.model_fields[name]
     kind, is_list = _kind(field)
@@ -313,7 +313,7 @@ def add_option(parser: argparse.ArgumentParser, operation: Operation[Any], optio
 
 
 def arguments(options: Mapping[str, Any], *declared: Option) -> dict[str, Any]:
-    """An operation's arguments, as the command line gives them; what was not given is None."""
+    """Return an operation's arguments from the command line; None for what was not given."""
     given = {}
     for each in declared:
         value = options[each.parameter]
@@ -324,7 +324,7 @@ def arguments(options: Mapping[str, Any], *declared: Option) -> dict[str, Any]:
 
 
 def _kind(field: FieldInfo) -> tuple[Any, bool]:
-    """The type of a parameter without None and annotations, and whether it is a list of that."""
+    """Return the type of a parameter without None and annotations, and whether it is a list of that type."""
     kind: Any = field.annotation
     is_list = False
     while True:
@@ -340,7 +340,7 @@ def _kind(field: FieldInfo) -> tuple[Any, bool]:
 
 
 def _typed(kind: Any) -> dict[str, Any]:
-    """How argparse reads it; bounds are the operation's to tell."""
+    """Return how argparse reads a type; the operation checks bounds."""
     if get_origin(kind) is Literal:
         return {"choices": get_args(kind)}
     reads = {int: _whole, float: _number}.get(kind)

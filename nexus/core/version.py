@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def package_version() -> str:
-    """The installed distribution's version; `dev` for a source checkout that is not installed."""
+    """Return the installed distribution's version; `dev` for a source checkout that is not installed."""
     try:
         return version("nexus-hub")
     except PackageNotFoundError:

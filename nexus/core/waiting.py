@@ -1,8 +1,8 @@
-"""The one place where anything waits: a parked wait holds no thread, no database connection and no lock.
+"""Waiting for events: a parked wait holds no thread, no database connection and no lock.
 
-While somebody is parked, and for a moment after that, one task per process watches the event log: it reads the new
-events once and wakes the waits they concern. A commit of another process is seen by the store's watch. Of one of this
-process, the event itself comes here, and wakes without a look at the log as long as none is missing before it.
+While a wait is parked, and for a moment after that, one task per process watches the event log: it reads the new events
+once and wakes the waits that they concern. The store's watch notices a commit of another process. An event of this
+process is passed here directly, and wakes waits without a read of the log as long as none before it is missing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
 
 
 async def at_hand(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
-    """Run `function`, which looks into the store and is quick, here and now; on a thread of `pool` where it has to."""
+    """Run `function`, a quick read of the store, on the event loop; on a thread of `pool` if it cannot run there."""
     try:
         return function()
     except SynchronousOnlyOperation:
@@ -70,7 +70,7 @@ async def at_hand(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
 
 
 async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
-    """`in_thread`, and what the thread has not committed when this is cancelled is undone."""
+    """Do what `in_thread` does; if this is cancelled, roll back what the thread has not committed."""
     left = threading.Event()
 
     def work() -> T:
@@ -85,7 +85,7 @@ async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
 
 
 def with_store(function: Callable[[], T]) -> T:
-    """Run `function` and give back what its thread holds of the store."""
+    """Run `function` and release its thread's connection to the store."""
     try:
         return function()
     finally:
@@ -93,9 +93,9 @@ def with_store(function: Callable[[], T]) -> T:
 
 
 class Interest:
-    """Which events a wait is interested in: those that have one of its keys, and that `admits` admits.
+    """The events that a wait is interested in: those that have one of its keys and pass `admits`.
 
-    Whom an event concerns is looked up by the keys that the domain finds in it: what it costs does not grow with who
+    Waits are found by the keys that the domain finds in an event, so the cost does not grow with the number of
     waits for something else. A wait that gives a plain function instead is asked about every event.
     """
 
@@ -107,9 +107,9 @@ class Interest:
 
 
 class Parked:
-    """One wait: the events it is interested in, and whether one has come.
+    """One wait: the events that it is interested in, and whether one has come.
 
-    Inside, it is woken by each of them. It holds a future and a timer alone, because there may be thousands.
+    Within the block, each of them wakes it. It holds only a future and a timer, because there may be thousands.
     """
 
     __slots__ = ("_over", "_waiter", "_woken", "_woken_at", "admits", "keys", "told", "watch")
@@ -136,7 +136,7 @@ class Parked:
         self._waiter.leave(self)
 
     def wake(self, event_id: int = 0) -> None:
-        """Let `wait` return, or the next one at once; for an event, or for another reason."""
+        """Let `wait` return, or the next call of it at once; for an event, or for another reason."""
         if not self._woken:
             self._woken_at = event_id
         self._woken = True
@@ -144,7 +144,7 @@ class Parked:
             _end(self._over)
 
     async def wait(self, seconds: float) -> bool:
-        """Return when woken or when the time is over, whichever is first; tells whether it was woken.
+        """Wait until woken or until the time is over; return whether it was woken.
 
         A call gives its turn to others meanwhile, and returns when it has one again.
         """
@@ -170,7 +170,7 @@ def _end(over: asyncio.Future[None]) -> None:
 
 
 class Waiter:
-    """The waits of one event loop and the task that watches for them."""
+    """The waits of one event loop and the task that watches the log for them."""
 
     def __init__(self) -> None:
         self.parked: set[Parked] = set()
@@ -188,11 +188,11 @@ class Waiter:
         self._primed: asyncio.Future[None] | None = None
 
     def park(self, interested: Callable[[Any], bool]) -> Parked:
-        """Be woken by every event from here on that `interested` admits; look at the store after entering."""
+        """Return a wait that every later event wakes which `interested` admits; read the store after entering it."""
         return Parked(self, interested)
 
     async def enter(self, wait: Parked) -> None:
-        """Return once the log is watched for a wait; `Parked` calls this."""
+        """Wait until the log is watched for a wait; `Parked` calls this."""
         self.parked.add(wait)
         for key in wait.keys:
             self._by_key[key].add(wait)
@@ -204,7 +204,7 @@ class Waiter:
         wait.watch = self._watching
 
     def leave(self, wait: Parked) -> None:
-        """A wait is over; `Parked` calls this."""
+        """Remove a wait; `Parked` calls this."""
         self.parked.discard(wait)
         for key in wait.keys:
             self._by_key[key].discard(wait)
@@ -214,8 +214,8 @@ class Waiter:
             self._left = time.monotonic()
 
     def spread(self, seconds: float) -> float:
-        """By how many seconds a wait of so many ends later where a crowd is parked: those that began together would
-        all be looked at, and answered, in the same moment."""
+        """Return by how many seconds a wait of this length ends later while many are parked: those that began together
+        would all be looked at, and answered, in the same moment."""
         if len(self.parked) < CROWD:
             return 0.0
         most, share = MOST_SPREAD
@@ -223,25 +223,27 @@ class Waiter:
 
     @property
     def is_watching(self) -> bool:
-        """Whether an event that is committed now is to be told."""
+        """Whether an event that is committed now will be passed to the waits."""
         return bool(self.parked) or self._seen is not None
 
     @property
     def place(self) -> int | None:
-        """The last event that was told, for `told_since`; None while nobody watches."""
+        """The id of the last event that was passed to the waits, for `told_since`; None while nothing is watched."""
         return self._seen
 
     def told_since(self, place: int | None, interested: Callable[[Any], bool]) -> bool:
-        """Whether an event behind `place` was told that `interested` admits; True where that is not known.
+        """Return whether an event after `place` that `interested` admits was passed to the waits; True if that is not
+        known.
 
-        Who looked at the store after `place`, and is parked, has missed nothing where this is False.
+        A caller that read the store after `place`, and is parked, has missed nothing if this is False.
         """
         if place is None or place < self._kept_from:
             return True
         return any(event.event_id > place and interested(event) for event in self._kept)
 
     def committed(self, event: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """From any thread: this process committed an event. The events of a transaction call the waits' loop once."""
+        """Record an event that this process committed; called from any thread. The events of a transaction call the
+        waits' loop once."""
         self._news.append(event)
         if not self._called:
             self._called = True
@@ -258,7 +260,7 @@ class Waiter:
                 self._tell(event)
 
     def close(self) -> None:
-        """The server goes down: wake every wait, so that each answers now."""
+        """Wake every wait, so that each answers now, because the server is ending."""
         self.closing = True
         self._wake_all()
         self._stirred.set()
@@ -291,12 +293,12 @@ class Waiter:
             self._wake_all()  # they look for themselves, and the next to park starts a new watch
 
     def _is_wanted(self) -> bool:
-        """Whether the log is to be watched on."""
+        """Return whether to go on watching the log."""
         return bool(self.parked) or (not self.closing and time.monotonic() < self._left + LINGER_SECONDS)
 
     @contextlib.contextmanager
     def _stirred_by(self, commits: CommitWatch) -> Iterator[None]:
-        """Let the watch look as soon as a commit is near, where the store tells of that."""
+        """Let the watch look as soon as a commit is near, if the store can tell."""
         if commits.descriptor is None:
             yield
             return
@@ -313,7 +315,7 @@ class Waiter:
             loop.remove_reader(commits.descriptor)
 
     async def _read(self) -> None:
-        """Tell of every event that the log has behind the last one that was told."""
+        """Pass on every event of the log after the last one that was passed on."""
         assert self._seen is not None
         while events := await in_thread(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
             for event in events:
@@ -323,7 +325,7 @@ class Waiter:
                 break
 
     def _tell(self, event: Any) -> None:
-        """Wake whom an event concerns."""
+        """Wake the waits that an event concerns."""
         if len(self._kept) == KEPT:
             self._kept_from = self._kept[0].event_id
         self._kept.append(event)
@@ -341,7 +343,7 @@ class Waiter:
 
 @contextlib.contextmanager
 def _watched() -> Iterator[CommitWatch]:
-    """A watch for commits. To close one makes the kernel wait for all processors, which an event loop must not."""
+    """Yield a watch for commits, and close it on a thread: closing makes the kernel wait for all processors."""
     commits = store().watch(domain().log)
     try:
         yield commits
@@ -363,7 +365,7 @@ def waiter() -> Waiter:
 
 
 def announce_commit(event: Any) -> None:
-    """Tell every waiter of this process that an event was committed; called from any thread."""
+    """Pass a committed event to every waiter of this process; called from any thread."""
     with _adding:
         waiters = list(_waiters.items())
     for loop, waiting in waiters:

@@ -1,4 +1,4 @@
-"""A client that is told over a WebSocket of what it follows, each message with the place to resume from."""
+"""A WebSocket that sends a client the items that it follows, each message with the position to resume from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOING_AWAY, REFUSED, BROKEN, TOO_SLOW = 4001, 4008, 4011, 4013  # RFC 6455 leave
 
 
 class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels has no types
-    """One client. Who may listen, to what, and how an item is told are its subclass's."""
+    """One client's connection. A subclass decides who may listen, to what, and how an item is sent."""
 
     place_key: ClassVar[str]  # what messages and the query call the place
     refusals: ClassVar[tuple[ErrorCode, ...]] = (Code.NOT_OWNER, Code.NOT_ALLOWED)  # by others, the store is away
@@ -29,19 +29,19 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
 
     @property
     def place(self) -> Any:
-        """Behind what was told so far."""
+        """The position after everything that was sent."""
         raise NotImplementedError
 
     async def pass_on(self, item: Any) -> None:
-        """Tell an item."""
+        """Send an item."""
         raise NotImplementedError
 
     def farewell(self) -> tuple[str, int]:
-        """Why nothing more comes, where nothing went wrong, and the code to close with."""
+        """Return why nothing more comes, if nothing went wrong, and the code to close with."""
         return "The server goes down.", GOING_AWAY
 
     def follow(self, items: AsyncGenerator[Any, None]) -> None:
-        """Tell what comes, until the client leaves or no more does."""
+        """Send the items until the client disconnects or there are no more."""
         self.following = asyncio.create_task(self._follow(items))
 
     async def disconnect(self, code: int) -> None:
@@ -50,7 +50,7 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             await asyncio.wait([self.following])
 
     async def tell(self, type: str, **content: Any) -> None:
-        """One message."""
+        """Send one message."""
         await self.send_json({"type": type, self.place_key: self.place, **content})
 
     async def _follow(self, items: AsyncGenerator[Any, None]) -> None:

@@ -1,4 +1,5 @@
-"""What a database must do for Nexus, beyond what the ORM asks of it; the module named after each database does it."""
+"""The protocol of a database: everything that Nexus needs of it beyond the ORM. The packages `sqlite` and `postgres`
+implement it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 
 class CommitWatch(Protocol):
-    """Sees that rows of a model were committed, by any process; used by one task at a time."""
+    """A watch for commits of a model's rows, by any process; used by one task at a time."""
 
     descriptor: int | None  # becomes readable when a commit is near; None where nothing tells of that
 
@@ -24,99 +25,102 @@ class CommitWatch(Protocol):
         """Seconds until the next look, unless the descriptor becomes readable."""
 
     def has_news(self, seen: int) -> bool:
-        """Whether there may be rows with a key above `seen`; cheap enough for many looks a second."""
+        """Return whether there may be rows with a key above `seen`; cheap enough for many calls a second."""
 
     def drain(self) -> None:
-        """Make the descriptor unreadable again: the caller has seen that a commit is near."""
+        """Make the descriptor unreadable again, after the caller has seen that a commit is near."""
 
     def close(self) -> None:
         """End the watch."""
 
 
 class ExclusiveLock(Protocol):
-    """That this process is the only one of its kind over a store; it ends with the process, however that ends."""
+    """A lock that makes this process the only one of its kind at a store; it ends with the process, however that
+    ends."""
 
     def held(self) -> bool:
-        """Whether it still is: a server that was restarted has forgotten."""
+        """Return whether this process still has the lock; a database server that restarted has lost it."""
 
     def release(self) -> None:
-        """Let another be it."""
+        """Release the lock."""
 
 
 class Store(Protocol):
-    """The store in use; a module implements it."""
+    """The protocol of the store; one module of each database implements it."""
 
     def django_settings(self, config: CoreSettings) -> dict[str, Any]:
-        """Django's DATABASES entry."""
+        """Return Django's DATABASES entry."""
 
     def prepare(self) -> None:
-        """Make the store, or bring it to this version, once, however many processes start together.
+        """Create the store, or migrate it to this version, once, however many processes start together.
 
         Raises DB_ERROR when it cannot be opened, MIGRATION_ERROR when it is newer than the code or a step failed.
         """
 
     def release(self) -> None:
-        """This thread has done what it does with the store for now: others may have its connection."""
+        """Release this thread's connection until it is used again."""
 
     def guard(self) -> None:
-        """From here on this long-lived process refuses a store that was moved from under it."""
+        """Make this long-lived process refuse a store whose file was moved or replaced, from now on."""
 
     def check(self) -> None:
-        """Raises DB_ERROR while a guarded store is not where it was."""
+        """Check that a guarded store is still at its path. Raises DB_ERROR."""
 
     def pending(self) -> bool:
-        """Whether a migration of this version is not applied, or a trigger not as it should be.
+        """Return whether a migration of this version is not applied, or a trigger is missing or different.
 
         Raises as `prepare` does.
         """
 
     def is_busy(self, error: Exception) -> bool:
-        """Whether another connection's lock is all that is wrong."""
+        """Return whether another connection's lock is the only cause of an error."""
 
     def failure(self, error: Exception) -> NexusError | None:
-        """The DB_ERROR for an error of the database, with its cause and what to do; None when unknown."""
+        """Return the DB_ERROR for an error of the database, with its cause and what to do; None when unknown."""
 
     def look(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        """The rows of a read so small that an event loop makes it itself; `?` stands for a parameter.
+        """Return the rows of a read that is small enough to run on an event loop; `?` stands for a parameter.
 
-        Raises SynchronousOnlyOperation where only a thread may ask, and where the read takes long.
+        Raises SynchronousOnlyOperation if only a thread may run it, or if it takes long.
         """
 
     def write(self) -> AbstractContextManager[None]:
-        """A transaction that writes; inside another one, a part of that. Waits its turn, and not for ever."""
+        """Run a writing transaction; inside another one, a savepoint. It waits for its turn within a time limit."""
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Inside, every read sees the same committed state, and no lock is taken that a writer would wait for."""
+        """Let every read in the block see the same committed state, without a lock that a writer would wait for."""
 
     def without_waiting(self) -> AbstractContextManager[None]:
-        """Inside, a lock held by another connection fails at once."""
+        """Make a lock that another connection holds an immediate error within the block."""
 
     def watch(self, model: type[Model]) -> CommitWatch:
         """Begin to watch for commits that add rows to `model`. Raises Django's errors, as queries do."""
 
     def exclusive_lock(self, kind: str) -> ExclusiveLock | None:
-        """Become the only process of a kind over the store; None while another is.
+        """Take the lock that makes this process the only one of a kind at the store; None while another has it.
 
         Raises Django's errors, and OSError.
         """
 
     def install(self, objects: Mapping[str, str]) -> None:
-        """Make triggers anew, by name; a second time changes nothing."""
+        """Create triggers anew, by name; a repetition changes nothing."""
 
     def given_out(self, model: type[Model]) -> int:
-        """The highest automatic id that a model's table gave out, whatever became of its row; 0 when it gave none."""
+        """Return the highest automatic id that a model's table has given out, even to a deleted row; 0 if none."""
 
     def give_out_above(self, model: type[Model], head: int) -> None:
-        """Inside a transaction: the next automatic id is above `head`, and above what was given out before."""
+        """Let the next automatic id be above `head`, and above all ids given out before. Call it inside a
+        transaction."""
 
     def admit_gaps(self, table: str) -> None:
-        """Inside a transaction: ids that `table` lacks now, up to the highest it gave out, are no fault to doctor."""
+        """Tell doctor that ids missing in `table` now, up to the highest given out, are no error. Call it inside a
+        transaction."""
 
     def size_on_disk(self) -> int:
-        """Bytes that the store takes."""
+        """Return the size of the store in bytes."""
 
     def disk_used(self) -> float:
-        """The used share of the disk it is on, 0 to 1."""
+        """Return the used share of the store's disk, 0 to 1."""
 
     def compact(self) -> tuple[int, int]:
-        """Give free room back; the size before and after, in bytes."""
+        """Give free space back to the disk; return the size before and after, in bytes."""

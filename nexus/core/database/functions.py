@@ -1,4 +1,4 @@
-"""What the ORM asks of each database in its own words: times as numbers, to be summed up where the rows are."""
+"""ORM functions that each database spells differently: times as numbers, to be summed up in the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Seconds(Func):
 
 
 class Lasted(Func):
-    """How many seconds lie between two times; below zero where they are the other way round."""
+    """The number of seconds between two times; negative if they are the other way round."""
 
     template, arg_joiner, output_field = "(%(expressions)s)", " - ", FloatField()
 
@@ -35,7 +35,7 @@ class Lasted(Func):
 
 
 class Whole(Func):
-    """The whole part of a number that is not negative."""
+    """The integer part of a number that is not negative."""
 
     output_field = BigIntegerField()
 

@@ -1,4 +1,4 @@
-"""Long texts that many rows refer to, such as the ids of workspaces: each row holds a number in their place."""
+"""Numbers in place of long texts that many rows refer to, such as the ids of workspaces."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ _texts: dict[int, str] = {}  # by number; what a number stands for never changes
 
 
 def number_of(text: str) -> int:
-    """47 bits of the SHA-256 of a text: SQLite stores them in six bytes.
+    """Return 47 bits of the SHA-256 of a text: SQLite stores them in six bytes.
 
-    It is computed, so that no process need ask for it and every store has the same. Of ten thousand texts two have one
-    number in one of three million stores; the second of them is refused.
+    The number is computed, so no process has to look it up and every store has the same. Two of ten thousand texts
+    share a number in one of three million stores; the second of them is refused.
     """
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:6]) >> 1
 
 
 class TextNumber(models.Field):  # type: ignore[type-arg]
-    """The number of the text in the row's column `of`. Its value in Python is that text, in foreign keys as well.
+    """A field with the number of the text in the row's column `of`. In Python its value is that text, also in foreign
+    keys.
 
-    So rows and indexes that refer to the text hold the number, and only the database knows of it.
+    So rows and indexes that refer to the text store the number, and only the database sees it.
     """
 
     def __init__(self, of: str, **options: Any) -> None:
@@ -45,7 +46,7 @@ class TextNumber(models.Field):  # type: ignore[type-arg]
         return value if value is None or isinstance(value, int) else number_of(str(value))
 
     def from_db_value(self, value: int | None, expression: Any, connection: Any) -> str | None:
-        """The text; the digits of a number that no row has."""
+        """Return the text; if no row has the number, its digits."""
         if value is None:
             return None
         if value not in _texts:
@@ -58,7 +59,7 @@ class TextNumber(models.Field):  # type: ignore[type-arg]
         return text
 
     def _learn(self, number: int, connection: Any) -> None:
-        """Read which text a number stands for; in a thread those of all others, too, as a list wants them next."""
+        """Read which text a number stands for; on a thread read all others, too, because a list needs them next."""
         quoted = connection.ops.quote_name
         columns = f"{quoted(self.column)}, {quoted(self.of)}"
         read = f"SELECT {columns} FROM {quoted(self.model._meta.db_table)}"  # noqa: S608

@@ -1,4 +1,4 @@
-"""Which migrations of Nexus's own apps there are, and which a store has."""
+"""The migrations of Nexus's own apps, those that a store has applied, and the SQL of PostgreSQL's triggers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SQUASHED = "_squashed_"
 
 
 def shipped_migrations() -> set[tuple[str, str]]:
-    """(app, name) of every migration of this version, from the file names: nothing is imported."""
+    """Return (app, name) of every migration of this version, from the file names: nothing is imported."""
     return {
         (config.label, path.stem)
         for config in apps.get_app_configs()
@@ -26,20 +26,22 @@ def shipped_migrations() -> set[tuple[str, str]]:
 
 
 def pending_migrations(applied: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """(app, name) of the migrations of this version that a store with these does not have."""
+    """Return (app, name) of the migrations of this version that are not applied."""
     shipped = shipped_migrations()
     replacing = {(app, name) for app, name in shipped if (app, name.partition(SQUASHED)[2]) in shipped}
     return shipped - replacing - applied
 
 
 def unknown_migrations(applied: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """(app, name) of those of Nexus's own apps that this version does not know: a newer one applied them."""
+    """Return (app, name) of the applied migrations of Nexus's own apps that this version does not know; a newer one
+    applied them."""
     own = set(own_labels())
     return {(app, name) for app, name in applied - shipped_migrations() if app in own}
 
 
 def schema_version() -> int:
-    """How many migrations of Nexus's own apps are applied, those that replace others aside: rises by one with each."""
+    """Return the number of applied migrations of Nexus's own apps, without those that replace others; it rises by one
+    with each."""
     labels = own_labels()
     with connection.cursor() as cursor:
         marks = ", ".join(["%s"] * len(labels))
@@ -48,7 +50,7 @@ def schema_version() -> int:
 
 
 def refuse_newer(where: object, applied: set[tuple[str, str]]) -> None:
-    """Raises MIGRATION_ERROR when a store has steps of Nexus's own apps that this version does not know."""
+    """Check that a store has no migration that this version does not know. Raises MIGRATION_ERROR."""
     if newer := unknown_migrations(applied):
         raise NexusError(
             Code.MIGRATION_ERROR,
@@ -58,15 +60,14 @@ def refuse_newer(where: object, applied: set[tuple[str, str]]) -> None:
 
 
 def postgres_triggers(parts: Mapping[str, tuple[str, str, str]]) -> dict[str, str]:
-    """By name, the triggers of which `parts` gives the moment, the body and the condition."""
+    """Return triggers by name; `parts` gives the moment, the body and the condition of each."""
     return {name: postgres_trigger(name, moment, body, when=when) for name, (moment, body, when) in parts.items()}
 
 
 def postgres_trigger(name: str, moment: str, body: str, *, when: str = "true") -> str:
-    """A trigger of this name, made anew, with its function. `moment` is such as `AFTER INSERT ON events`; `body` is
-    PL/pgSQL that sees the rows `new` and `old`. The condition stands in the function: PostgreSQL keeps its text as it
-    is, and puts that of a trigger in words of its own.
-    """
+    """Return the SQL that creates a trigger anew, with its function. `moment` is such as `AFTER INSERT ON events`;
+    `body` is PL/pgSQL that sees the rows `new` and `old`. The condition is in the function, because PostgreSQL
+    keeps a function's text unchanged and rewrites a trigger's condition."""
     table = moment.split()[-1]
     each = "STATEMENT" if "TRUNCATE" in moment else "ROW"
     source = f"""
@@ -82,7 +83,7 @@ def postgres_trigger(name: str, moment: str, body: str, *, when: str = "true") -
 
 
 def postgres_text(name: str, table: str, source: str, trigger: str) -> str:
-    """The statements that make a trigger with its function, of which PostgreSQL keeps these parts."""
+    """Return the statements that create a trigger with its function, whose texts PostgreSQL keeps."""
     return f"""
         CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${source}$$;
         DROP TRIGGER IF EXISTS {name} ON {table};

@@ -1,7 +1,7 @@
-"""The statements that nearly every call makes, at a tenth of their price.
+"""Prepared statements for what nearly every call does, at a tenth of the price.
 
-The ORM writes the SQL, once; later calls only bind. Building a query anew costs a call more than all of its SQL takes
-to run.
+The ORM writes the SQL once; later calls only bind values. Building a query anew costs a call more than all of its SQL
+takes to run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ Prepare = Callable[[Any, BaseDatabaseWrapper], Any]  # a value, for a connection
 
 
 class Slot(Expression):
-    """Stands in a queryset for the value that a call binds by this name; not for null, which SQL compares apart."""
+    """A placeholder in a queryset for a value that a call binds by this name; not for null, which SQL compares
+    differently."""
 
     prepare: Prepare | None = None
 
@@ -56,12 +57,12 @@ class Slot(Expression):
 
 
 class Select(Generic[Row]):
-    """A prepared read: `build` gives a queryset of instances or of `values_list` tuples, with slots.
+    """A prepared read: `build` returns a queryset of instances or of `values_list` tuples, with slots.
 
-    Called with the slots' values it returns the rows; `limit` cuts them, and each limit is its own statement.
+    A call with the slots' values returns the rows; `limit` cuts them, and each limit is its own statement.
 
-    It may be asked on an event loop, too, where the store is near and the read is short: raises
-    SynchronousOnlyOperation where only a thread may ask, as the ORM does.
+    It can also be called on an event loop if the store is local and the read is short: it raises
+    SynchronousOnlyOperation if only a thread may run it, as the ORM does.
     """
 
     def __init__(self, build: Callable[[], QuerySet[Any, Row]]) -> None:
@@ -80,7 +81,7 @@ class Select(Generic[Row]):
         return read(rows) if rows else []
 
     def first(self, **values: Any) -> Row | None:
-        """The first row; None where there is none."""
+        """Return the first row, or None."""
         rows = self(1, **values)
         return rows[0] if rows else None
 
@@ -119,7 +120,7 @@ class Select(Generic[Row]):
 
 
 class Update:
-    """A prepared UPDATE of the rows of `build`'s queryset, which sets `changes`: values, expressions and slots."""
+    """A prepared UPDATE of the rows of `build`'s queryset; `changes` are values, expressions and slots."""
 
     def __init__(self, build: Callable[[], QuerySet[Any]], **changes: Any) -> None:
         self._build, self._changes = build, changes
@@ -127,11 +128,11 @@ class Update:
         self._preparations: dict[str, Prepare] = {}  # by slot
 
     def __call__(self, **values: Any) -> int:
-        """How many rows it changed."""
+        """Run it and return the number of changed rows."""
         return self.each([values])
 
     def each(self, bindings: Iterable[Mapping[str, Any]]) -> int:
-        """The same with several sets of values, one after the other; how many rows all of them changed."""
+        """Run it with several sets of values, one after the other; return the number of changed rows in all."""
         if self._statement is None:
             query = cast("UpdateQuery", self._build().query.chain(UpdateQuery))
             _tell_slots(query.where)
@@ -153,7 +154,7 @@ class Update:
 
 
 def insert(*instances: Model) -> None:
-    """INSERT instances of one model, as `save(force_insert=True)` does, but without signals; fills an automatic key."""
+    """Insert instances of one model, as `save(force_insert=True)` does, but without signals; set an automatic key."""
     if not instances:
         return
     sql, columns, key = _insertion(type(instances[0]))
@@ -168,9 +169,9 @@ def insert(*instances: Model) -> None:
 
 
 def unsaved(model: type[M], **values: Any) -> M:
-    """An instance that is not stored yet, as `model(**values)` makes it, but without signals, at a tenth of the price.
+    """Return an instance that is not stored yet, like `model(**values)`, but without signals, at a tenth of the price.
 
-    `values` go by the columns' attributes: `workspace_id`, not `workspace`.
+    `values` are named by the columns' attributes: `workspace_id`, not `workspace`.
     """
     given = {name: values.pop(name) if name in values else default() for name, default in _defaults(model)}
     if values:
@@ -179,7 +180,7 @@ def unsaved(model: type[M], **values: Any) -> M:
 
 
 def _instance(model: type[M], values: Mapping[str, Any], state: ModelState) -> M:
-    """A model's instance without a call of its `__init__`; a column that `values` leave out is deferred."""
+    """Return a model's instance without a call of its `__init__`; a column that `values` leave out is deferred."""
     instance = model.__new__(model)
     instance.__dict__.update(values, _state=state)
     return instance
@@ -191,7 +192,7 @@ def _defaults(model: type[Model]) -> list[tuple[str, Callable[[], Any]]]:
 
 
 class _Kept(threading.local):
-    """A thread's cursor, and the connection that it is of."""
+    """A thread's cursor and its connection."""
 
     of: Any = None
     cursor: Any = None
@@ -201,7 +202,8 @@ _kept = _Kept()
 
 
 def _cursor(on: BaseDatabaseWrapper) -> Any:
-    """The thread's cursor: to make one anew takes as long as a small statement. Whoever uses it reads all its rows."""
+    """Return the thread's cursor: creating one takes as long as a small statement. Whoever uses it reads all its
+    rows."""
     if on.connection is None or on.connection is not _kept.of or on.force_debug_cursor:
         made = on.cursor()
         if on.force_debug_cursor:
@@ -212,7 +214,7 @@ def _cursor(on: BaseDatabaseWrapper) -> Any:
 
 @cache
 def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Prepare | None]], str | None]:
-    """The statement, the attribute and the preparation of each parameter, and the automatic key's attribute."""
+    """Return the statement, the attribute and preparation of each parameter, and the automatic key's attribute."""
     automatic = model._meta.auto_field
     fields = [field for field in model._meta.local_concrete_fields if field is not automatic]
     pattern = model()
@@ -229,10 +231,10 @@ def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Prepare | None]
 
 
 def _settled(sql: str, parameters: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
-    """A statement with the words that are the same in each call, such as a status, written into it.
+    """Return a statement with the texts written into it that are the same in each call, such as a status.
 
-    SQLite must see them to know that a partial index will do; of a parameter it looks at the value, and then plans the
-    statement anew with every call, which takes longer than to run it.
+    SQLite must see them to know that it can use a partial index. For a parameter it looks at the value and then
+    plans the statement anew with every call, which takes longer than running it.
     """
     first, *rest = PARAMETER.split(sql)
     text, kept = [first], []
@@ -246,7 +248,7 @@ def _settled(sql: str, parameters: Iterable[Any]) -> tuple[str, tuple[Any, ...]]
 
 
 def _tell_slots(where: Any) -> None:
-    """Let the slots that are compared with a foreign key prepare their values as it is stored."""
+    """Let slots that are compared with a foreign key convert their values to the stored form."""
     for part in where.children:
         if isinstance(part, WhereNode):
             _tell_slots(part)
@@ -255,7 +257,7 @@ def _tell_slots(where: Any) -> None:
 
 
 def _preparation(field: Field[Any, Any]) -> Prepare | None:
-    """How a field's value becomes a parameter; None where the driver takes it as it is."""
+    """Return the function that converts a field's value to a parameter; None if the driver takes it unchanged."""
     if isinstance(field, ForeignKey):
         return _preparation(field.target_field)
     if isinstance(field, CharField | TextField | IntegerField):
@@ -265,13 +267,14 @@ def _preparation(field: Field[Any, Any]) -> Prepare | None:
 
 @cache
 def _unopened() -> BaseDatabaseWrapper:
-    """A connection that only writes values: each task of an event loop would make a connection of its own."""
+    """Return a connection that only converts values: each task of an event loop would create a connection of its
+    own."""
     return connections.create_connection(DEFAULT_DB_ALIAS)
 
 
 @lru_cache(maxsize=1000)
 def _with_question_marks(sql: str) -> str:
-    """A statement as the driver for SQLite takes it, without Django between."""
+    """Return a statement in the form that the SQLite driver takes without Django in between."""
     return PARAMETER.sub("?", sql).replace("%%", "%")
 
 
@@ -297,9 +300,9 @@ def _bound(parameters: tuple[Any, ...], values: Mapping[str, Any], on: BaseDatab
 
 
 class Lookup:
-    """The value of one column in the row that a unique column names; None where there is none.
+    """A prepared read of one column's value in the row that a unique column names; None if there is no such row.
 
-    It may be asked on an event loop as `Select.first` may.
+    It can be called on an event loop, as `Select.first`.
     """
 
     def __init__(self, rows: Callable[[], QuerySet[Any]], *, by: str = "pk", column: str = "pk") -> None:
@@ -311,7 +314,7 @@ class Lookup:
 
 
 def is_on_loop() -> bool:
-    """Whether this thread runs an event loop now: what waits must not run here."""
+    """Return whether this thread runs an event loop now, where nothing may block."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

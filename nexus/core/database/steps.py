@@ -1,4 +1,4 @@
-"""Steps of a migration that one database needs and another does not have, and those that take long."""
+"""Migration steps for one of the databases only, and steps that take long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ END $$
 
 
 class SQLFor(migrations.RunSQL):
-    """SQL for one database alone: `sqlite` or `postgresql`."""
+    """SQL for one database only: `sqlite` or `postgresql`."""
 
     def __init__(self, vendor: str, sql: str, reverse_sql: str = migrations.RunSQL.noop) -> None:
         super().__init__(sql, reverse_sql)
@@ -48,7 +48,7 @@ class SQLFor(migrations.RunSQL):
 
 
 class AlterReference(migrations.AlterField):
-    """Let a foreign key refer to the same rows by another column of theirs; stderr says how far that is."""
+    """Let a foreign key refer to the same rows by another of their columns; it reports its progress on stderr."""
 
     reversible = False
 
@@ -94,7 +94,7 @@ def _alter_column(
 
 
 def _copy_table(schema_editor: Any, former: type[Model], before: Any, made: type[Model], found: str) -> None:
-    """Copy a table into one that takes its place, as Django does where SQLite cannot alter it, some rows at a time."""
+    """Copy a table into its replacement, some rows at a time, as Django does when SQLite cannot alter it."""
     table, quoted = former._meta.db_table, schema_editor.quote_name
     columns = {field.column: quoted(field.column) for field in made._meta.local_concrete_fields}
     values = columns | {before.column: f"({found}{quoted(table)}.{quoted(before.column)})"}

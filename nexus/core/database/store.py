@@ -1,4 +1,4 @@
-"""The store: what a database does in its own way sits behind one protocol, and `store()` is the one in use."""
+"""The store in use: `store()` returns the implementation of the protocol in `nexus.core.database.base`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _thread = threading.local()
 
 @cache
 def store() -> Store:
-    """The store of this process."""
+    """Return the store of this process."""
     return store_of(settings.NEXUS)
 
 
 def store_of(config: CoreSettings) -> Store:
-    """The store that the settings name."""
+    """Return the store that the settings name."""
     if config.database_url is not None:
         from nexus.core.database.postgres import store as postgres
 
@@ -42,7 +42,7 @@ def store_of(config: CoreSettings) -> Store:
 
 @contextmanager
 def write() -> Iterator[None]:
-    """A writing transaction of the store; inside another one, a part of that."""
+    """Run a writing transaction of the store; inside another one, a savepoint."""
     outermost = not connection.in_atomic_block
     with store().write():
         if outermost:
@@ -53,7 +53,7 @@ def write() -> Iterator[None]:
 
 
 class unless_busy(AbstractContextManager[None, bool]):
-    """Inside, a store that is busy, or whose server is away, ends the block and is no error: it comes back."""
+    """End the block without an error if the store is busy, or its server away: both pass."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         return isinstance(error, DatabaseError) and store().is_busy(error)
@@ -61,10 +61,10 @@ class unless_busy(AbstractContextManager[None, bool]):
 
 @contextmanager
 def instead(config: CoreSettings) -> Iterator[None]:
-    """Inside, the store that `config` names is the one in use: for a command, alone in its process, that has two.
+    """Use the store that `config` names within the block; for a command, alone in its process, that has two stores.
 
-    The former connection stays as it is, its transaction too. What `nexus.core.database.prepared` made for the former
-    store is not for this one: use neither inside.
+    The former connection stays as it is, its transaction too. Statements of `nexus.core.database.prepared` belong
+    to the former store: do not use them inside.
     """
     former, in_force = connections[DEFAULT_DB_ALIAS], settings.NEXUS
     connections.settings[OTHER] = connections.configure_settings(
@@ -87,7 +87,7 @@ def instead(config: CoreSettings) -> Iterator[None]:
 
 
 def commits() -> int:
-    """How many writing transactions this thread has committed: what did one is not tried again."""
+    """Return how many writing transactions this thread has committed; a call that committed one is not retried."""
     return getattr(_thread, "commits", 0)
 
 
@@ -96,7 +96,8 @@ def _count() -> None:
 
 
 def keep_triggers() -> None:
-    """From here on: a migration that rebuilds a table drops its triggers without a word, so they are made again."""
+    """Create triggers again after each migrate, from now on: a migration that rebuilds a table silently drops its
+    triggers."""
     post_migrate.connect(_install, dispatch_uid=__name__)
 
 

@@ -1,4 +1,5 @@
-"""Whether the store's file is still the one at its path: a home that was moved away must not live on unseen."""
+"""A guard against a moved store: it checks that the file at the store's path is still the one that this process
+opened."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ _told: set[Path] = set()
 
 
 def guard() -> None:
-    """From here on this process refuses to use the store while another file, or none, is at its path.
+    """Refuse, from now on, to use the store while another file, or none, is at its path.
 
-    It would go on in a store that nobody else finds, and every new process would make another.
+    Otherwise this process would go on in a store that nobody else finds, and every new process would create another.
     """
     path = CoreSettings.current().database
     if kind := network_kind(path):
@@ -45,12 +46,13 @@ def guard() -> None:
 
 
 def existing(path: Path) -> str:
-    """The address under which SQLite opens a file that is there, and makes none."""
+    """Return the address with which SQLite opens an existing file and does not create one."""
     return f"{path.absolute().as_uri()}?mode=rw"
 
 
 def check() -> None:
-    """Raises DB_ERROR (cause `moved`) while the file is not at its path; the log has it once, and when it is back."""
+    """Check that the file is at its path. Raises DB_ERROR (cause `moved`); the loss and the return are logged once
+    each."""
     path = CoreSettings.current().database
     if not _in_place(path):
         error = moved_error()
@@ -65,7 +67,8 @@ def check() -> None:
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """While a connection is opened: of a file that is gone SQLite says only that it cannot be. Raises as `check`."""
+    """Raise the error of `check` while a connection is opened: SQLite would only say that the missing file cannot be
+    opened."""
     try:
         yield
     except sqlite3.OperationalError:
@@ -74,7 +77,7 @@ def opening() -> Iterator[None]:
 
 
 def is_ours() -> bool:
-    """Whether the file at the store's path is the one that this process serves; so it is while nothing is guarded."""
+    """Return whether the file at the store's path is the one that this process serves; True if nothing is guarded."""
     return _in_place(CoreSettings.current().database)
 
 
@@ -89,7 +92,7 @@ def _in_place(path: Path) -> bool:
 
 
 def moved_error() -> NexusError:
-    """What a process answers whose store is gone from its path."""
+    """Return the error of a process whose store is no longer at its path."""
     return NexusError(
         Code.DB_ERROR,
         f"The store that this process serves is no longer at {CoreSettings.current().database}: its home was moved, "
@@ -100,12 +103,12 @@ def moved_error() -> NexusError:
 
 
 def moved(error: Exception) -> bool:
-    """Whether an error is the one of `check`."""
+    """Return whether an error is the one of `check`."""
     return isinstance(error, NexusError) and error.details.get("cause") == MOVED
 
 
 def _guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """A new connection's transactions look first, as statements outside one do; one to another file is closed."""
+    """Let a new connection check before transactions and single statements; close one to another file."""
     try:
         check()
     except NexusError:

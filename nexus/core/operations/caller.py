@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection."""
+"""The caller of an operation: who is behind a connection."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls; passed to every operation, read from nowhere else.
+    """The caller; passed to every operation, and read from nowhere else.
 
     Bound to `agent_id`, the connection acts as that agent only. Bound to none it is a trusted local process, which
     names the acting agent with each call. `operator` names the person behind an administrative connection.
-    `credential` is what bound it, as the domain knows a key; it is looked at again with each call, wake and notice.
+    `credential` is what bound it, as the domain knows a key; it is verified again with each call, wake and notice.
 
-    `connection` tells one connection from another for as long as it lasts, and is no secret. Every transport fills it:
+    `connection` distinguishes connections for as long as they last, and is not secret. Every transport fills it:
 
     - `stdio:<process>`, `cli:<process>`, `hook:<process>`, `demo:<process>`: a process, its number and a random part;
       that of stdio may be a relay, whose calls the hub makes (`transport` is `relay`);
     - `mcp:<session>`: a session of MCP over HTTP, by the id that the SDK gave it;
-    - `key:<digest>`: whoever holds a key, where requests stand alone: REST, and MCP over HTTP without sessions;
+    - `key:<digest>`: the holder of a key, for requests without a connection: REST, and MCP over HTTP without sessions;
     - `websocket:<random>`, `sse:<random>`: one socket, one stream;
     - `operator:<name>`: a person at the dashboard or over REST, logged in or at this machine.
     """
@@ -41,23 +41,23 @@ class Caller:
 
 
 def operator_behind(caller: Caller) -> str:
-    """The person behind a call of an operation that OPERATORS_ONLY guards."""
+    """Return the person behind a call of an operation that OPERATORS_ONLY guards."""
     assert caller.operator is not None, "the runner lets operators alone come here"
     return caller.operator
 
 
 def operator_connection(name: str) -> str:
-    """The connection of a person, whichever pages and requests it takes."""
+    """Return the connection of a person, the same for all pages and requests."""
     return f"operator:{name}"
 
 
 def process_connection(kind: str) -> str:
-    """The connection that is this process."""
+    """Return the connection of this process."""
     return f"{kind}:{_process()}"
 
 
 def of_its_own(kind: str) -> str:
-    """A new connection, such as a socket."""
+    """Return the name of a new connection, such as a socket."""
     return f"{kind}:{secrets.token_hex(8)}"
 
 

@@ -1,5 +1,5 @@
-"""A call that waits, put aside instead of parked: it is performed once, and then looked at again by whoever asks for
-it, in any process, for as long as somebody keeps it."""
+"""Deferred calls: a call that waits is performed once and stored; any process can then look whether it is done, for as
+long as somebody keeps it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MOST_LOOKS = 20  # bounded ones at a time, where more lies before the next
 
 
 class NotKept(Exception):
-    """There is no room for a call; as if it had not been made."""
+    """There is no room for a call; it counts as not made."""
 
 
 @dataclass(frozen=True)
 class Deferred:
-    """A call that was performed and waits: its arguments, and what it answered so far."""
+    """A call that was performed and waits: its arguments, and its answer so far."""
 
     operation: Operation[Any]
     params: Params
@@ -39,7 +39,7 @@ class Deferred:
 
     @property
     def wait(self) -> Wait[Any]:
-        """How its operation waits."""
+        """The wait that its operation declares."""
         assert self.operation.wait is not None
         return self.operation.wait
 
@@ -51,10 +51,11 @@ async def abegin(
     arguments: Mapping[str, Any] | None,
     keep: Callable[[Deferred, float], Kept],
 ) -> Outcome | Kept:
-    """Call a deferrable operation: its outcome where nothing is to be waited for, else what `keep` made of the call.
+    """Call a deferrable operation: return its outcome if it does not have to wait, otherwise what `keep` made of the
+    call.
 
-    `keep` is given the seconds that may be waited, on a thread and inside a transaction: that of the call itself, where
-    it writes. Raises NotKept where `keep` does; the call is undone then.
+    `keep` gets the seconds that the call may wait, on a thread and inside a transaction: that of the call itself, if it
+    writes. Raises NotKept if `keep` does; the call is rolled back then.
     """
     started = time.perf_counter()
     begun: Outcome | Kept
@@ -110,10 +111,10 @@ async def _begun(
 
 
 def check(caller: Caller, call: Deferred) -> None:
-    """Raises NOT_OWNER and NOT_ALLOWED as at the beginning of the call.
+    """Check the caller as at the beginning of the call. Raises NOT_OWNER and NOT_ALLOWED.
 
-    The guards are not asked again: who has the call passed them, and what some of them ask for, such as a session's
-    secret, is kept nowhere.
+    The guards are not asked again: whoever has the call passed them, and what some of them ask for, such as a session's
+    secret, is not stored.
     """
     store().check()
     domain().refresh_settings()
@@ -121,7 +122,7 @@ def check(caller: Caller, call: Deferred) -> None:
 
 
 def look(caller: Caller, call: Deferred) -> Deferred:
-    """The call with what it answers now, whether that is the end of it or how far it came; reads only.
+    """Return the call with its current answer, finished or not; reads only.
 
     Raises what the operation raises.
     """
@@ -140,7 +141,7 @@ def look(caller: Caller, call: Deferred) -> Deferred:
 
 
 def finish(caller: Caller, call: Deferred, found: Data) -> Data | None:
-    """The answer to what a look found, written where the operation writes it; None where another was quicker."""
+    """Return the answer to what `look` found, and write it if the operation does; None if another call was quicker."""
     wait = call.wait
     if wait.finish is None:
         return found

@@ -1,4 +1,4 @@
-"""Error codes, and the one exception that carries them. Each app declares the codes of its own."""
+"""Error codes, and the exception that carries them. Each app declares its own codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class ErrorCode(StrEnum):
-    """Base of every catalog of codes: a code carries what it means and the HTTP status that it is answered with."""
+    """The base of every catalog of codes: each code has a meaning and the HTTP status of its answers."""
 
     meaning: str
     status: int
@@ -22,7 +22,7 @@ class ErrorCode(StrEnum):
 
 
 class Code(ErrorCode):
-    """The codes that any operation may answer."""
+    """The codes that any operation may return."""
 
     VALIDATION_ERROR = "VALIDATION_ERROR", 400, "An argument is missing, malformed or unknown; details.field names it."
     NOT_FOUND = "NOT_FOUND", 404, "There is no such entity."
@@ -67,10 +67,10 @@ class NexusError(Exception):
 
 
 def invalid(message: str, **details: Any) -> NexusError:
-    """A VALIDATION_ERROR; raise what this returns."""
+    """Return a VALIDATION_ERROR, for the caller to raise."""
     return NexusError(Code.VALIDATION_ERROR, message, details)
 
 
 def not_found(what: str, value: str) -> NexusError:
-    """A NOT_FOUND that names the kind of entity and the id that was asked for."""
+    """Return a NOT_FOUND that names the kind of entity and the requested id, for the caller to raise."""
     return NexusError(Code.NOT_FOUND, f"No such {what}: {value!r}.", {what.replace(" ", "_"): value})

@@ -1,4 +1,4 @@
-"""What a call names outside the store is touched first, where nobody waits for it but that call."""
+"""Access to paths that a call names: they are touched before the call, on threads that block no other call."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _recent: dict[tuple[Outside, Any], tuple[Future[object], float]] = {}  # the las
 
 
 async def reach(params: P, *, recent: bool = False) -> P:
-    """The parameters, once everything outside the store that they name has answered, with an error or without.
+    """Return the parameters once every path in them has answered, with or without an error.
 
-    Those that are resolved are `Reached` then. With `recent`, an answer of the last second will do: for a call that
-    uses nothing else outside. Raises the error that a parameter declares when it does not answer, at once where it did
-    not the last time either.
+    Those that are resolved become `Reached`. With `recent`, an answer of the last second is enough: for a call that
+    uses nothing else outside. Raises the error that a parameter declares if it does not answer, and at once if it
+    did not answer the last time either.
     """
     reached: dict[str, Reached] = {}
     for touch in _touches(params, recent):
@@ -44,7 +44,7 @@ async def reach(params: P, *, recent: bool = False) -> P:
 
 
 def reach_from_thread(params: P) -> P:
-    """`reach`, from a thread that may wait so long."""
+    """Do what `reach` does, from a thread that may wait."""
     reached: dict[str, Reached] = {}
     for touch in _touches(params):
         if touch.is_new:
@@ -55,7 +55,7 @@ def reach_from_thread(params: P) -> P:
 
 @dataclass(frozen=True)
 class _Touch:
-    """A parameter that leads outside the store, as it is touched."""
+    """The touch of a parameter that leads outside the store."""
 
     name: str
     mark: Outside
@@ -64,8 +64,8 @@ class _Touch:
     is_new: bool  # else it did not answer before
 
     def answer(self) -> dict[str, Reached]:
-        """The parameter by its name, with what it led to, where it is resolved. Raises the error that it declares where
-        it has not answered."""
+        """Return the parameter by its name, with what it led to if it is resolved. Raises its declared error if it has
+        not answered."""
         place = str(self.value)
         if not self.touched.done() and not self.touched.cancel():
             _silent[place] = self.touched
@@ -80,7 +80,7 @@ class _Touch:
 
 
 def placed(params: Params, directory: str) -> Params:
-    """The parameters, with every path that is relative below `directory`."""
+    """Return the parameters with relative paths made absolute below `directory`."""
     relative = {
         name: os.path.join(directory, value)
         for name, _ in _marks(type(params))
@@ -97,7 +97,7 @@ def _touches(params: Params, recent: bool = False) -> Iterator[_Touch]:
 
 
 def _touched(mark: Outside, value: Any, recent: bool) -> Future[object]:
-    """The touch of a place: one that is under way, or a recent one where that will do, else a new one."""
+    """Return the touch of a path: one that is under way, a recent one if that is enough, otherwise a new one."""
     moment, place = time.monotonic(), (mark, str(value))
     touched, begun = _recent.get(place, (None, -math.inf))
     if touched is not None and moment - begun < RECENT_SECONDS and _serves(touched, recent):

@@ -1,4 +1,4 @@
-"""Lists: whole by default, or a page at a time. A cursor marks where the next page begins."""
+"""Pages of lists: a list is whole by default, or given a page at a time; a cursor marks where the next page begins."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ MOST = 500  # rows of a page
 
 
 class Paged(Params):
-    """`limit`: rows of a page, MOST at most; None is the whole list. `cursor`: the next_cursor of the page before."""
+    """Parameters of a list. `limit`: rows of a page, MOST at most; None is the whole list. `cursor`: the next_cursor
+    of the page before."""
 
     limit: Annotated[Limit | None, Field(description="None: all.")] = None
     cursor: Annotated[str | None, Field(max_length=MAX_ID)] = None
 
 
 class PageEnd(TypedDict):
-    """Where the next page begins; not there where no page was asked for."""
+    """The cursor of the next page; absent if no page was requested."""
 
     next_cursor: NotRequired[str | None]
     has_more: NotRequired[bool]
@@ -35,10 +36,10 @@ class PageEnd(TypedDict):
 def page(
     rows: QuerySet[M], asked: Paged, *, by: str, refused: ErrorCode = Code.VALIDATION_ERROR
 ) -> tuple[list[M], PageEnd]:
-    """The rows that were asked for, ordered by the time `by` (with `-`, the newest first) and the primary key.
+    """Return the requested rows, ordered by the time `by` (with `-`, the newest first) and the primary key.
 
-    The cursor is the key of the last row of a page. Raises `refused` where there is no such row any more, and for a
-    cursor without a limit.
+    The cursor is the key of the last row of a page. Raises `refused` if that row no longer exists, and for a cursor
+    without a limit.
     """
     down, name = by.startswith("-"), by.removeprefix("-")
     rows = rows.order_by(by, "-pk" if down else "pk")
@@ -59,15 +60,15 @@ def page(
 
 
 def encode_cursor(*place: str | int | datetime) -> str:
-    """The cursor of a place: the columns of the row that the next page comes after."""
+    """Return the cursor of a position: the columns of the row before the next page."""
     parts = [part.isoformat() if isinstance(part, datetime) else part for part in place]
     return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
 
 
 def decode_cursor(cursor: str, *kinds: type) -> list[Any]:
-    """The place that a cursor names, of columns that are `str`, `int` or `datetime`.
+    """Return the position of a cursor, whose columns are `str`, `int` or `datetime`.
 
-    Raises ValueError for what is no cursor of such columns, or no value that a store can be asked for.
+    Raises ValueError for a text that is not a cursor of such columns, or values that a store cannot be asked for.
     """
     try:
         parts = json.loads(base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True))

@@ -1,4 +1,10 @@
-"""What parameter models are made of: strict types, ids, page sizes and cursors, and the errors of their own."""
+"""The parts of parameter models: strict types, ids, page sizes and cursors, and their errors; and the JSON schemas of
+parameters, rows and answers.
+
+OpenAI, Gemini and Anthropic take different subsets of JSON Schema, and refuse a whole request over one schema beyond
+theirs. A schema of parameters uses only what all three take: an object always has its properties, a type is one word, a
+list has items, and there are no defaults. tests/mcp_bridge/test_schemas.py has their rules.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,7 @@ MAX_IDS_A_CALL = 1000
 
 
 class Params(BaseModel):
-    """Base of every parameter model: strict types, and an unknown argument is an error."""
+    """The base of every parameter model: strict types, and an unknown argument is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
@@ -29,9 +35,9 @@ class Nothing(Params):
 
 @dataclass(frozen=True)
 class FieldErrors:
-    """Marks a parameter whose errors carry a code of their own, instead of VALIDATION_ERROR.
+    """Mark a parameter whose errors have a code of their own instead of VALIDATION_ERROR.
 
-    Of several errors in one call the one of the lowest `rank` is told.
+    Of several errors in one call the one with the lowest `rank` is returned.
     """
 
     absent: ErrorCode = Code.VALIDATION_ERROR
@@ -41,22 +47,22 @@ class FieldErrors:
 
 @dataclass(frozen=True)
 class Shown:
-    """Marks a parameter that takes more than agents are told of it: the schema that they see."""
+    """Mark a parameter that accepts more than agents are shown: the schema that they see."""
 
     schema: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Terse:
-    """Marks a parameter that agents understand by its name and its values: what describes it is for the reference."""
+    """Mark a parameter that agents understand by its name and values; its description is only for the reference."""
 
 
 @dataclass(frozen=True)
 class Outside:
-    """Marks a parameter that leads outside the store, as a path does: what is there may never answer.
+    """Mark a parameter that leads outside the store, such as a path, which may never answer.
 
-    It is touched before the call, on a thread that holds up nobody; `silent` is the error where it does not answer.
-    Where the touch `resolves` a text, the call has what that led to with the parameter (see Reached).
+    It is touched before the call, on a thread that blocks no other call; `silent` is the error if it does not answer.
+    If the touch `resolves` a text, the call gets what that led to with the parameter (see Reached).
     """
 
     touch: Callable[[Any], object]
@@ -65,7 +71,7 @@ class Outside:
 
 
 def not_blank(text: str) -> str:
-    """The text itself. Raises ValueError when it is blank."""
+    """Return the text. Raises ValueError if it is blank."""
     if not text.strip():
         raise ValueError("must not be blank")  # a blank id could be registered and never addressed
     return text
@@ -78,9 +84,11 @@ Limit = Annotated[int, Field(ge=1, description="Page size; pinned to the maximum
 
 
 def whole_number(text: Any, highest: int = MAX_INTEGER) -> int | None:
-    """The number from 0 to `highest` that a text of ASCII digits spells, however it is padded; None for another text.
+    """Return the number from 0 to `highest` that a text of ASCII digits spells, however it is padded; None for another
+    text.
 
-    The one parser of ids and sizes that come as text: Python's own takes other scripts' digits, signs and underscores.
+    All ids and sizes that come as text are parsed here: Python's own parser accepts other scripts' digits, signs and
+    underscores.
     """
     if not isinstance(text, str) or not (text.isascii() and text.isdigit()):
         return None
@@ -91,7 +99,7 @@ def whole_number(text: Any, highest: int = MAX_INTEGER) -> int | None:
 
 
 def parse_cursor(given: Any) -> int:
-    """A cursor that comes as text or as a number. Raises VALIDATION_ERROR."""
+    """Return a cursor that is given as a text or a number. Raises VALIDATION_ERROR."""
     whole = type(given) is int and 0 <= given <= MAX_INTEGER
     number = given if whole else whole_number(given)
     if number is None:
@@ -104,7 +112,7 @@ SILENT: tuple[Any, ...] = (None, False, "", [])  # defaults that go without sayi
 
 
 def parameters_schema(params: type[Params], *, accepts_anything: bool = False) -> Schema:
-    """A parameter model's JSON schema, without what costs an agent's context and tells it nothing."""
+    """Return a parameter model's JSON schema, without parts that cost an agent's context and tell it nothing."""
     full = params.model_json_schema()
     definitions = full.get("$defs", {})
     properties = {name: _short(part, definitions) for name, part in full.get("properties", {}).items()}
@@ -122,7 +130,8 @@ def parameters_schema(params: type[Params], *, accepts_anything: bool = False) -
 
 
 def _short(part: Schema, definitions: dict[str, Schema]) -> Schema:
-    """One parameter: null and the null default are implied by not being required, bounds are the runner's to tell."""
+    """Return one parameter's schema. That it is not required implies null and a null default; the runner reports
+    bounds."""
     if reference := part.get("$ref"):
         return _short(definitions[reference.rsplit("/", 1)[-1]], definitions)
     options = [_short(option, definitions) for option in part.get("anyOf", []) if option.get("type") != "null"]
@@ -147,7 +156,7 @@ def _short(part: Schema, definitions: dict[str, Schema]) -> Schema:
 
 
 def _told(part: Schema) -> Schema:
-    """What words say of a parameter: what it is for, and what it is when it is left out."""
+    """Return the descriptive part of a parameter's schema: its purpose, and its value when it is left out."""
     words = [part["description"]] if "description" in part else []
     if part.get("default") not in SILENT:
         words.append(f"Default: {json.dumps(part['default'])}.")
@@ -158,16 +167,16 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]  # nexus
 
 
 def one_of(words: Iterable[str], description: str | None = None) -> Any:
-    """Marks a text that is one of some words."""
+    """Mark a text that must be one of some words."""
     return Field(description=description, json_schema_extra={"enum": [str(word) for word in words]})
 
 
 def shape_of(call: Callable[..., Any]) -> type[Any] | None:
-    """The TypedDict that a function is annotated to answer; None where it is no such thing."""
+    """Return the TypedDict that a function is annotated to return; None if it returns something else."""
     answer = get_type_hints(call).get("return")
     return answer if is_typeddict(answer) else None
 
 
 def json_schema(shape: type[Any]) -> dict[str, Any]:
-    """The JSON schema of a shape; those that it refers to stand in its `$defs`, and are named in the way of OpenAPI."""
+    """Return the JSON schema of a shape; shapes that it refers to are in its `$defs`, named as OpenAPI does."""
     return TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}", mode="serialization")

@@ -1,4 +1,5 @@
-"""What is public: an operation is declared once, in a toolset, and every transport finds it in the registry."""
+"""The registry of operations: each is declared once, in a toolset, and every transport finds it here. Each connection
+has the toolsets that it chose, because an agent pays for every tool that it sees."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ D = TypeVar("D", bound=Data)
 
 @dataclass(frozen=True)
 class Guard:
-    """What a caller must satisfy before an operation is called; `who` tells it in the reference."""
+    """A condition on the caller that is checked before an operation is called; `who` describes it in the reference."""
 
     who: str
     check: Callable[[Operation[Any], Any, Caller], None]  # raises NexusError
@@ -35,11 +36,10 @@ OPERATORS_ONLY = Guard("operators", _must_be_operator)
 
 @dataclass(frozen=True)
 class Wait(Generic[P]):
-    """How a call that may wait is parked: what wakes it, when it is done, what it answers in vain.
+    """How a call that may wait is parked: what wakes it, when it is done, and its answer if nothing comes.
 
-    The operation itself is performed once. After that the wait only looks, and `look` writes nothing: a client that
-    gave up changes nothing any more. What has to be written with the answer, such as a cursor, `finish` writes, last
-    of all.
+    The operation itself is performed once. After that the wait only reads with `look`, so that a client that gave
+    up changes nothing more. `finish` writes what belongs to the answer, such as a cursor, last of all.
     """
 
     timeout: Callable[[P], float]  # seconds asked for; 0 or less is a snapshot
@@ -65,7 +65,7 @@ class Wait(Generic[P]):
 
 @dataclass(frozen=True)
 class Operation(Generic[P]):
-    """One verb, as MCP, REST, JSON-RPC and the dashboard all call it."""
+    """One operation; MCP, REST, JSON-RPC and the dashboard all call it."""
 
     toolset: Toolset
     name: str
@@ -92,18 +92,18 @@ class Operation(Generic[P]):
 
     @property
     def data(self) -> type[Any] | None:
-        """The shape of its data, as its function is annotated to answer."""
+        """The shape of its data, as its function is annotated."""
         return shape_of(self.call)
 
     @property
     def operator_only(self) -> bool:
-        """Whether operators alone may call it."""
+        """Whether only operators may call it."""
         return OPERATORS_ONLY in self.guards
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a toolset holds."""
+    """The content of a toolset."""
 
     operations: dict[str, Operation[Any]] = field(default_factory=dict)
     references: list[Reference] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Contents:
 
 @dataclass(frozen=True, eq=False)
 class Toolset:
-    """A system's operations: agents choose toolsets, and names need be unique only within one."""
+    """The operations of one system: agents choose toolsets, and names must be unique only within one."""
 
     name: str
     description: str  # what an agent that does not have it yet is told of it
@@ -132,14 +132,14 @@ class Toolset:
 
     @property
     def contents(self) -> Contents:
-        """What it holds, all of it: a thread that comes while another imports the modules waits for that."""
+        """The whole content; while another thread imports the modules, this waits for it."""
         for module in self.modules:
             import_module(module)
         return self._contents
 
     def administered_in(self, *modules: str) -> None:
-        """Name modules that declare what agents do not get: an agent's process, which pays for every import, never
-        reads them, and others when they are asked for it."""
+        """Name modules that declare operations that agents do not get. An agent's process, which pays for every
+        import, never loads them; others do when they are first needed."""
         self._administration.extend(modules)
 
     @property
@@ -151,7 +151,7 @@ class Toolset:
 
     @property
     def tools(self) -> list[Operation[Any]]:
-        """Those of its operations that agents get."""
+        """The operations that agents get."""
         return [operation for operation in self.contents.operations.values() if operation.tool]
 
     @property
@@ -161,7 +161,7 @@ class Toolset:
 
     @property
     def agent_resources(self) -> list[AgentResource]:
-        """What each of its agents has of its own."""
+        """The resources that each of its agents has."""
         return self.contents.agent_resources
 
     @property
@@ -190,7 +190,8 @@ class Toolset:
     ) -> Callable[[Callable[[P, Caller], D]], Callable[[P, Caller], D]]:
         """Register the decorated function as the operation of its name.
 
-        Its docstring is what agents read of it; the TypedDict that it is annotated to return is the shape of its data.
+        Its docstring is the description for agents; the TypedDict that it is annotated to return is the shape of
+        its data.
         """
 
         def register(call: Callable[[P, Caller], D]) -> Callable[[P, Caller], D]:
@@ -226,7 +227,7 @@ class Toolset:
         return register
 
     def find(self, name: str) -> Operation[Any]:
-        """The operation of this name. Raises NOT_FOUND."""
+        """Return the operation of this name. Raises NOT_FOUND."""
         found = self.contents.operations.get(name)
         for module in self._administration if found is None else ():
             import_module(module)  # no more of them than it takes: some stand on the SDK of MCP
@@ -238,7 +239,7 @@ class Toolset:
         return found
 
     def codes(self) -> Iterator[ErrorCode]:
-        """Every code that its answers may carry: the common ones, and the catalogs that its operations name."""
+        """Yield every code that its answers may have: the common ones, and the catalogs that its operations name."""
         named = (code for each in self.operations.values() for code in sorted(each.errors))
         catalogs: dict[type[ErrorCode], None] = dict.fromkeys([Code, *map(type, named)])
         for catalog in catalogs:
@@ -249,7 +250,7 @@ TOOLSETS: dict[str, Toolset] = {}
 
 
 def operations() -> Iterator[Operation[Any]]:
-    """Every operation of every toolset."""
+    """Yield every operation of every toolset."""
     for toolset in TOOLSETS.values():
         yield from toolset.operations.values()
 
@@ -260,9 +261,9 @@ ALL = "all"
 
 
 def choose(names: Iterable[str], unknown: ErrorCode = Code.CONFIG_ERROR) -> Choice:
-    """The toolsets of these names, in their own order; `all` stands for every one.
+    """Return the toolsets of these names, in the registry's order; `all` stands for every one.
 
-    Raises `unknown` for a name that there is not, CONFIG_ERROR for none at all and for two toolsets that clash.
+    Raises `unknown` for an unknown name, CONFIG_ERROR for no name at all and for two toolsets that clash.
     """
     wanted = set(names)
     if strange := sorted(wanted - TOOLSETS.keys() - {ALL}):
@@ -277,7 +278,7 @@ def choose(names: Iterable[str], unknown: ErrorCode = Code.CONFIG_ERROR) -> Choi
 
 
 def no_such(name: str, code: ErrorCode) -> NexusError:
-    """The error for the name of no toolset; it tells which there are."""
+    """Return the error for an unknown toolset, which lists the known ones."""
     return NexusError(
         code,
         f"No such toolset: {name[:200]!r}; there are {', '.join(TOOLSETS)}, or {ALL} for every one.",
@@ -286,12 +287,12 @@ def no_such(name: str, code: ErrorCode) -> NexusError:
 
 
 def default() -> Choice:
-    """What a connection has that chose nothing."""
+    """Return the toolsets of a connection that chose none."""
     return choose(toolset.name for toolset in TOOLSETS.values() if toolset.default)
 
 
 def add(choice: Choice, toolset: Toolset) -> Choice:
-    """A choice with one more toolset. Raises CONFIG_ERROR when a name stands in both."""
+    """Return a choice with one more toolset. Raises CONFIG_ERROR if both have the same name."""
     if toolset in choice:
         return choice
     for other in choice:
@@ -306,13 +307,13 @@ def add(choice: Choice, toolset: Toolset) -> Choice:
 
 
 def find_tool(choice: Choice, name: str) -> Operation[Any] | None:
-    """The operation behind a tool of the chosen toolsets; None when none has it."""
+    """Return the operation behind a tool of the chosen toolsets, or None."""
     found = (toolset.contents.operations.get(name) for toolset in choice)
     return next((operation for operation in found if operation is not None and operation.tool), None)
 
 
 def _names(toolset: Toolset) -> set[tuple[str, str]]:
-    """What a client tells apart by name alone."""
+    """Return what a client identifies by name alone."""
     return {
         *(("tool", operation.name) for operation in toolset.tools),
         *(("prompt", prompt.name) for prompt in toolset.prompts),

@@ -1,4 +1,7 @@
-"""How the outcome of a call goes on the wire: each toolset has its way, and this is the usual one, the envelope."""
+"""The outcome of a call, its form on the wire, and what a toolset gives agents to read: texts, resources and prompts.
+
+Each toolset has a form of reply; the usual one is the envelope.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Body = dict[str, Any]
 
 
 class Hinted(dict[str, Any]):
-    """Data with a `hint` for who probably meant something else; envelopes carry it beside the data."""
+    """Data with a `hint` for a caller who probably meant something else; envelopes carry it besides the data."""
 
     def __init__(self, data: Data, hint: str) -> None:
         super().__init__(data)
@@ -27,13 +30,13 @@ class Hinted(dict[str, Any]):
 
 
 def hinted(data: D, hint: str | None) -> D:
-    """The data, with a hint where there is one."""
+    """Return the data, with a hint if there is one."""
     return data if hint is None else cast(D, Hinted(data, hint))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended: with data, or with an error."""
+    """The end of a call: data, or an error."""
 
     data: Data | None = None
     error: NexusError | None = None
@@ -45,12 +48,12 @@ class Outcome:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The HTTP headers that tell more of it: when to try again."""
+        """The HTTP headers for it: when to try again."""
         seconds = self.error.details.get("retry_after_seconds") if self.error else None
         return {} if seconds is None else {"Retry-After": str(seconds)}
 
     def result(self) -> Data:
-        """The data. Raises the error."""
+        """Return the data. Raises the error."""
         if self.error is not None:
             raise self.error
         assert self.data is not None
@@ -58,13 +61,13 @@ class Outcome:
 
 
 def as_json(outcome: Outcome, body: Body) -> str:
-    """The body as one line of JSON."""
+    """Return the body as one line of JSON."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A toolset's form: the JSON object that REST and structured content carry, and the text that an agent reads."""
+    """A toolset's form of reply: the JSON object for REST and structured content, and the text that an agent reads."""
 
     body: Callable[[Outcome], Body]
     text: Callable[[Outcome, Body], str] = as_json
@@ -73,13 +76,13 @@ class Reply:
 
 
 def ok(data: Data | None = None) -> Body:
-    """The success envelope."""
+    """Return the success envelope."""
     body: Body = {"ok": True, "data": dict(data or {})}
     return {**body, "hint": data.hint} if isinstance(data, Hinted) else body
 
 
 def failure(error: NexusError) -> Body:
-    """The failure envelope; `details` only where there are any."""
+    """Return the failure envelope; it has `details` only if there are any."""
     body: Body = {"code": error.code.value, "message": error.message}
     if error.details:
         body["details"] = error.details
@@ -109,7 +112,7 @@ Text = Callable[[], str]
 
 
 def packaged(package: str, name: str) -> Text:
-    """The text `texts/<name>.md` of a package, read when it is first asked for."""
+    """Return a function that reads the text `texts/<name>.md` of a package when it is first called."""
 
     @cache
     def read() -> str:
@@ -130,7 +133,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class AgentResource:
-    """What is an agent's own and changes: it is read, and who subscribed is told of changes."""
+    """A resource that each agent has and that changes: agents read it, and subscribers are notified of changes."""
 
     prefix: str  # of its URI; the agent's id follows, percent-encoded
     name: str
@@ -139,11 +142,11 @@ class AgentResource:
     changed: Callable[[Any], Iterable[str]]  # the agents for whom an event of the log changed it
 
     def uri(self, agent_id: str) -> str:
-        """The URI of an agent's."""
+        """Return the URI of an agent's resource."""
         return self.prefix + quote(agent_id, safe="")
 
     def agent(self, uri: str) -> str | None:
-        """The agent whose a URI is; None when it is of something else."""
+        """Return the agent whose resource a URI names, or None."""
         return unquote(uri.removeprefix(self.prefix)) or None if uri.startswith(self.prefix) else None
 
 

@@ -1,8 +1,8 @@
-"""The one way in: every transport hands an operation its arguments here, and gets an outcome.
+"""The runner of operations: every transport passes the arguments of a call to it, and gets an outcome.
 
-In this order: what the connection says of itself is filled in, strict validation, the caller's identity against the
-acting agent, the operation's guards, the call with a bounded retry on a busy database. No exception and no library's
-text leaves here.
+It works in this order: fill in what the connection said of itself, validate strictly, check the caller's identity
+against the acting agent, check the operation's guards, call it with a bounded retry while the database is busy. It
+never passes on an exception or the text of a library.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any
 
 
 async def arun(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
-    """`run` from an event loop."""
+    """Do what `run` does from an event loop."""
     return toolset.reply.body(await aperform(toolset, caller, name, arguments))
 
 
@@ -81,7 +81,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
 
 
 async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
-    """Call an operation from an event loop: the store is used on a thread, a wait is parked without one."""
+    """Call an operation from an event loop: it uses the store on a thread, and parks a wait without one."""
     started = time.perf_counter()
     calling = _aperform(toolset, caller, name, arguments)
     del arguments  # waits may be thousands: each holds no more than it must
@@ -89,7 +89,7 @@ async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mappi
 
 
 def observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> Outcome:
-    """The outcome of a call that began then, by `time.perf_counter`, after whoever counts calls was told of it."""
+    """Report a call to the observers and return its outcome; `started` is from `time.perf_counter`."""
     for observe in observers:
         observe(toolset, name, outcome, time.perf_counter() - started)
     return outcome
@@ -122,7 +122,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
 
 
 def _permitted(operation: Operation[Any], params: Params, caller: Caller, interests: list[Interested]) -> Data:
-    """What a permitted call answers; where it reads and will wait, `interests` gets what the wait is interested in."""
+    """Perform a permitted call and return its data; if it reads and will wait, add the wait's interest to
+    `interests`."""
     permit(caller, operation, params)
     data, wait = _call(operation, params, caller), operation.wait
     if wait is not None and operation.read_only and wait.timeout(params) > 0 and not wait.done(data):
@@ -133,9 +134,9 @@ def _permitted(operation: Operation[Any], params: Params, caller: Caller, intere
 async def prepared(
     toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None
 ) -> tuple[Operation[Any], Params]:
-    """An operation and what it is called with, once what that names outside the store has answered.
+    """Return an operation and its parameters, once the paths that they name have answered.
 
-    Raises NOT_FOUND, and what validation and the parameters declare.
+    Raises NOT_FOUND, and the errors of validation and of the parameters.
     """
     operation = toolset.find(name)
     params = validated(operation, completed(operation, caller, arguments))
@@ -155,7 +156,8 @@ async def _unless_abandoned(
     calling: Coroutine[Any, Any, Outcome],
     place: int | None,
 ) -> Outcome:
-    """The answer of an operation that wants to be told when its caller goes away, even in the middle of the call."""
+    """Return the answer of an operation that is notified when its caller disconnects, even in the middle of the
+    call."""
 
     def tell(called: asyncio.Task[Outcome]) -> None:
         if called.cancelled() or (data := called.result().data) is None:
@@ -178,7 +180,7 @@ async def _unless_abandoned(
 
 
 def pool_of(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
-    """The threads that a call is for."""
+    """Return the threads that a call runs on."""
     if operation.slow(params):
         return waiting.MINUTES if operation.takes_minutes else waiting.SLOW
     return waiting.READERS if operation.read_only else waiting.WRITERS
@@ -192,9 +194,9 @@ async def _wait(
     place: int | None = None,
     interested: Interested | None = None,
 ) -> Data:
-    """Look again, from what the performed call answered, until there is something or the time is over.
+    """Look repeatedly, starting from the answer of the performed call, until there is a result or the time is over.
 
-    The first look comes at once, unless it is known from the waiter's `place` before the call that it finds nothing.
+    The first look comes at once, unless the waiter's `place` from before the call shows that it would find nothing.
     """
     wait = operation.wait
     assert wait is not None
@@ -244,7 +246,7 @@ async def _wait(
 def _look(
     operation: Operation[Any], params: Params, caller: Caller, position: Params, known: Data
 ) -> tuple[Data, datetime | None]:
-    """What is there now from `position` on, and when time alone may change that; `known` while the store is busy."""
+    """Return what there is from `position` on, and when time alone may change that; `known` while the store is busy."""
     wait = operation.wait
     assert wait is not None
     with unless_busy():
@@ -257,7 +259,7 @@ def _look(
 
 
 def _finished(operation: Operation[Any], params: Params, caller: Caller, performed: Data) -> Data:
-    """What to answer where something was found; whoever gave up before this changes nothing."""
+    """Return the answer after something was found; a caller that gave up before this changes nothing."""
     assert operation.wait is not None and operation.wait.finish is not None
     finish = operation.wait.finish
     with unless_busy():
@@ -272,22 +274,22 @@ def _seconds_until(moment: datetime | None) -> float:
 
 
 def permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Identity first, then what the operation's guards ask; before all, that the store is still where it was."""
+    """Check that the store is still at its path, then the caller's identity, then the operation's guards."""
     store().check()
     domain().refresh_settings()
     check(caller, operation, params)
 
 
 def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Raises what `check_identity` raises, and what a guard raises."""
+    """Check identity and guards. Raises what `check_identity` raises, and what a guard raises."""
     check_identity(caller, operation, params)
     for guard in operation.guards:
         guard.check(operation, params, caller)
 
 
 def check_identity(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Raises NOT_OWNER where the connection acts as another agent or is bound no more, NOT_ALLOWED where an operator
-    keeps the agent from the verb."""
+    """Check the acting agent. Raises NOT_OWNER if the connection acts as another agent or its credential is no longer
+    valid, NOT_ALLOWED if an operator forbids the agent this operation."""
     check_credential(caller)
     acting = getattr(params, operation.acts_as) if operation.acts_as else None
     if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
@@ -304,7 +306,7 @@ def check_identity(caller: Caller, operation: Operation[Any], params: Params) ->
 
 
 def check_credential(caller: Caller) -> None:
-    """Raises NOT_OWNER where the key that bound the connection no longer does; one indexed read."""
+    """Check that the key that bound the connection is still valid, with one indexed read. Raises NOT_OWNER."""
     if caller.credential is not None and domain().agent_of_credential(caller.credential) != caller.agent_id:
         raise NexusError(
             Code.NOT_OWNER,
@@ -317,7 +319,7 @@ def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
 
 
 def retried(call: Callable[[], T]) -> T:
-    """The call, tried again while another process holds the store, and only while nothing of it was committed."""
+    """Call, and retry while another process holds the store, as long as nothing of the call was committed."""
     before = commits()
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -331,8 +333,8 @@ def retried(call: Callable[[], T]) -> T:
 
 
 def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
-    """The call; what an operator changes through an agent's verb is recorded with it, all or nothing. What a refusal
-    keeps, as a result that comes too late, it keeps from an operator, too."""
+    """Perform the call. What an operator changes through an agent's operation is recorded in the same transaction. If
+    a refusal stores something, such as a result that comes too late, that is stored for an operator, too."""
     says_itself = operation.operator_only or operation.own_transaction
     if caller.operator is None or operation.read_only or says_itself or operation.sign_of_life:
         return operation.call(params, caller)
@@ -354,7 +356,7 @@ def _outcome(call: Callable[[], Data]) -> Outcome:
 
 
 def documented(error: Exception) -> NexusError:
-    """The documented error for any exception."""
+    """Return the documented error for any exception."""
     if isinstance(error, NexusError):
         return error
     if isinstance(error, Left):
@@ -376,13 +378,14 @@ MOST = 10_000  # connections that are remembered, the latest
 
 @dataclass(frozen=True)
 class OfConnection:
-    """Marks a parameter that names the project: left out, it is the connection's, unless the call has `unless`."""
+    """Mark a parameter that names the project: if it is left out, it is the connection's, unless the call has
+    `unless`."""
 
     unless: str = ""
 
 
 class Joined(NamedTuple):
-    """Who is at the other end, and in which project."""
+    """The agent of a connection, and its project."""
 
     agent_id: str
     project_root: str
@@ -393,7 +396,7 @@ _lock = Lock()
 
 
 def remember(caller: Caller, joined: Joined) -> None:
-    """Keep what a connection said, for as long as this process knows it."""
+    """Remember the agent and the project of a connection in this process."""
     connection = caller.connection
     if connection is None or not connection.startswith(KINDS):
         return
@@ -405,7 +408,7 @@ def remember(caller: Caller, joined: Joined) -> None:
 
 
 def completed(operation: Operation[Any], caller: Caller, arguments: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The arguments of a call, with the acting agent and the project of its connection where it leaves them out."""
+    """Return the arguments of a call, with the agent and the project of its connection where it leaves them out."""
     given = arguments or {}
     if operation.accepts_anything or caller.operator is not None:
         return given

@@ -1,4 +1,5 @@
-"""Arguments are checked against an operation's parameter model; what no store or peer could hold is refused first."""
+"""Validation of arguments against an operation's parameter model, after a check for values that no store or peer could
+hold."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def validated(operation: Operation[Any], arguments: Mapping[str, Any] | None) -> Params:
-    """The parameters of a call. Raises VALIDATION_ERROR, or the code that a parameter declares for its errors."""
+    """Return the parameters of a call. Raises VALIDATION_ERROR, or the code that a parameter declares for its
+    errors."""
     model: type[Params] = operation.params
     if operation.accepts_anything:
         return model()
@@ -47,7 +49,7 @@ def validated(operation: Operation[Any], arguments: Mapping[str, Any] | None) ->
 
 @cache
 def _free_form(model: type[Params]) -> frozenset[str]:
-    """The parameters that may be any JSON, at least in part."""
+    """Return the parameters that may be any JSON, at least in part."""
 
     def free(annotation: Any) -> bool:
         return annotation is Any or any(map(free, get_args(annotation)))
@@ -56,10 +58,10 @@ def _free_form(model: type[Params]) -> frozenset[str]:
 
 
 def unstorable(arguments: Mapping[str, Any], bound: Callable[[str], float]) -> NexusError | None:
-    """A VALIDATION_ERROR for the first argument with what JSON can carry and a store or a peer cannot.
+    """Return a VALIDATION_ERROR for the first argument with values that JSON allows and a store or a peer does not.
 
-    That is NUL characters, lone surrogates, NaN and infinities, and nesting deeper than 64. Raises it for an argument
-    with more values and keys than its `bound`: what is larger is not even looked through.
+    These are NUL characters, lone surrogates, NaN and infinities, and nesting deeper than 64. Raises it for an argument
+    with more values and keys than its `bound`, without walking through it.
     """
     for name, argument in arguments.items():
         left: float | None = None
@@ -118,24 +120,24 @@ PROBLEMS: Mapping[str, str] = {
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """For `json.loads`: Python reads NaN and the infinities, which JSON does not have. Raises ValueError."""
+    """Refuse NaN and the infinities in `json.loads`, which accepts them although JSON does not. Raises ValueError."""
     raise ValueError(name)
 
 
 def _parameter_path(name: str, loc: Sequence[int | str], info: FieldInfo | None) -> str:
-    """Where an error is, by key and by the number of the item: `filters.type`, `outbox[0].reply_to`."""
+    """Return the location of an error, by key and by the number of the item: `filters.type`, `outbox[0].reply_to`."""
     inside = loc[2:] if info and _is_choice(info.annotation) else loc[1:]  # which type was tried is pydantic's own
     return name + "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in inside)
 
 
 def _is_choice(annotation: Any) -> bool:
-    """Whether a parameter may be of several types, null aside."""
+    """Return whether a parameter accepts several types besides null."""
     types = [each for each in get_args(annotation) if each is not NoneType]
     return get_origin(annotation) in (Union, UnionType) and len(types) > 1
 
 
 def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, NexusError]:
-    """The error for one of pydantic's, after the rank of its parameter."""
+    """Return the error for one of pydantic's, preceded by the rank of its parameter."""
     name = str(detail["loc"][0]) if detail["loc"] else "arguments"
     info = operation.params.model_fields.get(name)
     declared = next((mark for mark in info.metadata if isinstance(mark, FieldErrors)), None) if info else None

@@ -1,4 +1,4 @@
-"""Who asks, as Django REST framework is told."""
+"""Authentication for Django REST framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nexus.core.operations.errors import NexusError
 
 
 class CallerAuthentication(BaseAuthentication):
-    """`request.auth` is the Caller; a connection that is nobody's is refused before any view runs."""
+    """Set `request.auth` to the Caller; refuse an unidentified connection before any view runs."""
 
     def authenticate(self, request: Request) -> tuple[Any, Caller]:
         plain = request._request

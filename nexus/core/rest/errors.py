@@ -1,4 +1,5 @@
-"""Whatever goes wrong below /api/ is answered in the envelope, or its toolset's form, with its code's status."""
+"""Bodies and errors of REST: every request is one JSON object; every answer, an error too, is in the envelope or its
+toolset's form, with the status of its code."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ CODE_OF_STATUS = {401: Code.NOT_OWNER, 403: Code.NOT_OWNER, 404: Code.NOT_FOUND,
 
 
 def on_error(exception: Exception, context: Mapping[str, Any]) -> Response:
-    """DRF's exception handler: whatever went wrong is answered in the form of the view's toolset."""
+    """Answer any exception in the form of the view's toolset; DRF's exception handler."""
     toolset = getattr(context["view"], "toolset", None)
     response = Whole(*explain(exception, toolset.reply if toolset else ENVELOPE))
     if isinstance(exception, MethodNotAllowed):
@@ -36,13 +37,13 @@ def on_error(exception: Exception, context: Mapping[str, Any]) -> Response:
 
 
 def explain(exception: Exception, reply: Reply = ENVELOPE) -> tuple[dict[str, Any], int]:
-    """The body and the HTTP status of any exception."""
+    """Return the body and the HTTP status for any exception."""
     error, status = _documented(exception)
     return reply.body(Outcome(error=error)), status
 
 
 def refusal(exception: Exception) -> JsonResponse:
-    """The answer of a view that is not DRF's."""
+    """Return the error response of a view that is not DRF's."""
     body, status = explain(exception)
     return JsonResponse(body, status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
 
@@ -75,25 +76,25 @@ def _in_envelope(request: HttpRequest, error: NexusError, status: int) -> HttpRe
 
 
 def unknown(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """handler404."""
+    """Answer an unknown path; Django's handler404."""
     error = NexusError(Code.NOT_FOUND, "There is nothing at this path; /api/v1/schema lists what there is.")
     return _in_envelope(request, error, 404) or defaults.page_not_found(request, exception)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """handler400: a foreign Host, a malformed request."""
+    """Answer a foreign Host or a malformed request; Django's handler400."""
     error = invalid("The request is malformed, or its Host is not served here.")
     return _in_envelope(request, error, 400) or defaults.bad_request(request, exception)
 
 
 def broken(request: HttpRequest) -> HttpResponse:
-    """handler500."""
+    """Answer an unexpected error; Django's handler500."""
     error = NexusError(Code.INTERNAL_ERROR, "An unexpected internal error occurred.")
     return _in_envelope(request, error, 500) or defaults.server_error(request)
 
 
 class OnlyJson(BaseContentNegotiation):
-    """There is one representation, whatever is asked for."""
+    """Content negotiation with one representation, whatever the client asks for."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
         content_type = request.content_type.partition(";")[0].strip().lower()
@@ -104,11 +105,11 @@ class OnlyJson(BaseContentNegotiation):
 
 
 class Whole(Response):
-    """A response whose data is the body already, as a toolset's reply is."""
+    """A response whose data is the whole body already, as a toolset's reply is."""
 
 
 class EnvelopeRenderer(JSONRenderer):
-    """Data goes out in the success envelope, unless the response is whole."""
+    """A renderer that puts data into the success envelope, unless the response is whole."""
 
     charset = None
 
@@ -118,7 +119,7 @@ class EnvelopeRenderer(JSONRenderer):
 
 
 class JsonObjectParser(BaseParser):
-    """A body is one JSON object."""
+    """A parser for a body that is one JSON object."""
 
     media_type = "application/json"
 
@@ -127,7 +128,7 @@ class JsonObjectParser(BaseParser):
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a request's body; an empty body is an empty object. Raises VALIDATION_ERROR."""
+    """Return the JSON object of a request's body; an empty body is an empty object. Raises VALIDATION_ERROR."""
     try:
         value = json.loads(body.decode() or "{}")
     except (ValueError, RecursionError):  # RecursionError: nested beyond what the parser follows

@@ -1,4 +1,4 @@
-"""Pages of a REST list: keyset cursors, so that what is written between two pages neither repeats nor hides a row."""
+"""Pages of a REST list by keyset cursors, so that rows written between two pages are neither repeated nor missed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ Position = tuple[Any, Any]  # the ordering column's value and the primary key of
 
 
 class Pages(BasePagination):
-    """`limit`, `ordering` (a column of the view's, `-` for descending) and `cursor` (the answer's next_cursor)."""
+    """Pagination by `limit`, `ordering` (a column of the view's, `-` for descending) and `cursor` (the answer's
+    next_cursor)."""
 
     PARAMETERS = ("limit", "ordering", "cursor")
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
-        """The rows of a page that the view admits. Raises VALIDATION_ERROR for a parameter out of its vocabulary."""
+        """Return the rows of a page that the view admits. Raises VALIDATION_ERROR for an invalid parameter."""
         limit = page_size(request.query_params.get("limit"))
         ordering = request.query_params.get("ordering") or view.ordering[0]
         if ordering.removeprefix("-") not in {column.removeprefix("-") for column in view.ordering}:
@@ -69,7 +70,7 @@ class Pages(BasePagination):
         return Response({"results": data, "next_cursor": self.next_cursor, "has_more": self.next_cursor is not None})
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The shape of a page, for the OpenAPI schema."""
+        """Return the shape of a page, for the OpenAPI schema."""
         return {
             "type": "object",
             "required": ["results", "next_cursor", "has_more"],
@@ -81,7 +82,7 @@ class Pages(BasePagination):
         }
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
-        """The query parameters of a list, for the OpenAPI schema."""
+        """Return the query parameters of a list, for the OpenAPI schema."""
         columns = [column.removeprefix("-") for column in view.ordering]
         orderings = [sign + column for column in columns for sign in ("", "-")]
         schemas: dict[str, dict[str, Any]] = {
@@ -93,7 +94,7 @@ class Pages(BasePagination):
 
 
 def page_size(text: str | None) -> int:
-    """The page size that a query asked for. Raises VALIDATION_ERROR."""
+    """Return the page size of a query. Raises VALIDATION_ERROR."""
     if text is None:
         return DEFAULT_LIMIT
     size = whole_number(text, MAX_LIMIT)
@@ -138,7 +139,7 @@ def _decode(cursor: str | None, ordering: str, queryset: QuerySet[Any]) -> Posit
 
 
 def _kind(column: Any) -> type:
-    """The type of a column's values, as a cursor holds them."""
+    """Return the type of a column's values, as a cursor holds them."""
     if isinstance(column, DateTimeField):
         return datetime
     return int if isinstance(column, IntegerField) else str

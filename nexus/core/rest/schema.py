@@ -1,4 +1,4 @@
-"""The OpenAPI schema: what drf-spectacular cannot know of the envelope, the errors and the operations."""
+"""The OpenAPI schema: the envelope, the errors and the operations, which drf-spectacular cannot know."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ CONFLICTS = {"409": "The state does not allow it.", "410": "The operation was re
 
 
 def success(data: Schema) -> Schema:
-    """The success envelope around `data`."""
+    """Return the success envelope around `data`."""
     hint = {"type": "string", "description": "What the caller probably meant, where the data is of nothing."}
     properties = {"ok": {"const": True}, "data": data, "hint": hint}
     return {"type": "object", "required": ["ok", "data"], "properties": properties}
 
 
 def failures(texts: dict[str, str] = FAILURES) -> Schema:
-    """The failing responses of a path, by status."""
+    """Return the failing responses of a path, by status."""
     reference = {"application/json": {"schema": {"$ref": "#/components/schemas/Failure"}}}
     return {status: {"description": text, "content": reference} for status, text in texts.items()}
 
 
 def reference(shape: type[Any]) -> Schema:
-    """A reference to a shape, which the schema then holds. Raises ValueError for two shapes of one name."""
+    """Return a reference to a shape and add the shape to the schema. Raises ValueError for two shapes of one name."""
     if _shapes.setdefault(shape.__name__, shape) is not shape:
         raise ValueError(f"two shapes are called {shape.__name__}")
     return {"$ref": f"#/components/schemas/{shape.__name__}"}
@@ -54,17 +54,18 @@ _shapes: dict[str, type[Any]] = {}
 
 
 def page_of(shape: type[Any]) -> Schema:
-    """A page of rows of a shape, for `extend_schema(responses=…)`."""
+    """Return a page of rows of a shape, for `extend_schema(responses=…)`."""
     return Pages().get_paginated_response_schema({"type": "array", "items": reference(shape)})
 
 
 def answer_of(operation: Operation[Any]) -> Schema:
-    """What an operation answers, for `extend_schema(responses=…)`."""
+    """Return the answer of an operation, for `extend_schema(responses=…)`."""
     return reference(operation.data) if operation.data else {"type": "object"}
 
 
 def body_of(operation: Operation[Any], *in_path: str) -> Schema:
-    """The request body of an operation, less the parameters that the path holds, for `extend_schema(request=…)`."""
+    """Return the request body of an operation without the parameters that the path holds, for
+    `extend_schema(request=…)`."""
     schema = _parameters(operation, {})
     properties = {field: part for field, part in schema["properties"].items() if field not in in_path}
     required = [field for field in schema.get("required", ()) if field not in in_path]
@@ -72,16 +73,16 @@ def body_of(operation: Operation[Any], *in_path: str) -> Schema:
 
 
 class EnvelopeSchema(AutoSchema):
-    """Every success is in the envelope, and every path tells its failures."""
+    """A schema with every success in the envelope, and the failures of every path."""
 
     def get_description(self) -> str:  # type: ignore[override]  # as in drf-spectacular
-        """What a list or a row is of is told by its resource."""
+        """Return the description; that of a list or a row is its resource's."""
         if getattr(self.view, "action", None) in ("list", "retrieve"):
             return " ".join((type(self.view).__doc__ or "").split())
         return super().get_description()
 
     def get_response_serializers(self) -> Any:
-        """A row, as its resource is annotated to show it; other paths say themselves what they answer."""
+        """Return a row's shape as its resource is annotated; other paths declare their answers."""
         view: Any = self.view
         if not hasattr(view, "show_whole"):  # no table: what says nothing answers some object
             return {"200": {"type": "object"}}
@@ -104,7 +105,7 @@ class EnvelopeSchema(AutoSchema):
 
 
 class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How a caller says who it is; a direct local request needs none of it."""
+    """The ways to authenticate; a direct local request needs none."""
 
     target_class = "nexus.core.rest.authentication.CallerAuthentication"
     name = ["bearer", "header", "query"]
@@ -121,7 +122,7 @@ class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 def add_operations(result: Schema, generator: Any, **kwargs: Any) -> Schema:
-    """drf-spectacular's hook: the failure envelope, what apps add, and a path for each operation of the registry."""
+    """Add the failure envelope, the apps' paths, and a path for each operation; drf-spectacular's hook."""
     schemas = result.setdefault("components", {}).setdefault("schemas", {})
     schemas["Failure"] = _failure()
     for app in nexus_apps():
@@ -135,7 +136,7 @@ def add_operations(result: Schema, generator: Any, **kwargs: Any) -> Schema:
 
 
 def _defined(schema: Schema, schemas: Schema) -> Schema:
-    """A schema without its definitions, which go to the others. Raises ValueError for two of one name."""
+    """Return a schema without its definitions, which are added to `schemas`. Raises ValueError for two of one name."""
     for name, part in schema.pop("$defs", {}).items():
         if schemas.setdefault(name, part) != part:
             raise ValueError(f"two shapes are called {name}")
@@ -143,7 +144,7 @@ def _defined(schema: Schema, schemas: Schema) -> Schema:
 
 
 def _failure() -> Schema:
-    """The failure envelope, with every code there is."""
+    """Return the failure envelope, with every code."""
     codes = dict.fromkeys(code.value for toolset in TOOLSETS.values() for code in toolset.codes())
     return {
         "type": "object",
@@ -182,7 +183,7 @@ def _path(operation: Operation[Any], schemas: Schema) -> Schema:
 
 
 def _in_form(toolset: Toolset | None, responses: Schema) -> Schema:
-    """The responses as they are in the toolset's form: one that is not the envelope is not known here."""
+    """Return the responses in the toolset's form; a form other than the envelope is left open."""
     if toolset is None or toolset.reply is ENVELOPE:
         return responses
     own = {"content": {"application/json": {"schema": {"type": "object"}}}}

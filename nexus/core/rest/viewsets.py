@@ -1,6 +1,6 @@
-"""REST resources, as every app shares them: lists with filters, ordering and cursors.
+"""The base of the apps' REST resources, with filters, ordering and cursors, and every operation by its name.
 
-Reads are querysets narrowed to what the caller may see; every write is an operation, through the one runner.
+Reads are querysets narrowed to what the caller may see; every write is an operation, through the runner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nexus.core.rest.pagination import Pages
 
 
 class ListFilters(FilterSet):
-    """Equality on ids is equality of text: an unknown id finds nothing, and asks the store nothing more."""
+    """Filters that compare ids as text: an unknown id finds nothing, without a query for it."""
 
     class Meta:
         filter_overrides = {
@@ -64,7 +64,7 @@ class FilterBackend(DjangoFilterBackend):
 
 @method_decorator(conditional_page, name="dispatch")  # an ETag, and 304 to who has it already
 class Endpoint(GenericViewSet[Any]):
-    """Base of every path: the caller, and operations called as that caller."""
+    """The base of every path: the caller, and operations called as that caller."""
 
     toolset: ClassVar[Toolset]  # whose operations the path calls
     http_method_names = ["get", "head", "post", "patch", "delete"]
@@ -73,13 +73,13 @@ class Endpoint(GenericViewSet[Any]):
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The caller of the request."""
         caller: Any = self.request.auth
         return cast(Caller, caller)
 
     @property
     def body(self) -> dict[str, Any]:
-        """The JSON object that was sent."""
+        """The JSON object in the request."""
         return cast(dict[str, Any], self.request.data)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +93,7 @@ class Endpoint(GenericViewSet[Any]):
         return response
 
     def operate(self, name: str, arguments: Mapping[str, Any], success: int = 200) -> Response:
-        """Call an operation, and answer in its toolset's form with the status that fits."""
+        """Call an operation and answer in its toolset's form; `success` is the status of a result."""
         outcome = runner.perform(self.toolset, self.caller, name, arguments)
         failed = outcome.error is not None
         response = Whole(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
@@ -103,12 +103,12 @@ class Endpoint(GenericViewSet[Any]):
         return response
 
     def query_parameters(self) -> list[Any]:
-        """What the path takes in its query, beside what a list takes; for the OpenAPI schema."""
+        """Return the path's query parameters besides those of a list, for the OpenAPI schema."""
         return []
 
 
 class Resource(Endpoint):
-    """Base of every table that is listed: pages, filters, and rows narrowed to what the caller may see."""
+    """The base of every listed table: pages, filters, and rows narrowed to what the caller may see."""
 
     queryset: Any
     filter_backends = [FilterBackend]
@@ -127,19 +127,19 @@ class Resource(Endpoint):
         return self.visible_rows(rows, agent_id)
 
     def rows(self) -> Any:
-        """All of the resource's rows, with what their representation joins."""
+        """Return all of the resource's rows, with what their representation joins."""
         return self.queryset.all()
 
     def passes_many(self) -> bool:
-        """Whether a request may have to pass many rows until it finds a page of those that it asks for."""
+        """Return whether a request may have to skip many rows to fill a page."""
         return bool(self.unindexed.intersection(self.request.query_params))
 
     def visible_rows(self, rows: Any, agent_id: str) -> Any:
-        """What the store can tell an agent may see of `rows`."""
+        """Return the `rows` that the agent may see, as far as a query can tell."""
         return rows
 
     def admits(self, row: Any) -> bool:
-        """What it takes the routing rules to tell: whether the caller sees a row."""
+        """Return whether the caller may see a row, by the routing rules that no query can express."""
         return True
 
     def get_object(self) -> Any:
@@ -151,11 +151,11 @@ class Resource(Endpoint):
         return row
 
     def show(self, row: Any) -> Mapping[str, Any]:
-        """A row of the list. Its annotation is what the schema tells of it."""
+        """Return a row as the list shows it; the schema uses its annotation."""
         raise NotImplementedError
 
     def show_whole(self, row: Any) -> Mapping[str, Any]:
-        """One alone, where that has more."""
+        """Return a single row, which may have more fields."""
         return self.show(row)
 
     def list(self, request: Request) -> Response:
@@ -163,7 +163,7 @@ class Resource(Endpoint):
         return self.page(self.get_queryset())
 
     def page(self, rows: Any) -> Response:
-        """The page of `rows` that the query asks for."""
+        """Return the page of `rows` that the query asks for."""
         chosen = cast(Sequence[Any], self.paginate_queryset(self.filter_queryset(rows)))
         return self.get_paginated_response([self.show(row) for row in chosen])
 

@@ -1,4 +1,8 @@
-"""How every connection to the server is made: nobody waits for one that cannot be reached any more."""
+"""Connections to the PostgreSQL server: their parameters, the meaning of errors, and the notifications of commits.
+
+A connection that cannot reach the server fails soon. One connection of the process listens for the commits of all
+others. A notification can be lost with its connection, so each watch also looks at intervals.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ NAME = {"application_name": "nexus"}  # by which who takes the store's place kno
 
 
 def parameters(config: CoreSettings) -> dict[str, Any]:
-    """The parameters of libpq, by name: what the URL says, our defaults for the rest, and our name."""
+    """Return the parameters of libpq, by name: those of the URL, our defaults for the rest, and our name."""
     assert config.database_url is not None
     return {**DEFAULTS, **conninfo_to_dict(config.database_url), **NAME}
 
@@ -67,7 +71,7 @@ def _source(error: BaseException) -> psycopg.Error | None:
 
 
 def state(error: BaseException) -> str:
-    """The five characters of SQLSTATE; empty where there is none."""
+    """Return the five characters of SQLSTATE; empty if there is none."""
     source = _source(error)
     if source is None:
         return ""
@@ -77,7 +81,7 @@ def state(error: BaseException) -> str:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the server could not be reached, or the connection to it ended."""
+    """Return whether the server could not be reached, or the connection to it ended."""
     source, code = _source(error), state(error)
     if code:
         return code in LOST or code.startswith(CONNECTION_CLASS)
@@ -86,16 +90,16 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether the same call may succeed in a moment: another writer was first, or the server was away."""
+    """Return whether the same call may succeed in a moment: another writer was first, or the server was away."""
     code = state(error)
     return code in LOCKED or code == "53300" or is_lost(error)
 
 
 def failure(error: BaseException) -> NexusError | None:
-    """The DB_ERROR for an error of PostgreSQL, with its cause and what to do; None when unknown.
+    """Return the DB_ERROR for an error of PostgreSQL, with its cause and what to do; None when unknown.
 
-    `details.retryable` is there, and true, where the same call may succeed in a moment; else `details.cause`. A text
-    that PostgreSQL cannot hold is a VALIDATION_ERROR: pages ask for what their address says.
+    `details.retryable` is true if the same call may succeed in a moment; otherwise there is `details.cause`. A text
+    that PostgreSQL cannot store is a VALIDATION_ERROR, because a page's address may contain any text.
     """
     code = state(error)
     if code in LOCKED:
@@ -125,7 +129,7 @@ AGAIN_SECONDS = 1.0  # after the connection was lost
 
 
 class _Listener:
-    """Counts what may be commits of others; a thread that ends with the process."""
+    """A thread that counts notifications of others' commits; it ends with the process."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -161,7 +165,7 @@ _listener: _Listener | None = None
 
 
 class Watch:
-    """One task's look at the listener."""
+    """One task's watch for commits, over the process's listener."""
 
     descriptor: int | None = None
     pause = PAUSE_SECONDS
@@ -170,15 +174,15 @@ class Watch:
         self._listener, self._seen = listener, listener.count
 
     def has_news(self, seen: int) -> bool:
-        """Whether there may have been a commit since the last look, whatever it added."""
+        """Return whether there may have been a commit since the last call, whatever it added."""
         before, self._seen = self._seen, self._listener.count
         return self._seen != before
 
     def drain(self) -> None:
-        """Nothing to do: there is no descriptor."""
+        """Do nothing: there is no descriptor."""
 
     def close(self) -> None:
-        """The listener goes on: others may watch."""
+        """Do nothing: the listener goes on, because others may watch."""
 
 
 def watch() -> Watch:

@@ -1,4 +1,4 @@
-"""A PostgreSQL database made fit for a store: looked at before anything is written, migrated under a lock."""
+"""Preparation of a PostgreSQL database: checks before anything is written, and migration under a lock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CREATE = "CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' 
 
 
 def prepare() -> None:
-    """Bring the database to this version, once, however many processes start together.
+    """Migrate the database to this version, once, however many processes start together.
 
     Raises DB_ERROR when it cannot be reached or used, MIGRATION_ERROR when it is newer than the code or a step failed.
     """
@@ -55,7 +55,7 @@ def prepare() -> None:
 
 
 def pending() -> bool:
-    """Whether a migration of this version is not applied, or a trigger not as it should be.
+    """Return whether a migration of this version is not applied, or a trigger is missing or different.
 
     Raises as `prepare` does.
     """
@@ -80,20 +80,20 @@ def pending() -> bool:
 
 
 def absent(there: Iterable[tuple[Any, ...]], objects: Mapping[str, str]) -> list[str]:
-    """Which triggers, by name, a store does not have, or has with another text. `there` are the rows of TRIGGERS."""
+    """Return the names of triggers that a store lacks or has with another text. `there` are the rows of TRIGGERS."""
     present = {row[0]: postgres_text(*row).split() for row in there}
     return [name for name, statements in objects.items() if present.get(name) != statements.split()]
 
 
 def install(objects: Mapping[str, str]) -> None:
-    """Make triggers anew, by name; a second time changes nothing."""
+    """Create triggers anew, by name; a repetition changes nothing."""
     with transaction.atomic(), connection.cursor() as cursor:
         for statements in objects.values():
             cursor.execute(statements)
 
 
 def where() -> str:
-    """The database's address, without a password."""
+    """Return the database's address, without a password."""
     url = CoreSettings.current().database_url
     assert url is not None
     return without_password(url)
@@ -107,7 +107,7 @@ def _row(server: psycopg.Connection[Any], query: str) -> Any:
 
 @contextmanager
 def direct() -> Iterator[psycopg.Connection[Any]]:
-    """A connection past the pool, which would hide in its log why there is none. Raises DB_ERROR."""
+    """Yield a connection without the pool, which would tell only its log why it has none. Raises DB_ERROR."""
     try:
         with psycopg.connect(**parameters(CoreSettings.current()), autocommit=True) as server:
             yield server

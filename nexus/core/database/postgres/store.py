@@ -1,4 +1,4 @@
-"""The store as a PostgreSQL database that several machines reach: connections, one writer at a time, its errors."""
+"""The store as a PostgreSQL database that several machines can reach: connections, one writer at a time, its errors."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ install = schema.install
 
 
 def look(sql: str, values: Sequence[Any]) -> list[Any]:
-    """Never on an event loop: the server is as far as the network."""
+    """Raise SynchronousOnlyOperation: the server is on the network, so no read is short enough for an event loop."""
     raise SynchronousOnlyOperation("the store is on a server")
 
 
 def django_settings(config: CoreSettings) -> dict[str, Any]:
-    """A pool of connections; the backend looks at each before it is used: a server that was restarted costs no call."""
+    """Return settings with a pool of connections. The backend checks each before use, so that no call fails after the
+    server restarted."""
     options = parameters(config)
     del options["client_encoding"]  # Django's own
     patience = f"-c lock_timeout={config.busy_timeout_ms}"
@@ -86,26 +87,27 @@ def django_settings(config: CoreSettings) -> dict[str, Any]:
 
 
 def release() -> None:
-    """Give this thread's connection back to the pool; within a transaction it stays."""
+    """Give this thread's connection back to the pool; within a transaction keep it."""
     if connection.connection is not None and not connection.in_atomic_block:
         connection.close()
 
 
 def guard() -> None:
-    """Nothing to do: a server's name leads to one store, wherever its files are."""
+    """Do nothing: a server's name leads to one store, wherever its files are."""
 
 
 def check() -> None:
-    """Nothing to do, as `guard`."""
+    """Do nothing, as `guard`."""
 
 
 @contextmanager
 def write() -> Iterator[None]:
-    """A transaction that writes: the advisory lock of all writers first, then the rest. Inside another, a savepoint.
+    """Run a writing transaction, which first takes the advisory lock of all writers; inside another, a savepoint.
 
-    Ids are given before they are committed: without the lock a follower that keeps a cursor would miss an event whose
-    lower id is committed later, and two agents could win one handoff. It is taken first, because a transaction that
-    holds rows when it asks for the lock can deadlock with the one that holds the lock. Listeners are told at commit.
+    Ids are given before they are committed: without the lock a follower that keeps a cursor would miss an event
+    whose lower id is committed later, and two agents could win one handoff. It is taken first, because a
+    transaction that holds rows when it asks for the lock can deadlock with the one that holds the lock. Listeners
+    are notified at commit.
     """
     if connection.in_atomic_block:
         with transaction.atomic():
@@ -125,7 +127,7 @@ def write() -> Iterator[None]:
 
 
 def _in_doubt(error: Exception) -> NoReturn:
-    """Whether the server committed is unknown: nobody may send this again without a look."""
+    """Raise the error of a commit whose outcome is unknown: a caller must look before it sends the call again."""
     log.warning("the connection was lost while a transaction was committed", exc_info=error)
     raise NexusError(
         Code.DB_ERROR,
@@ -137,7 +139,7 @@ def _in_doubt(error: Exception) -> NoReturn:
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Inside, a lock held by another connection fails at once instead of after the busy timeout."""
+    """Make a lock that another connection holds an immediate error within the block, not one after the busy timeout."""
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = 1")
     try:
@@ -150,7 +152,7 @@ def without_waiting() -> Iterator[None]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Inside, every read sees the same committed state. A writing transaction has that already: it is alone."""
+    """Let every read in the block see the same committed state. A writing transaction does so already: it is alone."""
     if connection.in_atomic_block:
         yield
         return
@@ -161,28 +163,28 @@ def snapshot() -> Iterator[None]:
 
 
 def watch(model: type[Model]) -> postgres_connection.Watch:
-    """Begin to watch for commits: this process's one listener, which is started with the first watch."""
+    """Begin to watch for commits, with this process's one listener, which the first watch starts."""
     return postgres_connection.watch()
 
 
 def admit_gaps(table: str) -> None:
-    """Nothing to do: a transaction that is undone burns its ids here, so that a gap is no fault to anybody."""
+    """Do nothing: here a rolled-back transaction uses up its ids, so doctor does not report gaps."""
 
 
 def size_on_disk() -> int:
-    """Bytes that the database takes on its server."""
+    """Return the size of the database on its server, in bytes."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_database_size(current_database())")
         return int(cursor.fetchone()[0])
 
 
 def disk_used() -> float:
-    """0: how full the server's disk is cannot be asked of it."""
+    """Return 0: the server does not tell how full its disk is."""
     return 0.0
 
 
 def compact() -> tuple[int, int]:
-    """Mark the room of deleted rows as free, and bring statistics up to date; nobody waits for it meanwhile."""
+    """Mark the space of deleted rows as free and update the statistics, without blocking anybody."""
     before = size_on_disk()
     with connection.cursor() as cursor:
         cursor.execute("VACUUM (ANALYZE)")
@@ -190,21 +192,21 @@ def compact() -> tuple[int, int]:
 
 
 def given_out(model: type[Model]) -> int:
-    """The highest automatic id that a model's table gave out; 0 when it gave none."""
+    """Return the highest automatic id that a model's table has given out; 0 if none."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {sequence(model)}")  # noqa: S608
         return int(cursor.fetchone()[0])
 
 
 def give_out_above(model: type[Model], head: int) -> None:
-    """Inside a transaction: the next automatic id is above `head`, and above what was given out before."""
+    """Let the next automatic id be above `head`, and above all ids given out before. Call it inside a transaction."""
     if head > given_out(model):
         with connection.cursor() as cursor:
             cursor.execute("SELECT setval(%s, %s)", [sequence(model), head])
 
 
 def sequence(model: type[Model]) -> str:
-    """The sequence of a model's automatic key, quoted."""
+    """Return the sequence of a model's automatic key, quoted."""
     with connection.cursor() as cursor:
         table = connection.ops.quote_name(model._meta.db_table)
         cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, model._meta.pk.column])
@@ -215,13 +217,13 @@ KINDS = 0x4E787574  # the first half of the locks' names; the writers' lock has 
 
 
 class ExclusiveLock:
-    """The lock, for as long as its connection lives."""
+    """An advisory lock, held as long as its connection lives."""
 
     def __init__(self, holder: psycopg.Connection[Any]) -> None:
         self._holder = holder
 
     def held(self) -> bool:
-        """Asks the server, which lets go of the lock when the connection ends."""
+        """Ask the server, which releases the lock when the connection ends."""
         try:
             self._holder.execute("SELECT 1")
         except psycopg.Error:
@@ -229,14 +231,15 @@ class ExclusiveLock:
         return True
 
     def release(self) -> None:
-        """Let go before the connection ends: that the server notices a moment later, and another would be refused."""
+        """Release the lock before the connection ends: the server notices the end a moment later, and would refuse
+        another process until then."""
         with contextlib.suppress(psycopg.Error):  # it is lost, and the lock with it
             self._holder.execute("SELECT pg_advisory_unlock_all()")
         self._holder.close()
 
 
 def exclusive_lock(kind: str) -> ExclusiveLock | None:
-    """Become the only process of a kind over the store; None while another is."""
+    """Take the lock that makes this process the only one of a kind at the store; None while another has it."""
     with connection.wrap_database_errors:
         holder = psycopg.connect(**parameters(CoreSettings.current()), autocommit=True)
         try:

@@ -1,4 +1,7 @@
-"""What an error of SQLite means: whether the same call may be sent again, and what to do if not."""
+"""The meaning of SQLite's errors, and checks of the store's file before SQLite opens it.
+
+A failure says whether the same call may be sent again, and what to do if not.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,15 @@ CAUSES: Mapping[int, tuple[str, str]] = {
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether another connection's lock is all that is wrong."""
+    """Return whether another connection's lock is the only cause of an error."""
     return _primary_code(error) in BUSY
 
 
 def failure(error: Exception) -> NexusError | None:
-    """The DB_ERROR for an error of SQLite, from Django or direct, with its cause and what to do; None when unknown.
+    """Return the DB_ERROR for an error of SQLite, from Django or direct, with its cause and what to do; None when
+    unknown.
 
-    `details.retryable` is there, and true, where the same call may succeed in a moment; else `details.cause`.
+    `details.retryable` is true if the same call may succeed in a moment; otherwise there is `details.cause`.
     """
     if is_busy(error):
         return NexusError(
@@ -87,10 +91,10 @@ _kept_open: dict[tuple[int, int], FileIO] = {}  # by device and inode
 
 
 def refuse_damaged(database: Path) -> None:
-    """Look at a store before SQLite does, which would take a lost log or an emptied file for a new store.
+    """Check a store before SQLite opens it, because SQLite would take a lost log or an emptied file for a new store.
 
-    Raises DB_ERROR for what is no file, for a file that is no SQLite database, and for one whose write-ahead log is
-    gone. A missing file passes.
+    Raises DB_ERROR for what is not a file, for a file that is not an SQLite database, and for one whose write-ahead
+    log is missing. A missing file passes.
     """
     if not database.exists():
         return
@@ -113,7 +117,7 @@ def refuse_damaged(database: Path) -> None:
 
 
 def not_a_store(database: Path) -> NexusError:
-    """The refusal of a file that holds something else, or nothing that could be told."""
+    """Return the error for a file that holds something else, or whose content cannot be determined."""
     return NexusError(
         Code.DB_ERROR,
         f"{database} is not a Nexus store, or its beginning was overwritten. It was left as it is. "
@@ -123,7 +127,7 @@ def not_a_store(database: Path) -> NexusError:
 
 
 def first_bytes(database: Path, count: int) -> bytes:
-    """The start of a store's file, read past SQLite.
+    """Return the start of a store's file, read without SQLite.
 
     The file stays open for good: on POSIX, closing it would drop every lock that SQLite holds on it in this process,
     and another process, believing itself the last, would remove the write-ahead log under our connections.
@@ -136,12 +140,12 @@ def first_bytes(database: Path, count: int) -> bytes:
 
 
 def log_is_missing(database: Path) -> bool:
-    """Whether the log's index is there without the log: SQLite makes the log first and removes it last."""
+    """Return whether the log's index exists without the log: SQLite creates the log first and removes it last."""
     index, log = beside(database, "-shm"), beside(database, "-wal")
     return index.exists() and not log.exists() and index.exists() and not log.exists()  # twice: one may just be closing
 
 
 @lru_cache(maxsize=16)  # every transaction asks for the same
 def beside(database: Path, suffix: str) -> Path:
-    """The file next to the store that SQLite keeps under this suffix."""
+    """Return the path of SQLite's file with this suffix, such as `-wal`, for a store."""
     return database.with_name(database.name + suffix)

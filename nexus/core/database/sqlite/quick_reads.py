@@ -1,4 +1,4 @@
-"""A short read on an event loop itself: to hand it to a thread takes ten times as long."""
+"""Short reads on the event loop itself: passing one to a thread takes ten times as long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_ROWS = 20  # as is one of more rows: each may hold long texts, which take t
 
 
 class _Kept(threading.local):
-    """A thread's connection for such looks."""
+    """A thread's connection for short reads."""
 
     connection: sqlite3.Connection | None = None
     rounds = 0  # that the read may still take
@@ -31,10 +31,10 @@ _kept = _Kept()
 
 
 def look(sql: str, values: Sequence[Any]) -> list[Any]:
-    """The rows of a short read: what is committed, by whichever process.
+    """Return the rows of a short read: what any process has committed.
 
-    It waits for nobody: a reader of a write-ahead log need not. Raises SynchronousOnlyOperation where it would have to,
-    where it takes long, or where the file cannot be read; a thread that asks then finds out why.
+    It never waits, because a reader of a write-ahead log does not have to. Raises SynchronousOnlyOperation if it
+    would have to, if it takes long, or if the file cannot be read; a thread that runs it then finds out why.
     """
     check()
     _kept.rounds = ROUNDS

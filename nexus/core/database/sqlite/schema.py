@@ -1,4 +1,5 @@
-"""An SQLite file made fit for a store: refused when it is newer than the code or damaged, migrated under a lock."""
+"""Preparation of an SQLite store: a file that is damaged or newer than the code is refused, others are migrated under a
+lock."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ STEPS_A_LOOK = 100_000  # of SQLite's machine, some milliseconds, between two lo
 
 
 def prepare() -> None:
-    """Create the home and bring the store to this version, once, however many processes start together.
+    """Create the home and migrate the store to this version, once, however many processes start together.
 
     Raises DB_ERROR when the file cannot be opened or is another program's, MIGRATION_ERROR when it is newer than the
     code or a step failed.
@@ -54,9 +55,9 @@ def prepare() -> None:
 
 
 def pending() -> bool:
-    """Whether a migration on disk is not applied, or a process died before it had made the triggers again.
+    """Return whether a migration is not applied, or a process died before it had created the triggers again.
 
-    Reads file names and two small tables: a start must stay quick.
+    It reads file names and two small tables only, because a start must stay quick.
     """
     store_file.check()
     database = CoreSettings.current().database
@@ -113,7 +114,7 @@ def _migrate(database: Path) -> None:
 
 
 def compact_migrated() -> None:
-    """Give the room back that migrations freed, where that is a fifth of the file. The store is whole without it."""
+    """Give back the space that migrations freed, if that is a fifth of the file. A failure does not harm the store."""
     progress = Bar(OutputWrapper(sys.stderr), "Migrating")
     with suppress(DatabaseError), connection.cursor() as cursor:
         free, pages = (cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
@@ -128,13 +129,13 @@ def compact_migrated() -> None:
 
 
 def absent(store: sqlite3.Connection, objects: Mapping[str, str]) -> list[str]:
-    """Which triggers, by name, a store does not have, or has with another text."""
+    """Return the names of triggers that a store lacks or has with another text."""
     present = dict(store.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
     return [name for name, statement in objects.items() if present.get(name, "").split() != statement.split()]
 
 
 def install(objects: Mapping[str, str]) -> None:
-    """Make triggers anew, by name; a second time changes nothing."""
+    """Create triggers anew, by name; a repetition changes nothing."""
     with transaction.atomic(), connection.cursor() as cursor:
         for name, statement in objects.items():
             cursor.execute(f'DROP TRIGGER IF EXISTS "{name}"')

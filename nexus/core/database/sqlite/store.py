@@ -1,4 +1,8 @@
-"""The store as an SQLite file: its connections, one writer at a time in turn, its size."""
+"""The store as an SQLite file: its connections, the queue of its writers, its size, and the watch for commits.
+
+The queue decides which process, and which of its threads, tries to take the database's lock next. In the watch,
+`PRAGMA data_version` shows commits of other connections, and the kernel shows that one is being written.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,8 @@ __all__ = [
 
 
 def django_settings(config: CoreSettings) -> dict[str, Any]:
-    """WAL, foreign keys and the busy timeout, set when a connection opens; writes begin IMMEDIATE."""
+    """Return settings with WAL, foreign keys and the busy timeout, set when a connection opens; writes begin
+    IMMEDIATE."""
     return {
         "ENGINE": "nexus.core.database.sqlite.backend",
         "NAME": config.database,
@@ -70,15 +75,16 @@ def django_settings(config: CoreSettings) -> dict[str, Any]:
 
 
 def release() -> None:
-    """Nothing to do: a thread keeps its connection to the file, which costs nobody anything."""
+    """Do nothing: a thread keeps its connection to the file, which costs nobody anything."""
 
 
 @contextmanager
 def write() -> Iterator[None]:
-    """A transaction that writes: the writers' queue first, then `BEGIN IMMEDIATE`. Inside another one, a savepoint.
+    """Run a writing transaction: wait in the writers' queue, then `BEGIN IMMEDIATE`. Inside another one, a savepoint.
 
-    Waits for the connection's busy timeout at most; after that it raises SQLite's own busy error, which is answered as
-    a retryable DB_ERROR. What does not know the queue, an older version or a shell, still meets SQLite's lock.
+    It waits for the connection's busy timeout at most; after that it raises SQLite's own busy error, which is
+    answered as a retryable DB_ERROR. A program without the queue, such as an older version or a shell, still meets
+    SQLite's lock.
     """
     if connections[DEFAULT_DB_ALIAS].in_atomic_block:
         with transaction.atomic():
@@ -92,10 +98,10 @@ def write() -> Iterator[None]:
 
 
 def _begin(queue: WriterQueue, begin: Callable[[], None]) -> None:
-    """Begin at once within a burst, else when the queue lets this process look for the lock.
+    """Begin at once within a burst, otherwise when the queue lets this process try to take the lock.
 
     SQLite's own waiting sleeps in steps of up to 100 ms and lets whoever comes first pass; here one process at a time
-    looks, every half millisecond. The queue is a courtesy: what keeps two writers apart is SQLite's lock alone.
+    tries, every half millisecond. The queue only improves the order: SQLite's lock alone keeps two writers apart.
     """
     on = connections[DEFAULT_DB_ALIAS]
     on.ensure_connection()
@@ -124,7 +130,7 @@ def _begin(queue: WriterQueue, begin: Callable[[], None]) -> None:
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Inside, a lock held by another connection fails at once instead of after the busy timeout."""
+    """Make a lock that another connection holds an immediate error within the block, not one after the busy timeout."""
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA busy_timeout = 0")
         try:
@@ -135,7 +141,7 @@ def without_waiting() -> Iterator[None]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Inside, every read sees the same committed state, and no lock is taken that a writer would wait for.
+    """Let every read in the block see the same committed state, without a lock that a writer would wait for.
 
     Within a transaction that is so already.
     """
@@ -151,13 +157,13 @@ def snapshot() -> Iterator[None]:
 
 
 def size_on_disk() -> int:
-    """Bytes of the store and of its write-ahead log."""
+    """Return the size of the store and of its write-ahead log, in bytes."""
     database: Path = CoreSettings.current().database
     return sum(path.stat().st_size for path in (database, beside(database, "-wal")) if path.exists())
 
 
 def compact() -> tuple[int, int]:
-    """Rewrite the store without its free pages; its size before and after, in bytes. No other writer meanwhile."""
+    """Rewrite the store without its free pages; return its size before and after, in bytes. It blocks other writers."""
     before = size_on_disk()
     with connection.cursor() as cursor:
         cursor.execute("VACUUM")
@@ -166,18 +172,18 @@ def compact() -> tuple[int, int]:
 
 
 def disk_used() -> float:
-    """The used share of the disk the store is on, 0 to 1."""
+    """Return the used share of the store's disk, 0 to 1."""
     usage = shutil.disk_usage(CoreSettings.current().database.parent)
     return 1 - usage.free / usage.total
 
 
 def given_out(model: type[Model]) -> int:
-    """The highest automatic id that a model's table gave out, whatever became of its row; 0 when it gave none."""
+    """Return the highest automatic id that a model's table has given out, even to a deleted row; 0 if none."""
     return _given_out(model._meta.db_table)
 
 
 def give_out_above(model: type[Model], head: int) -> None:
-    """Inside a transaction: the next automatic id is above `head`, and above what was given out before."""
+    """Let the next automatic id be above `head`, and above all ids given out before. Call it inside a transaction."""
     table = model._meta.db_table
     if head > _given_out(table):
         with connection.cursor() as cursor:
@@ -186,7 +192,8 @@ def give_out_above(model: type[Model], head: int) -> None:
 
 
 def admit_gaps(table: str) -> None:
-    """Inside a transaction: ids that `table` lacks now, up to the highest it gave out, are no fault to doctor."""
+    """Tell doctor that ids missing in `table` now, up to the highest given out, are no error. Call it inside a
+    transaction."""
     with connection.cursor() as cursor:
         cursor.execute(gaps_admitted(_given_out(table)))
 
@@ -198,7 +205,7 @@ def _given_out(table: str) -> int:
 
 
 def gaps_admitted(upto: int) -> str:
-    """The statement by which a store says that ids up to `upto` may be missing: `PRAGMA user_version` holds it."""
+    """Return the statement that records that ids up to `upto` may be missing; `PRAGMA user_version` holds it."""
     return f"PRAGMA user_version = {min(upto, 2**31 - 1):d}"
 
 
@@ -209,7 +216,7 @@ class ExclusiveLock:
         self._lock = lock
 
     def held(self) -> bool:
-        """The operating system keeps it."""
+        """Return True: the operating system keeps the lock."""
         return True
 
     def release(self) -> None:
@@ -217,7 +224,7 @@ class ExclusiveLock:
 
 
 def exclusive_lock(kind: str) -> ExclusiveLock | None:
-    """Become the only process of a kind over the store; None while another is."""
+    """Take the lock that makes this process the only one of a kind at the store; None while another has it."""
     from filelock import FileLock, Timeout
 
     path = beside(CoreSettings.current().database, f".{kind}.lock")
@@ -238,7 +245,7 @@ NOTICES = 65536  # bytes; a notice of one file takes 16, and those that are alik
 
 
 class Watch:
-    """Looks for rows of a model that another connection committed, on a connection of its own."""
+    """A watch for rows of a model that another connection committed, over a connection of its own."""
 
     def __init__(self, model: type[Model]) -> None:
         options, key = model._meta, model._meta.pk
@@ -255,7 +262,7 @@ class Watch:
         return NEAR_PAUSE_SECONDS if time.monotonic() < self._near_until else PAUSE_SECONDS
 
     def has_news(self, seen: int) -> bool:
-        """Whether there may be rows with a key above `seen`; what cannot be read counts as one."""
+        """Return whether there may be rows with a key above `seen`; True if the store cannot be read."""
         before, self._version = self._version, self._read("PRAGMA data_version")
         if self._version is not None and self._version == before:
             return False
@@ -281,14 +288,14 @@ class Watch:
             return None
 
     def _wal(self) -> str:
-        """The path of the file that every commit is written to. It stays while a connection is open."""
+        """Return the path of the file that every commit is written to. It stays while a connection is open."""
         return str(self._probe.execute("PRAGMA database_list").fetchone()[2]) + "-wal"
 
 
 def _notices_of(path: str) -> int | None:
-    """A descriptor of the kernel's that is readable once the file was written to; None where there is no such thing.
+    """Return a kernel descriptor that becomes readable when the file is written to; None if there is none.
 
-    Only Linux has one. Elsewhere, and where the kernel gives no more of them, the watch is asked at intervals alone.
+    Only Linux has one. Elsewhere, and if the kernel gives no more of them, the watch only looks at intervals.
     """
     if sys.platform != "linux":
         return None
@@ -319,10 +326,11 @@ CLOCK = struct.Struct("d")  # how the queue's file holds a moment
 
 
 class WriterQueue:
-    """The writers of one store: the kernel's queue for a lock on a file, and before it one for the process's threads.
+    """The queue of a store's writers: the kernel's queue for a lock on a file, and before it one for the process's
+    threads.
 
-    The file says until when the burst lasts of the process that had the last turn. A process that is killed leaves the
-    queue at once. Where there are no such locks, everybody is first.
+    The file holds the time until which the burst of the process that had the last turn lasts. A process that is killed
+    leaves the queue at once. On systems without such locks, everybody is first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -335,16 +343,16 @@ class WriterQueue:
                 self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def in_burst(self) -> bool:
-        """Whether this process had its turn so lately that it may look for the store past the queue."""
+        """Return whether this process had its turn so recently that it may write without queuing."""
         return time.monotonic() < self._burst_ends
 
     def left(self) -> None:
-        """A transaction of this process has ended."""
+        """Record that a transaction of this process has ended."""
         self._left = time.monotonic()
 
     @contextmanager
     def first(self, deadline: float) -> Iterator[None]:
-        """Inside, this thread is the first of the queue; or time has run out, and it may look once."""
+        """Wait until this thread is the first of the queue, or the deadline has passed; the block may then try once."""
         busy = time.monotonic() - self._left < GAP_SECONDS
         known = self._threads.acquire(timeout=_until(deadline))
         locked = known and self._lock(deadline)
@@ -362,7 +370,8 @@ class WriterQueue:
                 self._threads.release()
 
     def _burst_left(self) -> float:
-        """For how many seconds the last turn still goes on; 0 for what no writer of this time can have announced."""
+        """Return how many seconds the last turn still lasts; 0 for a value that no current writer can have
+        announced."""
         assert self._descriptor is not None
         said = os.pread(self._descriptor, CLOCK.size, 0)
         left = CLOCK.unpack(said)[0] - time.monotonic() if len(said) == CLOCK.size else 0
@@ -419,7 +428,7 @@ def _until(deadline: float) -> float:
 
 @cache
 def queue_of(path: Path) -> WriterQueue:
-    """This process's place in the queue whose lock is the file at `path`."""
+    """Return this process's queue for the lock file at `path`."""
     return WriterQueue(path)
 
 

@@ -1,4 +1,5 @@
-"""Django's backend for PostgreSQL, but for JSON, whose order of keys exports promise, and for a pool of dead links."""
+"""Django's backend for PostgreSQL, with two changes: JSON keeps its text, because exports promise the order of keys,
+and the pool recovers at once from dead connections."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from psycopg_pool import ConnectionPool
 
 
 class DatabaseOperations(operations.DatabaseOperations):
-    """JSON goes in as text, as it does on SQLite; nothing here looks into it with SQL."""
+    """Operations that store JSON as text, as on SQLite; no SQL here looks into it."""
 
     def adapt_json_value(self, value: Any, encoder: type[json.JSONEncoder] | None) -> str:
         return json.dumps(value, cls=encoder)
@@ -26,7 +27,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """One that answers: a server that restarted ended all idle ones, which the pool tries with growing pauses."""
+        """Return a connection that works. A server that restarted has ended all idle ones, and the pool would try them
+        with growing pauses."""
         connection = super().get_new_connection(conn_params)
         if self.pool is None:
             return connection

@@ -1,4 +1,4 @@
-"""Django's backend for SQLite, but for what it does anew with every statement, at a tenth of an agent's call."""
+"""Django's backend for SQLite, without work that it repeats for every statement: a tenth of an agent's call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nexus.core.sqlite import decoding
 
 
 class Cursor(base.SQLiteCursorWrapper):
-    """Remembers the statements that it put into SQLite's way of writing parameters."""
+    """A cursor that remembers the statements it has converted to SQLite's parameters."""
 
     def convert_query(self, query: str, *, param_names: Sequence[str] | None = None) -> str:
         return _converted(query) if param_names is None else super().convert_query(query, param_names=param_names)
@@ -33,7 +33,7 @@ def _converted(query: str) -> str:
 
 
 class DatabaseOperations(operations.DatabaseOperations):
-    """A moment in UTC, as all of ours are, needs no look at time zones to become text."""
+    """Operations that convert times to text without time zones: all of ours are in UTC."""
 
     def adapt_datetimefield_value(self, value: Any) -> Any:
         if isinstance(value, datetime) and value.tzinfo is UTC and self.connection.timezone is UTC:
