@@ -13,7 +13,7 @@ from coordination.debts import Debt
 from coordination.models import Event, Workspace
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, describe, eligible_agents
-from handoffs import monitoring, selectors
+from handoffs import selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
 from handoffs.lifecycle import STEPS, Part
@@ -97,7 +97,7 @@ def _returned(picture: Picture, each: int) -> Found:
 
 
 def _leases(picture: Picture, each: int) -> Found:
-    ending = monitoring.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
+    ending = selectors.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
     count = ending.count()
     needs = [
         AttentionItem(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)

@@ -26,7 +26,7 @@ from coordination.models import Agent, AgentKey, Event, LimitScope, Session
 from coordination.presence import AgentState, Presence
 from coordination.routing import capability_set
 from coordination.toolset import COORDINATION
-from handoffs import monitoring as handoffs_monitoring
+from handoffs import selectors as handoffs_selectors
 from handoffs.models import Handoff, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Inbox, Picture
@@ -156,7 +156,7 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
         calls=_waiting_calls(request, agent_id),
         owes=[(debt, _page_of(debt)) for debt in debts.owed_by(agent_id)],
         works=works(moment, agent_id)[agent_id],
-        offered=handoffs_monitoring.offered_by(agent_id, SHOWN_HANDOFFS),
+        offered=handoffs_selectors.offered_by(agent_id, SHOWN_HANDOFFS),
         doings=lines(without_quiet(events_by(agent_id, EXAMINED_EVENTS))[:SHOWN_EVENTS]),
         day=day_of(agent_id, moment),
     )

@@ -12,7 +12,7 @@ from coordination.forms import WorkspaceFilters
 from coordination.log.lines import lines
 from coordination.models import Event
 from coordination.toolset import COORDINATION
-from handoffs import monitoring, remarks, verification
+from handoffs import remarks, selectors, verification
 from handoffs.attention import possible
 from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
 from handoffs.offers import WAKES
@@ -47,7 +47,7 @@ def board(request: HttpRequest) -> HttpResponse:
     """Show a column for each state in use, and for the common ones; `?workspace=` filters."""
     filters = WorkspaceFilters(request.GET)
     workspace_id = filters.chosen_workspace.workspace_id if filters.chosen_workspace else None
-    counts = monitoring.counts(workspace_id=workspace_id)
+    counts = selectors.counts(workspace_id=workspace_id)
     shown = [status for status in LIVE if counts[status] or status in COMMON]
     columns = [
         Column(
@@ -55,7 +55,7 @@ def board(request: HttpRequest) -> HttpResponse:
             status.label,
             status,
             counts[status],
-            monitoring.column([status], CARDS, workspace_id=workspace_id),
+            selectors.column([status], CARDS, workspace_id=workspace_id),
             possible(status),
             f"status__exact={status}",
         )
@@ -66,7 +66,7 @@ def board(request: HttpRequest) -> HttpResponse:
         "Settled",
         "good",
         sum(counts[status] for status in SETTLED),
-        monitoring.column(SETTLED, CARDS, workspace_id=workspace_id),
+        selectors.column(SETTLED, CARDS, workspace_id=workspace_id),
         possible(HandoffStatus.CANCELLED),
         f"status__in={','.join(SETTLED)}",
     )

@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 
 from coordination import presence
 from coordination.presence import AgentState, Presence
-from handoffs import monitoring as handoffs_monitoring
+from handoffs import selectors as handoffs_selectors
 from handoffs.models import Handoff, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Flow
@@ -33,7 +33,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
     workspace_id = filters.chosen_workspace.workspace_id if filters.chosen_workspace else None
     hours = filters.text("hours") or "24"
     flows = inbox_monitoring.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
-    live = handoffs_monitoring.live(workspace_id=workspace_id)
+    live = handoffs_selectors.live(workspace_id=workspace_id)
     states = presence.agent_states(moment, workspace_id=workspace_id)
     if not workspace_id:  # the hub runs them, so they are always reachable
         pool = members.names()

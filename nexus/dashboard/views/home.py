@@ -14,7 +14,7 @@ from django.urls import reverse
 from coordination.log.lines import Line, without_quiet, without_repeated_acts
 from coordination.log.selectors import recent_events
 from coordination.toolset import COORDINATION, run
-from handoffs import monitoring as handoffs_monitoring
+from handoffs import selectors as handoffs_selectors
 from handoffs.models import HELD, LIVE, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Picture
@@ -51,7 +51,7 @@ def home(request: HttpRequest) -> TemplateResponse:
         found=len(rows),
         agents=len(picture.agents),
         glance=_glance(rows, picture),
-        waiting=handoffs_monitoring.waiting(picture.moment, LISTED),
+        waiting=handoffs_selectors.waiting(picture.moment, LISTED),
         bars=_bars(minutes),
         last_hour=sum(minutes),
         busiest=max(minutes),
@@ -74,7 +74,7 @@ class Figure:
 
 def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]:
     """Return the numbers of things, by kind."""
-    agents, handoffs, inboxes = counted(rows), handoffs_monitoring.counts(LIVE), list(picture.inboxes.values())
+    agents, handoffs, inboxes = counted(rows), handoffs_selectors.counts(LIVE), list(picture.inboxes.values())
     groups = {
         "Agents": [Figure(word, count, "agents", seldom=word == "away") for word, count in agents.items()],
         "Handoffs": [
