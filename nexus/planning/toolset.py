@@ -9,12 +9,6 @@ PLANNING = Toolset(
     "planning",
     "Plans whose issues are decided with their reasons, tasks with dependencies, and a searchable history of both.",
     instructions=packaged("nexus.planning", "instructions"),
-    modules=(  # in the order in which agents see them; most agents need neither
-        "nexus.planning.operations.plans",
-        "nexus.planning.operations.tasks",
-        "nexus.planning.operations.history",
-        "nexus.planning.operations.resume",
-        "nexus.planning.operations.administration",
-    ),
+    modules=("nexus.planning.operations",),  # most agents do not need it
 )
 operation = PLANNING.operation

@@ -18,7 +18,7 @@ from coordination.models import Agent, Workspace
 from handoffs.models import Handoff
 from nexus.core.operations import runner
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.planning import documents, drawing, monitoring, rules, selectors
+from nexus.planning import documents, graph, monitoring, rules, selectors
 from nexus.planning.forms import CycleFilters, DecideForm, IssueChangeForm, IssueForm, StartForm, StatusForm, TaskForm
 from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
 from nexus.planning.monitoring import READY, Work
@@ -145,13 +145,13 @@ def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
     """Return the drawing of tasks and its context; of too many tasks, unfinished ones are drawn first."""
     chosen = sorted(work, key=lambda each: each.state == TaskStatus.COMPLETED)[:DRAWN]
     named = {each.number: each for each in chosen}
-    drawn = drawing.draw({number: deps[number] for number in sorted(named)}, lines=LINES)
+    drawn = graph.draw({number: deps[number] for number in sorted(named)}, lines=LINES)
     nodes = [
         {
             "box": box,
             "work": named[box.number],
-            "title": drawing.fitted(f"{box.number} {plain(named[box.number].title)}"),
-            "line": drawing.fitted(_line(named[box.number]), drawing.UNITS * 1.15),
+            "title": graph.fitted(f"{box.number} {plain(named[box.number].title)}"),
+            "line": graph.fitted(_line(named[box.number]), graph.UNITS * 1.15),
         }
         for box in drawn.boxes
     ]
@@ -160,7 +160,7 @@ def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
     lines = [{"line": line, "critical": (line.start, line.end) in steps} for line in drawn.lines]
     return {
         "drawn": drawn,
-        "size": (drawing.WIDTH, drawing.HEIGHT),
+        "size": (graph.WIDTH, graph.HEIGHT),
         "nodes": nodes,
         "lines": sorted(lines, key=lambda each: bool(each["critical"])),  # the last one drawn is on top
         "left_out": len(work) - len(chosen),

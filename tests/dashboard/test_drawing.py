@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nexus.planning import drawing, rules
-from nexus.planning.drawing import HEIGHT, WIDTH, Box, Drawing
+from nexus.planning import graph, rules
+from nexus.planning.graph import HEIGHT, WIDTH, Box, Drawing
 
 NUMBERS = st.integers(min_value=1, max_value=25)
 PLANS = st.dictionaries(NUMBERS, st.lists(NUMBERS, max_size=5), max_size=25)
@@ -31,7 +31,7 @@ def crossings(drawn: Drawing) -> int:
 
 @given(PLANS)
 def test_it_draws_every_task_that_has_an_order_once_and_none_over_another(deps: dict[int, list[int]]) -> None:
-    drawn = drawing.draw(deps, lines=1_000)
+    drawn = graph.draw(deps, lines=1_000)
     assert sorted(box.number for box in drawn.boxes) == sorted(rules.layers(deps))
     assert not any(over(one, other) for one, other in combinations(drawn.boxes, 2))
     for box in drawn.boxes:
@@ -40,7 +40,7 @@ def test_it_draws_every_task_that_has_an_order_once_and_none_over_another(deps: 
 
 @given(PLANS)
 def test_it_leads_every_line_from_left_to_right_from_task_to_task(deps: dict[int, list[int]]) -> None:
-    drawn = drawing.draw(deps, lines=1_000)
+    drawn = graph.draw(deps, lines=1_000)
     at = {box.number: box for box in drawn.boxes}
     wanted = {(each, task) for task in at for each in deps[task] if each in at}
     assert {(line.start, line.end) for line in drawn.lines} == wanted and len(drawn.lines) == len(wanted)
@@ -57,7 +57,7 @@ def test_it_leads_every_line_from_left_to_right_from_task_to_task(deps: dict[int
 @given(ORDERLY)
 @example({1: [], 2: [], 3: [], 4: [], 5: [2], 6: [1, 2], 7: [1, 5], 8: [1, 2, 7]})  # a line passes below all that wait
 def test_it_leads_no_line_through_a_task(deps: dict[int, list[int]]) -> None:
-    drawn = drawing.draw(deps, lines=1_000)
+    drawn = graph.draw(deps, lines=1_000)
     for line in drawn.lines:
         for x, y in line.points[1:-1]:
             assert not any(box.x <= x <= box.x + WIDTH and box.y < y < box.y + HEIGHT for box in drawn.boxes)
@@ -69,25 +69,25 @@ def test_it_untangles_what_need_not_cross() -> None:
         **{n: [17 - n] for n in range(9, 17)},
         **{n: [n - 8] for n in range(17, 25)},
     }
-    assert crossings(drawing.draw(ladder, lines=100)) == 0
+    assert crossings(graph.draw(ladder, lines=100)) == 0
     tree = {1: [], **{n: [n // 2] for n in range(2, 32)}}
-    assert crossings(drawing.draw(tree, lines=100)) == 0
+    assert crossings(graph.draw(tree, lines=100)) == 0
 
 
 def test_it_draws_no_more_lines_than_it_is_told() -> None:
     every = {task: list(range(1, task)) for task in range(1, 40)}
-    assert len(drawing.draw(every, lines=50).lines) == 50
+    assert len(graph.draw(every, lines=50).lines) == 50
 
 
 @given(st.text())
 def test_it_cuts_a_title_to_what_fits(text: str) -> None:
-    shown = drawing.fitted(text)
+    shown = graph.fitted(text)
     assert shown == text or (shown.endswith("…") and text.startswith(shown[:-1].rstrip()))
-    assert len(shown) <= drawing.MOST_LETTERS + 1
+    assert len(shown) <= graph.MOST_LETTERS + 1
 
 
 @pytest.mark.parametrize(
     ("text", "shown"), [("", ""), ("x" * 24, "x" * 24), ("x" * 25, "x" * 22 + "…"), ("測" * 13, "測" * 11 + "…")]
 )
 def test_it_counts_wide_letters_as_wide(text: str, shown: str) -> None:
-    assert drawing.fitted(text) == shown
+    assert graph.fitted(text) == shown

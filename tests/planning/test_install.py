@@ -22,12 +22,11 @@ from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 from nexus.hooks import clients
 from nexus.hooks.management.commands import hook
+from nexus.planning import install
 from nexus.planning.catalog.bundled import DIRECTORY
 from nexus.planning.catalog.capability_map import CLIENTS, disallowed
 from nexus.planning.catalog.loader import hash_of, load
-from nexus.planning.install import files
-from nexus.planning.install import render as rendering
-from nexus.planning.install.render import Surroundings, render
+from nexus.planning.install import Surroundings, render
 from nexus.planning.management.commands.planning import LOCK
 from tests.acceptance.processes import nexus
 from tests.planning.catalogs import changed, copied
@@ -72,7 +71,7 @@ class Planning:
 
     def agent(self, name: str, client: str = "claude-code") -> Path:
         """The file of an agent."""
-        where = rendering.CLIENTS[client]
+        where = install.CLIENTS[client]
         return self.root / where.project / f"{name}{where.suffix}"
 
 
@@ -188,7 +187,7 @@ def test_it_says_where_a_client_has_no_hooks(planning: Planning) -> None:
 def test_it_writes_for_the_user_where_that_is_wanted(client: str, planning: Planning, tmp_path: Path) -> None:
     before = tree(tmp_path / "user")
     assert planning.install(client, "--scope", "user") == 0
-    place = tmp_path / "user" / rendering.CLIENTS[client].user
+    place = tmp_path / "user" / install.CLIENTS[client].user
     assert {file.stem for file in place.iterdir()} == set(AGENTS)
     assert tree(planning.root) == {}
     assert planning.uninstall(client, "--scope", "user") == 0
@@ -242,7 +241,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 def test_any_catalog_s_texts_come_through_whole(client: str, description: str, body: str, role: str) -> None:
     agent = AGENTS[role].model_copy(update={"description": description})
     withheld = disallowed(agent, client, CLASSES, ["no_shell_exec"])
-    text = files.marked(render(client, agent, body, withheld, Surroundings(["ping"], {"url": "http://x"})))
+    text = install.marked(render(client, agent, body, withheld, Surroundings(["ping"], {"url": "http://x"})))
     if client == "codex":
         read = tomllib.loads(text)
         prompt = read["developer_instructions"]
@@ -251,7 +250,7 @@ def test_any_catalog_s_texts_come_through_whole(client: str, description: str, b
         read = yaml.safe_load(front)
     assert read["description"].replace("\r\n", "\n") == description.replace("\r\n", "\n")
     assert body.rstrip().replace("\r\n", "\n") in prompt.replace("\r\n", "\n")
-    assert files.marked(text) != text and files._whose(text) is None
+    assert install.marked(text) != text and install._whose(text) is None
 
 
 # Twice, and undone
@@ -268,7 +267,7 @@ def test_it_changes_nothing_the_second_time(client: str, planning: Planning) -> 
 
 def a_full_project(root: Path) -> None:
     """A project whose clients are set up already, with agents of its own."""
-    for client, where in rendering.CLIENTS.items():
+    for client, where in install.CLIENTS.items():
         place = root / where.project
         place.mkdir(parents=True)
         (place / f"mine{where.suffix}").write_text("---\nname: mine\n---\nMine.\n")
@@ -600,9 +599,9 @@ def test_it_refuses_a_catalog_whose_restrictions_it_could_not_keep(planning: Pla
 
 def test_a_change_that_is_refused_inside_is_taken_back(tmp_path: Path) -> None:
     file = tmp_path / "client" / "agents" / "a.md"
-    with pytest.raises(NexusError), files.applied([files.Change(file, None, "a")], file.parent):
+    with pytest.raises(NexusError), install.applied([install.Change(file, None, "a")], file.parent):
         assert file.read_text() == "a"
-        files._refuse(file, "is enough")
+        install._refuse(file, "is enough")
     assert tree(tmp_path) == {"user": b""}
 
 

@@ -27,7 +27,7 @@ class BundledTag(NamedTuple):
 
 @cache
 def manifest() -> Mapping[str, Any]:
-    """Return the manifest, as `nexus.planning.catalog.model.Manifest` describes it."""
+    """Return the manifest, as `nexus.planning.catalog.loader.Manifest` describes it."""
     read: dict[str, Any] = json.loads((DIRECTORY / "manifest.json").read_bytes())
     return read
 

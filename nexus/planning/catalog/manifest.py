@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from nexus.planning.catalog import loader
 from nexus.planning.catalog.bundled import DIRECTORY
-from nexus.planning.catalog.loader import MANIFEST, explained, hash_of
-from nexus.planning.catalog.model import Manifest
+from nexus.planning.catalog.loader import MANIFEST, Manifest, explained, hash_of
 
 LAYOUT_VERSION, SCHEMA_VERSION = "0.2.0", "2.0"  # of the published layout
 

@@ -24,12 +24,11 @@ from nexus.hooks import clients, configuration
 from nexus.hooks.harness import PLANNING
 from nexus.hooks.setup import EDITS, GATE, add_setup_options, program, project, settings_flags, tell_of_password, write
 from nexus.hooks.signal_files import private_directory
+from nexus.planning import install
 from nexus.planning.catalog.bundled import DIRECTORY
 from nexus.planning.catalog.capability_map import disallowed
 from nexus.planning.catalog.loader import Catalog, load
-from nexus.planning.install import files
-from nexus.planning.install.files import Change, Plan
-from nexus.planning.install.render import CLIENTS, Surroundings, render
+from nexus.planning.install import CLIENTS, Change, Plan, Surroundings, render
 
 LOCK = "planning-install.lock"  # in the home
 NO_HOOKS = "This client has no hooks that call a command: tags, resume decisions and gates do not work in it."
@@ -67,7 +66,7 @@ class Setup:
                 f"{lock} cannot be written ({type(error).__name__}). Nothing was changed.",
                 {"file": str(lock)},
             ) from None
-        with one_at_a_time, files.applied([*self.agents.changes, *self.emptied], self.directory):
+        with one_at_a_time, install.applied([*self.agents.changes, *self.emptied], self.directory):
             if self.hooks:
                 write(self.hooks)  # with a backup, like `nexus hook install`
 
@@ -143,7 +142,7 @@ class Command(VerbsCommand):
         for agent in catalog.manifest.agents:
             withheld = disallowed(agent, client, catalog.manifest.blocked_classes, also[agent.id])
             text = render(client, agent, catalog.agent_bodies[agent.id], withheld, around)
-            wanted[agent.id + CLIENTS[client].suffix] = files.marked(text)
+            wanted[agent.id + CLIENTS[client].suffix] = install.marked(text)
         notes = [NO_SERVER] if client == "codex" and around.server is None else []
 
         def put(document: Any) -> None:
@@ -265,7 +264,7 @@ def _setup(
     name = options["client"]
     client, of_user = CLIENTS[name], options["scope"] == "user"
     directory = Path.home() / client.user if of_user else root / client.project
-    agents = files.plan(directory, client.suffix, wanted, within=None if of_user else root)
+    agents = install.plan(directory, client.suffix, wanted, within=None if of_user else root)
     hooks = emptied = None
     if name in clients.HOOKED:
         known = clients.CLIENTS[name]
