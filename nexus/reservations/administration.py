@@ -13,11 +13,9 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import MAX_ID, Id, Limit, Params, not_blank
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.reservations import selectors
-from nexus.reservations.guard import overrides
+from nexus.reservations import selectors, services
 from nexus.reservations.operations import MOST_IDS, Paths
 from nexus.reservations.rows import ReservationRow, reservation_row
-from nexus.reservations.services import holding
 from nexus.reservations.toolset import operation
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
@@ -75,7 +73,7 @@ class EndedReservation(TypedDict):
 )
 def files_end(p: FilesEnd, caller: Caller) -> EndedReservation:
     """End any agent's reservation, in any project, as an operator. Its holder gets a message."""
-    ended = holding.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=operator_behind(caller))
+    ended = services.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=operator_behind(caller))
     return {"reservation": reservation_row(ended)}
 
 
@@ -100,7 +98,7 @@ class ToldHolders(TypedDict):
 )
 def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
     """Record that a person commits or pushes over what agents hold; the holders are told."""
-    holders = overrides.record(
+    holders = services.record_override(
         reservation_ids=p.reservation_ids, paths=p.paths, verb=p.verb, reason=p.reason, operator=operator_behind(caller)
     )
     return {"holders": holders}

@@ -36,7 +36,7 @@ class FilesConfig(NexusAppConfig):
         arrivals.register("reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked))
         renewal.register(
             "files",
-            lambda agent_id, moment: import_module("nexus.reservations.services.holding").renew(agent_id, moment),
+            lambda agent_id, moment: import_module("nexus.reservations.services").renew(agent_id, moment),
         )
         debts.register(
             "question", lambda agents, moment: import_module("nexus.reservations.attention").owed(agents, moment)
@@ -111,4 +111,4 @@ def settle(sender: object, event: Any, **_: object) -> None:
     from handoffs.models import STREAM
 
     if event.handoff_id is not None and event.stream == STREAM and event.type not in GO_ON:
-        import_module("nexus.reservations.services.holding").settle(event.handoff_id)
+        import_module("nexus.reservations.services").settle(event.handoff_id)

@@ -23,13 +23,12 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, Id, Outside, Params, not_blank
 from nexus.core.operations.registry import Wait
 from nexus.core.waiting import Interest
-from nexus.reservations import selectors
+from nexus.reservations import selectors, services
 from nexus.reservations.config import LEAST_SECONDS, MOST_SECONDS
 from nexus.reservations.errors import FilesCode
 from nexus.reservations.models import STREAM
 from nexus.reservations.paths import pattern_of, shared_by
 from nexus.reservations.rows import RefusedRow, ReservationRow, refused_row, reservation_row
-from nexus.reservations.services import holding, reserving
 from nexus.reservations.toolset import operation
 
 MOST_PATHS, MOST_IDS = 200, 1_000
@@ -83,8 +82,8 @@ class ReservedFiles(TypedDict):
     asked: NotRequired[Annotated[list[str], Field(description="The holders whose inbox has your question.")]]
 
 
-def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.ProjectDirectory]:
-    return reserving.wish(
+def _wish(p: FilesReserve) -> tuple[services.Wish, workspaces.ProjectDirectory]:
+    return services.wish(
         project_root=p.project_root,
         agent_id=p.agent_id,
         paths=p.paths,
@@ -107,7 +106,7 @@ def _recorded(
 
 def _perform(p: FilesReserve, caller: Caller, *, ask: bool) -> ReservedFiles:
     wish, project = _wish(p)
-    reserved = reserving.reserve(wish, project, ask=ask, recorded=_recorded("files_reserve", p, caller))
+    reserved = services.reserve(wish, project, ask=ask, recorded=_recorded("files_reserve", p, caller))
     data: ReservedFiles = {
         "reservations": [reservation_row(reservation) for reservation in reserved.reservations],
         "refused": [refused_row(conflict) for conflict in reserved.conflicts],
@@ -129,7 +128,7 @@ def _ends(p: FilesReserve) -> Interest:
 def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
     """Return whether the call would reserve something now."""
     wish, _ = _wish(p)
-    return {"reservations": bool(reserving.free(wish, reserving.in_the_way(wish)))}
+    return {"reservations": bool(services.free(wish, services.in_the_way(wish)))}
 
 
 def _refuse(data: ReservedFiles) -> NoReturn:
@@ -220,7 +219,7 @@ class ReleasedFiles(TypedDict):
 )
 def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
     """Release files as soon as you are done: an agent that waits gets them at once."""
-    released, still_held = holding.release(
+    released, still_held = services.release(
         project_root=p.project_root,
         agent_id=p.agent_id,
         reservation_ids=p.reservation_ids,
@@ -256,7 +255,7 @@ class ExtendedFiles(TypedDict):
 )
 def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:
     """Extend your reservations; needed only before a silence that is longer than the lease."""
-    extended = holding.extend(
+    extended = services.extend(
         project_root=p.project_root,
         agent_id=p.agent_id,
         reservation_ids=p.reservation_ids,

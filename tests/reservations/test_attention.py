@@ -14,7 +14,7 @@ from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem
-from nexus.reservations import questions
+from nexus.reservations import attention
 from nexus.reservations.models import Reservation
 from tests.conftest import Call
 from tests.reservations.conftest import Project
@@ -100,7 +100,7 @@ def test_it_forgets_what_is_given_up(held: str, clock: time_machine.Traveller, s
 def test_it_tells_of_questions_that_the_log_has_no_more(
     held: str, clock: time_machine.Traveller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "LOOKED_BACK", 0)
+    monkeypatch.setattr(attention, "LOOKED_BACK", 0)
     clock.shift(LONG)
     assert asked()[0].since == Reservation.objects.get().created_at
 

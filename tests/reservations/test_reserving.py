@@ -300,7 +300,7 @@ def test_it_names_what_it_reserved_in_the_log(shop: Project) -> None:
 
 
 def test_it_lets_no_agent_hold_everything_file_by_file(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexus.reservations.services.reserving.MOST_HELD", 3)
+    monkeypatch.setattr("nexus.reservations.services.MOST_HELD", 3)
     shop.reserve("ann", "a", "b", "c")
     error = shop.refused("reserve", agent_id="ann", paths=["d"])
     assert error["code"] == "VALIDATION_ERROR" and "files_release" in error["message"]
@@ -367,11 +367,11 @@ def test_it_compares_again_before_the_transaction_what_came_meanwhile(
         within = len(connection.savepoint_ids) > depth
         compared.append((other, within))
         if other == "**/a*.py":
-            monkeypatch.setattr("nexus.reservations.services.reserving.write", late)
+            monkeypatch.setattr("nexus.reservations.services.write", late)
         return patterns.overlap(one, other)
 
     def late() -> AbstractContextManager[None]:
-        monkeypatch.setattr("nexus.reservations.services.reserving.write", write)
+        monkeypatch.setattr("nexus.reservations.services.write", write)
         shop.reserve("cas", "**/c*.py", "**/d*.py", exclusive=False)
         return write()
 

@@ -15,9 +15,8 @@ from coordination.toolset import run
 from nexus.core import waiting
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.reservations import patterns
+from nexus.reservations import patterns, services
 from nexus.reservations.models import Reservation
-from nexus.reservations.services import reserving
 from nexus.reservations.toolset import FILES
 from tests.core.waiting import LONG, parked
 from tests.reservations.conftest import Project
@@ -101,7 +100,7 @@ async def test_a_file_is_compared_with_globs_where_nobody_waits(
 
 async def test_what_came_free_is_taken_where_nobody_waits(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
-    reserve = reserving.reserve
+    reserve = services.reserve
 
     def taken(*given: Any, **named: Any) -> Any:
         threads.append(threading.current_thread().name.rpartition("_")[0])
@@ -109,7 +108,7 @@ async def test_what_came_free_is_taken_where_nobody_waits(yard: Project, monkeyp
 
     call = waits(yard, "src/app.py")
     await parked()
-    monkeypatch.setattr("nexus.reservations.services.reserving.reserve", taken)
+    monkeypatch.setattr("nexus.reservations.services.reserve", taken)
     await in_thread(yard.call, "release", agent_id="ann")
     assert (await call)["ok"]
     assert threads == ["nexus-slow"]
