@@ -65,7 +65,7 @@ def test_it_serves_no_store_that_nobody_else_finds_and_goes_on_when_it_is_back(h
         assert agent.call("agent_register", {"agent_id": "after"})["ok"]
     with closing(sqlite3.connect(hub.home / "nexus.db")) as store:
         assert store.execute("SELECT agent_id FROM agents ORDER BY 1").fetchall() == [("after",), ("before",)]
-    assert sum("no longer at" in line and "place: " in line for line in hub.lines) == 1
+    assert sum("no longer at" in line and "store_file: " in line for line in hub.lines) == 1
     assert not [line for line in hub.lines if "Traceback" in line], "\n".join(hub.lines)
 
 
