@@ -157,13 +157,12 @@ def _is_browser(scope: Scope) -> bool:
     return scope["method"] in ("GET", "HEAD") and "text/html" in Headers(scope=scope).get("accept", "")
 
 
-def _may_stream(scope: Scope, choice: Choice | None) -> bool:
+def _may_stream(scope: Scope, choice: Choice) -> bool:
     """Return whether a request of the current protocol calls a waiting operation, and its client accepts notices of
     that."""
     headers = Headers(scope=scope)
     if headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS or headers.get("mcp-method") != "tools/call":
         return False
-    assert choice is not None  # it is known to be a request of the current protocol
     operation = registry.find_tool(choice, headers.get("mcp-name", ""))
     return operation is not None and operation.wait is not None and "text/event-stream" in headers.get("accept", "")
 
@@ -186,25 +185,16 @@ def _caller(context: Context) -> Caller:
 
 def _choice(context: Context) -> Choice:
     request: Any = context.request
-    choice: Choice | None = request.scope[CHOICE]
-    return choice or choices.from_agent(request.scope[CALLER].agent_id)  # of a session whose first request failed
+    choice: Choice = request.scope[CHOICE]
+    return choice
 
 
-def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice | None]:
-    """Return the caller, the choice of the URL, and the choice in force. Raises as `identify` and `_named` do.
-
-    None is in force where the URL makes no choice and the request is of a session, which keeps that of its first one.
-    """
+def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice]:
+    """Return the caller, the choice of the URL, and the choice in force. Raises as `identify` and `_named` do."""
     caller = identify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
     assert caller.agent_id is not None
     named = _named(scope)
-    return caller, named, named or (None if _is_of_session(scope) else choices.from_agent(caller.agent_id))
-
-
-def _is_of_session(scope: Scope) -> bool:
-    """Return whether a request belongs to a session. The current protocol has none."""
-    headers = Headers(scope=scope)
-    return "mcp-session-id" in headers and headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS
+    return caller, named, named or choices.from_agent(caller.agent_id)
 
 
 def _named(scope: Scope) -> Choice | None:

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError
 from sse_starlette.sse import EventSourceResponse
 
 from coordination.toolset import arun
 from mcp_bridge import choices, http
+from nexus.core.database.prepared import is_on_loop
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Choice
 from tests.acceptance.hub import START_SECONDS
@@ -94,17 +96,19 @@ async def test_a_silent_streams_first_ping_comes_soon_after_its_beginning(
     await asyncio.gather(stream, return_exceptions=True)
 
 
-async def test_the_toolsets_of_a_session_are_read_with_its_first_request(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
+async def test_a_session_works_whose_first_request_failed(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent's toolsets are read where the store may be asked: on an event loop PostgreSQL may not."""
+    from_agent = choices.from_agent
 
-    def from_agent(agent_id: str) -> Choice:
-        read.append(agent_id)
-        return choices.from_setting()
+    def as_on_postgresql(agent_id: str) -> Choice:
+        if is_on_loop():
+            raise SynchronousOnlyOperation
+        return from_agent(agent_id)
 
-    monkeypatch.setattr(choices, "from_agent", from_agent)
-    session = await endpoint.session()
-    for _ in range(2):
-        assert (await endpoint.call("inbox_count", session))["ok"]
-    assert read == ["ann"]
+    monkeypatch.setattr(choices, "from_agent", as_on_postgresql)
+    refused, answers = await endpoint.begin("POST", {**HELLO, "params": {}})
+    session = b"mcp-session-id", dict((await answers.get())["headers"])[b"mcp-session-id"]
+    await refused
+    begun, _ = await endpoint.begin("POST", HELLO, session)
+    await begun
+    assert (await endpoint.call("inbox_count", session))["ok"]
