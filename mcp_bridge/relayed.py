@@ -185,41 +185,39 @@ class Relays:
 
     def __init__(self, token: bytes | None) -> None:
         self._bus, self._token = ResourceBus(), token
-        self._serving: dict[asyncio.Task[None], Connection | None] = {}
+        self._silent: dict[asyncio.Task[None], None] = {}  # those that have not said yet who they are, oldest first
+        self._serving: dict[asyncio.Task[None], Connection] = {}
         self._ending = False
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one relay until it leaves or the hub ends."""
-        if self._count(known=False) >= MOST_CONNECTIONS:  # an agent says who it is at once: the oldest is none
-            next(task for task, connection in self._serving.items() if connection is None).cancel()
+        if len(self._silent) >= MOST_CONNECTIONS:  # an agent says who it is at once: the oldest is none
+            next(iter(self._silent)).cancel()
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        self._serving[task] = None
+        self._silent[task] = None
         try:
             if (process := await self._introduced(reader, writer)) is not None and not self._ending:
+                del self._silent[task]
                 connection = self._serving[task] = Connection(process, reader, writer, self._bus)
                 await connection.serve()
         except (ConnectionError, asyncio.CancelledError):
             pass  # it left, or the hub ends
         finally:
-            del self._serving[task]
+            self._silent.pop(task, None)
+            self._serving.pop(task, None)
             writer.close()
 
     async def end(self) -> None:
         """Let each connection answer its calls under way, and close."""
         self._ending = True
-        for task, connection in self._serving.items():
-            if connection is None:
-                task.cancel()
-            else:
-                connection.end()
-        if self._serving:
-            _, late = await asyncio.wait(self._serving, timeout=DRAIN_SECONDS + 1)
+        for task in self._silent:
+            task.cancel()
+        for connection in self._serving.values():
+            connection.end()
+        if left := [*self._silent, *self._serving]:
+            _, late = await asyncio.wait(left, timeout=DRAIN_SECONDS + 1)
             for task in late:
                 task.cancel()
-
-    def _count(self, *, known: bool) -> int:
-        """Return how many relays are served, or how many connections have not said yet who they are."""
-        return sum((connection is not None) == known for connection in self._serving.values())
 
     async def _introduced(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Process | None:
         """Return the process that connects, after it got the welcome; None where it is refused."""
@@ -231,7 +229,7 @@ class Relays:
                 if self._token is not None and not await loopback.is_relay(reader, writer, self._token):
                     return None
                 line = await reader.readline()  # first: closing with unread data would drop the hub's answer
-            if self._count(known=True) >= MOST_CONNECTIONS:
+            if len(self._serving) >= MOST_CONNECTIONS:
                 raise NexusError(
                     Code.CONFIG_ERROR,
                     f"{MOST_CONNECTIONS} agents on stdio are connected to the hub, and it accepts no more. Close some, "
