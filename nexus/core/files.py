@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PRIVATE = 0o600  # readable and writable by its owner alone
 
@@ -66,6 +66,19 @@ def diff(path: Path, before: str | None, after: str | None) -> str:
     old_name, new_name = ("/dev/null" if text is None else str(path) for text in (before, after))
     lines = difflib.unified_diff(old, new, old_name, new_name)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+class Change(NamedTuple):
+    """The text of a file before and after; None if there is no file."""
+
+    file: Path
+    before: str | None
+    after: str | None
+
+    @property
+    def diff(self) -> str:
+        """The change as a readable diff; empty if there is none."""
+        return diff(self.file, self.before, self.after)
 
 
 def publish(path: Path, destination: Path) -> None:

@@ -8,12 +8,12 @@ import json
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 from nexus.core import files
+from nexus.core.files import Change
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.validation import refuse_constant
@@ -24,20 +24,6 @@ from nexus.hooks.signal_files import private_directory
 
 Document = Any  # a JSON object as Python reads it, or tomlkit's document
 Edit = Callable[[Document], None]
-
-
-@dataclass(frozen=True)
-class Change:
-    """The text of a file before and after; None if there is no file."""
-
-    file: Path
-    before: str | None
-    after: str | None
-
-    @property
-    def diff(self) -> str:
-        """The change as a readable diff; empty if there is none."""
-        return files.diff(self.file, self.before, self.after)
 
 
 def plan(file: Path, format: Format, edit: Edit) -> Change:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
 from nexus.hooks import clients, configuration, guidance
-from nexus.hooks.configuration import Change, Edit
+from nexus.hooks.configuration import Edit
 
 Kind = Literal["server", "hooks", "paragraph", "whole"]
 

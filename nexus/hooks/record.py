@@ -15,9 +15,10 @@ from typing import Any
 from filelock import FileLock
 
 from nexus.core import files
+from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
 from nexus.hooks import clients, configuration, guidance
-from nexus.hooks.configuration import Change, Edit
+from nexus.hooks.configuration import Edit
 from nexus.hooks.pieces import Kind, Piece
 from nexus.hooks.signal_files import private_directory
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from coordination.paths import resolve_root
 from nexus.core.cli import NexusCommand
 from nexus.core.config import CoreSettings, flag, without_password
+from nexus.core.files import Change
 from nexus.core.logs import redact
 from nexus.core.processes import CHUNK, environment, python, run
 from nexus.hooks import configuration, setup
@@ -89,7 +90,7 @@ def project(options: Mapping[str, Any]) -> Path:
     return Path(resolve_root(options["project_root"] or str(Path.cwd())))
 
 
-def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool) -> None:
+def carry_out(command: NexusCommand, change: Change, *, yes: bool) -> None:
     """Show a change, ask, write it. Raises CONFIG_ERROR if nobody can be asked."""
     if not change.diff:
         command.stdout.write(f"{change.file} needs no change.")
@@ -102,7 +103,7 @@ def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool)
     command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))
 
 
-def write(change: configuration.Change) -> Path | None:
+def write(change: Change) -> Path | None:
     """Write a change; return the backup's path, None for a new file. Raises CONFIG_ERROR."""
     # A backup in a repository would be committed with the next `git add`.
     in_repository = setup.would_track(change.file)

@@ -19,6 +19,7 @@ import tomlkit
 import yaml
 
 from nexus.core import files
+from nexus.core.files import Change
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning.catalog.capability_map import OUR_TOOLS, tools
 from nexus.planning.catalog.loader import Agent
@@ -26,20 +27,6 @@ from nexus.planning.catalog.loader import Agent
 MARK = re.compile(r"\A(---\n)?# Written by `nexus planning install` \(sha256:([0-9a-f]{64})\)\n")
 READABLE = 0o644  # agents are not secret, and belong into the repository
 LARGEST = 2**20  # bytes of a file that are read
-
-
-@dataclass(frozen=True)
-class Change:
-    """The old and the new content of a file; None where there is none."""
-
-    file: Path
-    before: str | None
-    after: str | None
-
-    @property
-    def diff(self) -> str:
-        """The change as a diff for people."""
-        return files.diff(self.file, self.before, self.after)
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
 from nexus.core.cli import Group, NexusCommand, add_project_root, table
 from nexus.core.config import CoreSettings, flag
+from nexus.core.files import Change
 from nexus.core.instance import local_url, running
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.processes import CHUNK, PIPE, own_environment, start
 from nexus.hooks import clients, pieces, record
-from nexus.hooks.configuration import Change
 from nexus.hooks.harness import derived_id
 from nexus.hooks.pieces import Piece
 from nexus.hooks.setup import EDITS, TOOLSETS, add_setup_options, program, project, settings_flags, tell_of_password

@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from nexus.core.cli import EXIT_CODES, Group, add_project_root
 from nexus.core.config import CoreSettings, flag
+from nexus.core.files import Change
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import TOOLSETS
@@ -28,7 +29,7 @@ from nexus.planning import install
 from nexus.planning.catalog.bundled import DIRECTORY
 from nexus.planning.catalog.capability_map import disallowed
 from nexus.planning.catalog.loader import Catalog, load
-from nexus.planning.install import CLIENTS, Change, Plan, Surroundings, render
+from nexus.planning.install import CLIENTS, Plan, Surroundings, render
 
 LOCK = "planning-install.lock"  # in the home
 NO_HOOKS = "This client has no hooks that call a command: tags, resume decisions and gates do not work in it."
@@ -46,11 +47,11 @@ class Setup:
     directory: Path  # of the agents
     agents: Plan
     emptied: tuple[Change, ...]  # the hooks' file, if it contains nothing else
-    hooks: configuration.Change | None
+    hooks: Change | None
     notes: tuple[str, ...]
 
     @property
-    def changes(self) -> list[Change | configuration.Change]:
+    def changes(self) -> list[Change]:
         """Every change, the hooks' last."""
         return [*self.agents.changes, *self.emptied, *([self.hooks] if self.hooks else [])]
 
