@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -286,6 +287,22 @@ store().prepare()
 """
 
 
+KILLED_IN_VACUUM = """
+import os, signal
+import django
+django.setup()
+from nexus.core.database.sqlite import schema
+from nexus.core.database.store import store
+from nexus.core.progress import Bar
+schema.STEPS_A_LOOK = 1
+def told(self, text):
+    if text == "giving room back":
+        os.kill(os.getpid(), signal.SIGKILL)
+Bar.still = told
+store().prepare()
+"""
+
+
 def test_a_migration_that_is_killed_again_and_again_ends_as_one_in_one_go_does(kept: Home, tmp_path: Path) -> None:
     whole = Home(tmp_path / "whole")
     shutil.copytree(kept.path, whole.path)
@@ -322,6 +339,23 @@ def test_a_migration_gives_the_room_back_that_it_freed(kept: Home, command: str)
     kept.process(*command.split())
 
     assert kept.database.stat().st_size < before - 2_000_000
+
+
+def test_a_start_gives_the_room_back_that_a_killed_migration_freed(kept: Home) -> None:
+    """The kill comes once all migrations are applied, in the middle of the work on the file."""
+    kept.sql("CREATE TABLE ballast AS SELECT randomblob(3000000) AS content")
+    kept.sql("DROP TABLE ballast")
+    environ = {**os.environ, "NEXUS_HOME": str(kept.path), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
+    done = subprocess.run([sys.executable, "-c", KILLED_IN_VACUUM], cwd=ROOT, env=environ, check=False)
+    before = kept.database.stat().st_size
+    assert done.returncode == -signal.SIGKILL and before > 3_000_000
+    applied = kept.sql("SELECT count(*) FROM django_migrations")
+
+    kept.process("export", "--workspace-id", "x")
+
+    assert kept.database.stat().st_size < before - 2_000_000
+    assert kept.sql("SELECT count(*) FROM django_migrations") == applied
+    assert not schema.migration_mark(kept.database).exists()
 
 
 def test_others_are_refused_while_a_process_migrates(

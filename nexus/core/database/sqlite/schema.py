@@ -19,7 +19,7 @@ from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
 from nexus.core.database.migrations import pending_migrations, refuse_newer
-from nexus.core.database.sqlite.errors import READ_ONLY, failure, not_a_store, refuse_damaged
+from nexus.core.database.sqlite.errors import READ_ONLY, beside, failure, not_a_store, refuse_damaged
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
 from nexus.core.sqlite import connect
@@ -50,8 +50,14 @@ def prepare() -> None:
         ) from None
     if not all(os.access(path, os.W_OK) for path in (database, database.parent)):
         raise NexusError(Code.DB_ERROR, f"Cannot use the store at {database}. {READ_ONLY}", {"cause": "read_only"})
-    if pending():
+    if pending() or migration_mark(database).exists():
         _migrate(database)
+
+
+def migration_mark(database: Path) -> Path:
+    """Return the path of the file that exists from the start of a migration until the space that it freed is given
+    back."""
+    return beside(database, ".migrating")
 
 
 def pending() -> bool:
@@ -90,7 +96,7 @@ def _migrate(database: Path) -> None:
 
     try:
         with FileLock(f"{database}.migrate.lock", timeout=LOCK_SECONDS, mode=0o600):
-            if pending():
+            if pending() or migration_mark(database).exists():
                 call_command("migrate", interactive=False, verbosity=0)
     except Timeout:
         raise NexusError(
@@ -114,18 +120,19 @@ def _migrate(database: Path) -> None:
 
 
 def compact_migrated() -> None:
-    """Give back the space that migrations freed, if that is a fifth of the file. A failure does not harm the store."""
+    """Give back the space that migrations freed, if that is a fifth of the file. A failure does not harm the store, and
+    the next start does not repeat it. A kill does not count as a failure."""
     progress = Bar(OutputWrapper(sys.stderr), "Migrating")
     with suppress(DatabaseError), connection.cursor() as cursor:
         free, pages = (cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
-        if free * FREE < pages:
-            return
-        connection.connection.set_progress_handler(lambda: progress.still("giving room back"), STEPS_A_LOOK)
-        try:
-            cursor.execute("VACUUM")
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            connection.connection.set_progress_handler(None, 0)
+        if free * FREE >= pages:
+            connection.connection.set_progress_handler(lambda: progress.still("giving room back"), STEPS_A_LOOK)
+            try:
+                cursor.execute("VACUUM")
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.connection.set_progress_handler(None, 0)
+    migration_mark(CoreSettings.current().database).unlink(missing_ok=True)
 
 
 def absent(store: sqlite3.Connection, objects: Mapping[str, str]) -> list[str]:
