@@ -13,7 +13,7 @@ from mcp.client.client import Client
 
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import ROOT, Hub
-from tests.acceptance.processes import environment, pipes
+from tests.acceptance.processes import environment, nexus, pipes
 from tests.conftest import Furnish
 from tests.toy_app import plant, run
 
@@ -112,6 +112,21 @@ async def test_its_tools_are_served_over_mcp_to_who_chooses_them(hub: Hub, comma
     async with client() as team:
         names = {tool.name for tool in (await team.list_tools()).tools}
         assert "toy_add" not in names and {"inbox_pull", "toolset_enable"} <= names
+
+
+def test_it_goes_with_its_line_and_the_store_works_on(command: Path, tmp_path: Path, furnish: Furnish) -> None:
+    home = furnish(tmp_path / "home")
+    kept = run(command, home, "settings", "set", "toy_limit", "7")
+    assert kept.returncode == 0, kept.stderr
+    assert run(command, home, "toys", "--json").returncode == 0
+
+    gone = nexus(home, "toys")
+    assert gone.returncode == 1 and "toys" in gone.stderr
+    for line in ("settings list --json", "doctor --json", "prune --json", "agents create ann --json"):
+        done = nexus(home, *line.split())
+        assert done.returncode == 0 and "toy" not in done.stdout, (line, done.stdout, done.stderr)
+
+    assert '"toy_limit"' in run(command, home, "settings", "list", "--json").stdout
 
 
 def test_nothing_else_had_to_know_of_it() -> None:
