@@ -8,8 +8,8 @@ from datetime import datetime
 from django.db.models.functions import Length
 
 from inbox.monitoring import Picture
+from nexus.control import wakeups
 from nexus.control.models import PoolAgent, PoolWorktree, Question, QuestionKind, QuestionStatus, WorktreeState
-from nexus.control.waking import bounds
 from nexus.core.clock import now
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, BrowserNotification, Found
 
@@ -61,7 +61,7 @@ def _held_agents(picture: Picture, each: int) -> Found:
     needs = [
         AttentionItem(
             f"{row.agent_id} is not woken any more",
-            bounds.why_held(row),
+            wakeups.why_held(row),
             row.agent_id,
             page_of=row.pk,
             since=row.held_at,

@@ -47,7 +47,7 @@ class PoolAgent(models.Model):
     write_paths = models.JSONField(default=list)
     disabled_tools = models.JSONField(default=list)
     runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
-    wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.waking.kinds`
+    wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.wakeups`
     wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: the setting
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken
     held_at = models.DateTimeField(null=True)

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 
-from nexus.control import monitoring, rules, selectors
+from nexus.control import monitoring, rules, selectors, wakeups
 from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
@@ -31,7 +31,6 @@ from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
 from nexus.control.services.pool import usual_directory
 from nexus.control.toolset import CONTROL
-from nexus.control.waking import bounds, kinds
 from nexus.core.apps import actions
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
@@ -132,14 +131,14 @@ def _waking_context(row: PoolAgent) -> dict[str, Any]:
     """Return what wakes an agent, its token limit, and the limit that holds it."""
     if not row.wake_on:
         return {"wakes": []}
-    titles = kinds.titles()
+    titles = wakeups.kind_titles()
     return {
         "wakes": [titles.get(name, name) for name in row.wake_on],
-        "budget": bounds.budget_of(row),
-        "taken": bounds.spent(row, now()),
+        "budget": wakeups.budget_of(row),
+        "taken": wakeups.spent_tokens(row, now()),
         "dead_letters": monitoring.dead_letters(row) if row.ended_at is None else 0,
         "given_up": monitoring.given_up(row, ASKED) if row.ended_at is None else [],
-        "held": bounds.why_held(row) if row.held_why and row.ended_at is None else "",
+        "held": wakeups.why_held(row) if row.held_why and row.ended_at is None else "",
     }
 
 
@@ -233,7 +232,7 @@ def new(request: HttpRequest) -> HttpResponse:
         posted(request),
         initial=initial,
         runners=offered,
-        wakes=kinds.titles(),
+        wakes=wakeups.kind_titles(),
         tools=sorted(rules.TOOLS - (permissions.disabled_tools if permissions else frozenset())),
         below=plain(below),
         day_tokens=settings.pool_wake_tokens,

@@ -17,7 +17,7 @@ from nexus.client import NexusClient, ServerTokenManager
 from nexus.control.models import PoolAgent, Turn, TurnStatus, Wake
 from nexus.control.runners.configuration import FILE
 from nexus.control.runners.rehearsal import NOTE
-from nexus.control.waking.kinds import MAIL
+from nexus.control.wakeups import MAIL
 from nexus.core.database.store import instead
 from nexus.core.instance import running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from nexus.control import wakeups
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import rehearsal
 from nexus.control.runners.base import Decision, RunnerFailed, Scene
 from nexus.control.runners.configuration import Rehearsal, read
 from nexus.control.services.turns import Closing, Ended
-from nexus.control.waking import message
-from nexus.control.waking.message import Item
+from nexus.control.wakeups import Item
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import Outcome
@@ -50,7 +50,7 @@ class Play:
         """Take a turn that mail began, each from a sender of its own."""
         items = [Item("mail", f"m{n}", "A message.", {"body": body}, f"bob{n}", NOON) for n, body in enumerate(bodies)]
         woken_by = [{"kind": item.kind, "item": item.identifier, "sender": item.sender or ""} for item in items]
-        return await self.hears(message.text(items), woken_by)
+        return await self.hears(wakeups.message_of(items), woken_by)
 
     async def _say(self, role: Role, content: str, **more: Any) -> None:
         self.said.append(content)

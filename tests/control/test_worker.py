@@ -16,12 +16,11 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from nexus.control import agent_stream, monitoring, selectors
+from nexus.control import agent_stream, monitoring, selectors, wakeups
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.services import pool, transcript, turns
+from nexus.control.services import pool, transcript, turns, waking
 from nexus.control.services.turns import Ended
-from nexus.control.waking import bounds, services
 from nexus.control.worker import execution as taking
 from nexus.control.worker import scheduling
 from nexus.control.worker.scheduling import POOL, Worker
@@ -679,7 +678,7 @@ def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configur
         send("ann")
         turns.waiting()
         turns.sent_by_agents()
-        services.callable_by(())
+        waking.callable_by(())
     looks = [query["sql"] for query in queries if '."ended_at" IS NULL' in query["sql"] and "turns" in query["sql"]]
     assert len(looks) == 4
     for look in looks:
@@ -693,8 +692,8 @@ def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, confi
     agent = create("ann")
     with CaptureQueriesContext(connection) as queries:
         agent_stream.state_of(agent)
-        bounds.bite(agent, 1, now())
-        bounds.depth_after("ann", now(), None)
+        wakeups.limit_reached(agent, 1, now())
+        wakeups.depth_after("ann", now(), None)
         monitoring.ended_turns(agent, 20)
         monitoring.spent(agent)
         selectors.current_request("ann")

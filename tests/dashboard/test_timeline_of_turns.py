@@ -16,10 +16,9 @@ from django.test.utils import CaptureQueriesContext
 
 from nexus.control import timeline
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus
-from nexus.control.services import questions
+from nexus.control.services import questions, waking
 from nexus.control.services.questions import Verdict
 from nexus.control.timeline import At, course
-from nexus.control.waking import services as waking
 from nexus.core.clock import now
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take
 from tests.dashboard.test_dashboard import do

@@ -14,9 +14,8 @@ from nexus.control.members import actor_of, check_authority, get
 from nexus.control.models import STREAM, PoolAgent, Turn, TurnStatus
 from nexus.control.operations.common import IN_POOL, AgentId, RequestId
 from nexus.control.rows import ContextRow, PoolMessageRow, TokensRow, message_row
-from nexus.control.services import pool, transcript, turns
+from nexus.control.services import pool, transcript, turns, waking
 from nexus.control.toolset import operation
-from nexus.control.waking import services
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, Label, Params
@@ -251,5 +250,5 @@ class Resumed(TypedDict):
 )
 def pool_resume(p: OfAgent, caller: Caller) -> Resumed:
     """Let an agent be woken again that reached a limit: chains of turns, and their tokens, count from now."""
-    services.resume(p.agent_id, actor_of(caller).name)
+    waking.resume(p.agent_id, actor_of(caller).name)
     return {"agent_id": p.agent_id, "resumed": True}

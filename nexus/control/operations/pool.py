@@ -8,7 +8,7 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control import rules, selectors
+from nexus.control import rules, selectors, wakeups
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
 from nexus.control.models import PoolAgent, Turn
@@ -21,7 +21,6 @@ from nexus.control.runners.configuration import runners
 from nexus.control.services import pool
 from nexus.control.services import pool as server
 from nexus.control.toolset import operation
-from nexus.control.waking import kinds
 from nexus.control.worktrees import services as worktrees
 from nexus.control.worktrees.trees import Tree
 from nexus.core.database.store import write
@@ -135,7 +134,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     """Create an agent in the pool, with a permission preset, below its parent's ceiling."""
     runner = runners().named(p.model)
     sandbox.check(runner)
-    kinds.check(p.wake_on or [])
+    wakeups.check_kinds(p.wake_on or [])
     order = pool.Order(
         agent_id=p.agent_id,
         preset=p.preset,

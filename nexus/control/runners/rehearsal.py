@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nexus.control import wakeups
 from nexus.control.models import Role, TurnStatus
 from nexus.control.runners.base import Decision, RunnerFailed, Scene
 from nexus.control.runners.configuration import Rehearsal, ScriptedCall, Step
 from nexus.control.services.turns import Closing, Ended
-from nexus.control.waking import message
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 
@@ -66,7 +66,7 @@ async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
             so_far = [entry.content async for entry in history if entry.role == Role.USER][::-1]
     content = scene.turn.content
     heard = []
-    for text, thing in zip(message.split(content) if woken_by else [content], woken_by or [{}], strict=True):
+    for text, thing in zip(wakeups.parts_of(content) if woken_by else [content], woken_by or [{}], strict=True):
         so_far.append(text)
         names = {
             "agent_id": scene.agent.agent_id,

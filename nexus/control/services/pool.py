@@ -18,7 +18,7 @@ from coordination.log.emit import emit
 from coordination.models import Agent, Event, VisibilityChoices
 from coordination.services import agents, keys, roster
 from coordination.services.audit import NOBODY
-from nexus.control import protected_paths, rules
+from nexus.control import protected_paths, rules, wakeups
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import BY, emit_event
@@ -26,7 +26,6 @@ from nexus.control.members import Actor, check_authority, check_not_disabled, fi
 from nexus.control.models import STREAM, PoolAgent, PoolWorktree, Turn
 from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
 from nexus.control.services import questions, turns
-from nexus.control.waking import bounds
 from nexus.control.worktrees.trees import Tree
 from nexus.core.clock import now
 from nexus.core.database.store import store, write
@@ -281,7 +280,7 @@ def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int |
     """Return the tokens that a new agent's woken turns may take in a day; by default its parent's."""
     if actor.is_administrator or parent is None:
         return wanted
-    ceiling = bounds.budget_of(parent)
+    ceiling = wakeups.budget_of(parent)
     if wanted is not None and ceiling and (wanted == 0 or wanted > ceiling):
         raise refused(
             "budget",

@@ -16,13 +16,13 @@ from django.dispatch import Signal
 
 from coordination.ids import new_id
 from coordination.services import keys, roster
+from nexus.control import wakeups
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
 from nexus.control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.services import questions, transcript
-from nexus.control.waking import bounds, mail
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
@@ -117,8 +117,10 @@ def send(
         agent = get(agent_id)
         check_authority(actor, agent, "send to")
         check_tool(actor, "send")
-        if actor.agent is not None and bounds.is_loop(actor.agent.agent_id, moment):
-            raise refused("loop", f"{bounds.LONGEST_LINE} turns sent one another in a row, this one last; end with it.")
+        if actor.agent is not None and wakeups.is_loop(actor.agent.agent_id, moment):
+            raise refused(
+                "loop", f"{wakeups.LONGEST_LINE} turns sent one another in a row, this one last; end with it."
+            )
         return queue(
             actor,
             agent,
@@ -287,7 +289,7 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     if turn.started_at is not None:
         _rest(pk=agent.pk, iterations=ended.iterations, halted=ended.halted, moment=moment)
     if turn.depth:
-        mail.settled(turn)
+        wakeups.settle_mail(turn)
     if agent.ended_at is not None and find(agent.agent_id) is None:  # its turn may have made it present again
         roster.leave(agent_id=agent.agent_id, moment=moment)
     payload = {"why": ended.why[:200]} if ended.why else {}

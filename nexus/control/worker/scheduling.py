@@ -22,7 +22,7 @@ from nexus.control.config import ControlSettings
 from nexus.control.models import Turn
 from nexus.control.runners.new_repositories import look_after_crash
 from nexus.control.services import pool, turns
-from nexus.control.waking.watch import Watch
+from nexus.control.services.waking import Watch
 from nexus.control.worker.execution import Report, Taking, to_nobody
 from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
 from nexus.core.background_work import Failures

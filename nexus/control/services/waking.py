@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any
 
 from django.db.models import Exists, OuterRef
 
 from coordination.ids import new_id
 from coordination.paths import workspace_id_of
 from inbox.lanes import MAX_ATTEMPTS
+from inbox.models import ARRIVALS
+from nexus.control import wakeups
 from nexus.control.members import get
 from nexus.control.models import PoolAgent, PoolAgentQuerySet, PoolWorktree, Turn, TurnStatus, Wake
 from nexus.control.services import turns
-from nexus.control.waking import bounds, mail, message
-from nexus.control.waking.kinds import MAIL, declared
-from nexus.control.waking.message import Item
+from nexus.control.wakeups import MAIL, Item, declared
+from nexus.core.background_work import Failures
 from nexus.core.clock import now
 from nexus.core.contributions import WakeReason
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
+
+log = logging.getLogger(__name__)
+
+RENEW_SECONDS = 60.0
+LOOK_SECONDS = 1.0  # between two looks when no event came: leases expire without one
 
 
 def callable_by(kinds: Collection[str]) -> list[str]:
@@ -30,7 +41,7 @@ def callable_by(kinds: Collection[str]) -> list[str]:
     moment = now()
     free = _all_free()
     by_mail = [agent.agent_id for agent in free if MAIL in agent.wake_on]
-    with_mail = mail.waiting(by_mail, moment) if by_mail else set()
+    with_mail = wakeups.agents_with_mail(by_mail, moment) if by_mail else set()
     return [
         agent.pk
         for agent in free
@@ -49,24 +60,24 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
         agent = _one_free.first(pk=agent_pk)
         if agent is None:
             return None
-        callings = islice(_calling(agent, kinds, moment), mail.MOST)
-        items = _mail(agent, moment) or message.fitting([message.wake_item(*each) for each in callings])
+        callings = islice(_calling(agent, kinds, moment), wakeups.MOST_MESSAGES)
+        items = _mail(agent, moment) or wakeups.fitting([wakeups.wake_item(*each) for each in callings])
         if not items:
             return None
-        depth = max(bounds.depth_after(item.sender, item.sent_at, agent.resumed_at) for item in items)
-        if why := bounds.bite(agent, depth, moment):
-            bounds.hold(agent, why, moment)
+        depth = max(wakeups.depth_after(item.sender, item.sent_at, agent.resumed_at) for item in items)
+        if why := wakeups.limit_reached(agent, depth, moment):
+            wakeups.hold(agent, why, moment)
             return None
         if items[0].kind == MAIL:
-            items = [message.mail_item(delivery) for delivery in mail.pull(agent.agent_id, len(items))]
+            items = [wakeups.mail_item(delivery) for delivery in wakeups.pull_mail(agent.agent_id, len(items))]
             if not items:  # all of it was parked
                 return None
-        bounds.let_go(agent, None, moment)
+        wakeups.let_go(agent, None, moment)
         turn = Turn(
             turn_id=new_id("turn"),
             agent=agent,
             request_id=secrets.token_hex(8),
-            content=message.text(items),
+            content=wakeups.message_of(items),
             source=items[0].kind,
             source_agent_id=items[0].sender,
             depth=depth,
@@ -84,13 +95,13 @@ def resume(agent_id: str, by: str) -> PoolAgent:
         agent = get(agent_id)
         agent.resumed_at = moment
         agent.save(update_fields=["resumed_at"])
-        bounds.let_go(agent, by, moment)
+        wakeups.let_go(agent, by, moment)
     return agent
 
 
 def renew() -> None:
     """Renew the leases of the mail of open turns."""
-    mail.renew(now())
+    wakeups.renew_mail(now())
 
 
 def _free() -> PoolAgentQuerySet:
@@ -106,7 +117,7 @@ _one_free = Select(lambda: _free().filter(pk=Slot("pk")))
 def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
     if MAIL not in agent.wake_on:
         return []
-    return message.fitting([message.mail_item(delivery) for delivery in mail.oldest(agent.agent_id, moment)])
+    return wakeups.fitting([wakeups.mail_item(delivery) for delivery in wakeups.oldest_mail(agent.agent_id, moment)])
 
 
 def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, WakeReason]]:
@@ -133,4 +144,48 @@ def _handled(agent: PoolAgent, kind: str, calling: WakeReason, moment: datetime)
         return True
     if last.status == TurnStatus.INTERRUPTED or last.ended_at is None:
         return False
-    return moment < last.ended_at + timedelta(seconds=mail.again_in(len(in_vain)))
+    return moment < last.ended_at + timedelta(seconds=wakeups.retry_seconds(len(in_vain)))
+
+
+class Watch:
+    """What may have changed since the last look."""
+
+    def __init__(self) -> None:
+        self._stirred = set(wakeups.declared())
+        self._looked = -RENEW_SECONDS
+        self._failures = Failures(log)
+
+    def may_wake(self, event: Any) -> bool:
+        """Return whether an event may wake an agent, and remember its kind."""
+        ended = event.type in turns.ENDS  # its agent is free again, also for earlier items
+        stirred = {name for name, kind in wakeups.declared().items() if ended or event.type in kind.events}
+        self._stirred |= stirred
+        return ended or bool(stirred) or event.type in ARRIVALS
+
+    async def work(self) -> None:
+        """Wake agents until cancelled."""
+        while True:
+            try:
+                async with waiter().park(self.may_wake) as parked:  # park first, so that no event is missed
+                    while True:
+                        await self.look()
+                        self._failures.succeeded(None, "agents are woken")
+                        await parked.wait(LOOK_SECONDS)
+            except Exception as error:
+                self._failures.failed(None, "no agents could be woken", error)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Start the turns of agents that an item wakes. Mail is checked each time, because its leases expire without an
+        event."""
+        if (clock := asyncio.get_running_loop().time()) - self._looked >= RENEW_SECONDS:
+            self._looked = clock
+            self._stirred = set(wakeups.declared())
+            await in_thread(WRITERS, renew)
+        stirred, self._stirred = self._stirred, set()
+        try:
+            for agent_pk in await in_thread(READERS, partial(callable_by, stirred)):
+                await in_thread(WRITERS, partial(wake, agent_pk, stirred))
+        except Exception:
+            self._stirred |= stirred  # retry them in the next look
+            raise
