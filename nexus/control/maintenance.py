@@ -15,8 +15,8 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
 from nexus.control.runners.configuration import problem
+from nexus.control.trees import FOLDER, LOCKS
 from nexus.control.wakeups import MAIL
-from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
 
 THERE = """

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from nexus.control import trees
+from nexus.control.git import GitFailed
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.runners import confinement, sandbox
 from nexus.control.runners.configuration import Acp
-from nexus.control.worktrees import services, trees
-from nexus.control.worktrees.git import GitFailed
+from nexus.control.services import worktrees
 from tests.control.test_worktrees import does, git, made, pool, repository
 
 __all__ = ["made", "pool", "repository"]
@@ -234,7 +235,7 @@ def test_nothing_of_it_runs_or_is_read_outside(
     for mark in attack.marks:  # of the agent's own git, while it played
         mark.unlink(missing_ok=True)
     if "pipe" in name:
-        monkeypatch.setattr("nexus.control.worktrees.git.SECONDS", 2)
+        monkeypatch.setattr("nexus.control.git.SECONDS", 2)
     for operation in ("diff", "merge", "keep"):
         answer = does(f"pool_worktree_{operation}", agent_id="smith")
         assert SECRET not in str(answer)
@@ -261,7 +262,7 @@ def test_a_pack_is_checked_before_any_branch_moves(
     packing = ["git", "pack-objects", "--stdout", "--quiet"]
     pack = subprocess.run(packing, cwd=made, input=listed.encode(), capture_output=True, check=True).stdout
     with pytest.raises(GitFailed):
-        trees._receive(services._of(PoolWorktree.objects.get()), commit, pack, "Received")
+        trees._receive(worktrees._of(PoolWorktree.objects.get()), commit, pack, "Received")
     assert git(repository, "rev-parse", "nexus/smith") == base
 
 

@@ -18,14 +18,14 @@ import psutil
 import pytest
 
 from coordination.models import Event
+from nexus.control import trees
+from nexus.control.git import Git, GitFailed
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
 from nexus.control.runners import sandbox
 from nexus.control.services import turns
 from nexus.control.toolset import CONTROL
-from nexus.control.worktrees import trees
-from nexus.control.worktrees.git import Git, GitFailed
-from nexus.control.worktrees.trees import FOLDER, LOCKS
+from nexus.control.trees import FOLDER, LOCKS
 from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -552,7 +552,7 @@ def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPa
     program.write_text("#!/bin/sh\nsleep 600 & echo $! > child; wait\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("nexus.control.worktrees.git.SECONDS", 1)
+    monkeypatch.setattr("nexus.control.git.SECONDS", 1)
     place = str(repository)
     with pytest.raises(GitFailed, match="longer than 1 seconds"):
         Git(place, place, (), (place,)).run("status")

@@ -16,12 +16,12 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.backends import ModelBackend
 
+from nexus.control import trees
+from nexus.control.git import GitFailed
 from nexus.control.models import PoolWorktree
 from nexus.control.rpc import ENDPOINT
 from nexus.control.services import pool
 from nexus.control.toolset import CONTROL
-from nexus.control.worktrees import trees
-from nexus.control.worktrees.git import GitFailed
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.operations import outside, runner

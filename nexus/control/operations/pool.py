@@ -18,11 +18,10 @@ from nexus.control.rows import PoolAgentRow
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
-from nexus.control.services import pool
+from nexus.control.services import pool, worktrees
 from nexus.control.services import pool as server
 from nexus.control.toolset import operation
-from nexus.control.worktrees import services as worktrees
-from nexus.control.worktrees.trees import Tree
+from nexus.control.trees import Tree
 from nexus.core.database.store import write
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller

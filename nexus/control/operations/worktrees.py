@@ -12,8 +12,8 @@ from nexus.control.members import actor_of
 from nexus.control.models import PoolWorktree
 from nexus.control.operations.agents import COMMON, OfAgent
 from nexus.control.operations.common import IN_POOL
+from nexus.control.services import worktrees
 from nexus.control.toolset import operation
-from nexus.control.worktrees import services
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.parameters import Id
 
@@ -43,7 +43,7 @@ class WorktreeDiff(WorktreeRow):
 @operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, read_only=True)
 def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
     """Return what an agent changed in its worktree, committed or not."""
-    row, difference = services.difference(actor_of(caller), p.agent_id, p.worktree_id)
+    row, difference = worktrees.difference(actor_of(caller), p.agent_id, p.worktree_id)
     return {**_row(row), "files": difference.files, "diff": difference.diff, "truncated": difference.cut}
 
 
@@ -56,7 +56,7 @@ class Merged(WorktreeRow):
 @operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
 def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
     """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
-    row, merge = services.merge(actor_of(caller), p.agent_id, p.worktree_id)
+    row, merge = worktrees.merge(actor_of(caller), p.agent_id, p.worktree_id)
     return {
         **_row(row),
         "merged": merge.commit is not None,
@@ -70,7 +70,7 @@ def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
 )
 def pool_worktree_keep(p: OfWorktree, caller: Caller) -> WorktreeRow:
     """Commit an agent's changes in its worktree on its branch, and keep both."""
-    return _row(services.keep(actor_of(caller), p.agent_id, p.worktree_id))
+    return _row(worktrees.keep(actor_of(caller), p.agent_id, p.worktree_id))
 
 
 class Discard(OfWorktree):
@@ -80,7 +80,7 @@ class Discard(OfWorktree):
 @operation(Discard, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, destructive=True)
 def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
     """Remove the worktree and the branch of an agent that ended; files that the repository ignores go with it."""
-    return _row(services.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too))
+    return _row(worktrees.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too))
 
 
 def _row(row: PoolWorktree) -> WorktreeRow:

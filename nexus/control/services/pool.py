@@ -26,7 +26,7 @@ from nexus.control.members import Actor, check_authority, check_not_disabled, fi
 from nexus.control.models import STREAM, PoolAgent, PoolWorktree, Turn
 from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
 from nexus.control.services import questions, turns
-from nexus.control.worktrees.trees import Tree
+from nexus.control.trees import Tree
 from nexus.core.clock import now
 from nexus.core.database.store import store, write
 from nexus.core.limits import within_limit

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nexus.control import protected_paths
+from nexus.control.git import Git, GitFailed, Said
 from nexus.control.rules import Permissions
-from nexus.control.worktrees.git import Git, GitFailed, Said
 
 FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree

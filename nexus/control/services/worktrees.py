@@ -11,15 +11,14 @@ from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 
-from nexus.control import rules
+from nexus.control import rules, trees
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_event
+from nexus.control.git import GitFailed
 from nexus.control.members import Actor, check_authority, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.services import pool
-from nexus.control.worktrees import trees
-from nexus.control.worktrees.git import GitFailed
-from nexus.control.worktrees.trees import FOLDER, Difference, Merge, Tree
+from nexus.control.trees import FOLDER, Difference, Merge, Tree
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import write
