@@ -163,7 +163,7 @@ class ControlConfig(NexusAppConfig):
 
         if not ControlSettings.current().control:
             return False
-        from nexus.control.trust import programs_may_run
+        from nexus.control.selectors import programs_may_run
 
         return programs_may_run()
 

@@ -1,21 +1,27 @@
-"""The reads of this app."""
+"""The reads of this app, and its rows, as clients see them."""
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 from django.db.models import F
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from nexus.control.models import Entry, PoolAgent, Question, Role, Turn
-from nexus.control.rows import ContextRow, Living, PoolAgentRow, TokensRow, agent_row
-from nexus.control.rows import context_row as row_of_context
-from nexus.control.runners.configuration import Model, Runner, runners
+from nexus.control.models import Entry, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
+from nexus.control.runners.configuration import REHEARSAL, Model, Runner, changed_at, runners, start_programs
 from nexus.control.services import transcript
-from nexus.core.clock import now
+from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
+from nexus.core.operations.parameters import Time, one_of
 
+
+ASKED = QuestionStatus.ASKED.value
 NEARLY = 0.8  # the used part of a context from which it should be compacted
-
+TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,
+COARSE = timedelta(seconds=2)  # or in whole seconds, on some file systems
 
 _turn = Select(
     lambda: (
@@ -24,6 +30,145 @@ _turn = Select(
         .order_by("-turn_id")
     )
 )
+
+
+class PoolAgentRow(TypedDict):
+    agent_id: str
+    is_temp: bool
+    created_at: str
+    message_count: int
+    should_shutdown: bool
+    parent_agent_id: str | None
+    child_count: int
+    halted_at_iteration_limit: bool
+    model: Annotated[str, Field(description="Its runner.")]
+    last_action_at: str
+    permission_level: str
+    cwd: str
+    write_paths: list[str]
+
+
+class Living(NamedTuple):
+    """Columns that a list reads of a living agent, by name. Reading model instances would take three times as long."""
+
+    pk: str
+    parent_id: str | None
+    agent_id: str
+    is_temporary: bool
+    created_at: datetime
+    entries_known: int
+    should_shutdown: bool
+    parent__agent_id: str | None
+    halted: bool
+    runner: str
+    last_action_at: datetime
+    preset: str
+    cwd: str
+    write_paths: list[str]
+
+
+class TokensRow(TypedDict):
+    system: int
+    tools: int
+    messages: int
+    total: int
+    budget: int
+    available: int
+    remaining: int
+
+
+class NewRepositories(TypedDict):
+    set_aside: Annotated[list[str], Field(description="The newest 20, by their new names.")]
+    unsafe: Annotated[str, Field(description="Why the last look for others failed; empty when it did not.")]
+
+
+class ContextRow(TypedDict):
+    message_count: int
+    system_prompt: bool
+    halted_at_iteration_limit: bool
+    last_iteration_count: int
+    max_tool_iterations: int
+    new_repositories: NotRequired[
+        Annotated[NewRepositories, Field(description="Git repositories that appeared where its programs write.")]
+    ]
+
+
+class PoolMessageRow(TypedDict):
+    index: int
+    role: str
+    content: str
+    tool_call_id: str | None
+    meta: NotRequired[dict[str, Any]]
+
+
+class QuestionRow(TypedDict):
+    question_id: str
+    agent_id: str
+    kind: str
+    title: str
+    detail: str
+    subject: str
+    status: Annotated[str, one_of(QuestionStatus)]
+    allowed: Annotated[bool, Field(description="Whether the agent may go on; false while nobody answered.")]
+    always: bool
+    words: str | None
+    answered_by: str | None
+    asked_at: Time
+    expires_at: Time
+
+
+def agent_row(agent: Living, *, children: int) -> PoolAgentRow:
+    """Return the row of a pool agent; `children` is the number of its living children."""
+    return {
+        "agent_id": agent.agent_id,
+        "is_temp": agent.is_temporary,
+        "created_at": iso(agent.created_at),
+        "message_count": agent.entries_known,
+        "should_shutdown": agent.should_shutdown,
+        "parent_agent_id": agent.parent__agent_id,
+        "child_count": children,
+        "halted_at_iteration_limit": agent.halted,
+        "model": agent.runner,
+        "last_action_at": iso(agent.last_action_at),
+        "permission_level": agent.preset,
+        "cwd": agent.cwd,
+        "write_paths": agent.write_paths,
+    }
+
+
+def message_row(entry: Entry, index: int) -> PoolMessageRow:
+    """Return the row of a message in a transcript."""
+    row: PoolMessageRow = {
+        "index": index,
+        "role": Role(entry.role).value,
+        "content": entry.content,
+        "tool_call_id": entry.tool_call_id,
+    }
+    if entry.meta is not None:
+        row["meta"] = entry.meta
+    return row
+
+
+def question_row(question: Question) -> QuestionRow:
+    """Return the row of a question as of now: after its time it counts as expired."""
+    over = question.status == QuestionStatus.ASKED and question.expires_at <= now()
+    return {
+        "question_id": question.question_id,
+        "agent_id": question.agent_id,
+        "kind": question.kind,
+        "title": question.title,
+        "detail": question.detail,
+        "subject": question.subject,
+        "status": QuestionStatus.EXPIRED.value if over else QuestionStatus(question.status).value,
+        "allowed": question.is_allowed,
+        "always": question.always,
+        "words": question.words,
+        "answered_by": question.answered_by,
+        "asked_at": iso(question.asked_at),
+        "expires_at": iso(question.expires_at),
+    }
+
+
 _living = Select(lambda: PoolAgent.objects.living().order_by("pk").values_list(*Living._fields))
 
 
@@ -75,12 +220,16 @@ def _tool_tokens(runner: Runner, agent: PoolAgent) -> int:
 def context(agent: PoolAgent) -> ContextRow:
     """Return the size of an agent's context, and how its last turn went."""
     entries = Entry.objects.in_context().filter(agent=agent)
-    return row_of_context(
-        agent,
-        messages=entries.count(),
-        system_prompt=entries.filter(role=Role.SYSTEM).exists(),
-        max_iterations=runner_of(agent).max_iterations,
-    )
+    row: ContextRow = {
+        "message_count": entries.count(),
+        "system_prompt": entries.filter(role=Role.SYSTEM).exists(),
+        "halted_at_iteration_limit": agent.halted,
+        "last_iteration_count": agent.last_iterations,
+        "max_tool_iterations": runner_of(agent).max_iterations,
+    }
+    if agent.new_repositories is not None:
+        row["new_repositories"] = agent.new_repositories
+    return row
 
 
 def is_nearly_full(agent: PoolAgent) -> bool:
@@ -115,3 +264,13 @@ def current_request(agent_id: str) -> str | None:
     turns = Turn.objects.open().filter(agent__agent_id=agent_id, agent__ended_at=None)
     at_first = F("started_at").asc(nulls_last=True)
     return turns.order_by(at_first, "turn_id").values_list("request_id", flat=True).first()
+
+
+def programs_may_run() -> bool:
+    """Return whether a runner may start programs, or a turn still runs that began with an earlier runners file."""
+    if start_programs():
+        return True
+    running, changed = Turn.objects.filter(status=TurnStatus.RUNNING), changed_at()
+    if changed is None:
+        return running.exclude(agent__runner=REHEARSAL.name).exists()
+    return running.filter(started_at__lte=changed + (TICK if changed.microsecond else COARSE)).exists()

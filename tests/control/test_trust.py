@@ -12,7 +12,7 @@ import time_machine
 from django.test import Client
 
 from nexus.client.tokens import generate_api_key
-from nexus.control import trust
+from nexus.control import selectors
 from nexus.control.models import TurnStatus
 from nexus.control.rpc import ENDPOINT
 from nexus.control.services import turns
@@ -103,7 +103,7 @@ def test_a_turn_that_begins_just_behind_a_change_takes_no_trust_away_where_the_f
 ) -> None:
     configure(control=True, home=tmp_path)
     changed = now().replace(microsecond=0 if are_seconds_whole else 500_000)
-    monkeypatch.setattr(trust, "changed_at", lambda: changed)
+    monkeypatch.setattr(selectors, "changed_at", lambda: changed)
     create("ann")
     with time_machine.travel(changed + timedelta(seconds=0.1), tick=False):
         assert turns.claim(send("ann").pk)

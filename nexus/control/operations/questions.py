@@ -14,7 +14,7 @@ from coordination.selectors import require_agent
 from nexus.control import rules, selectors
 from nexus.control.asking import end_of
 from nexus.control.operations.agents import MOST_SECONDS
-from nexus.control.rows import ASKED, QuestionRow, question_row
+from nexus.control.selectors import ASKED, QuestionRow, question_row
 from nexus.control.services import questions
 from nexus.control.services.questions import Verdict
 from nexus.control.toolset import operation
