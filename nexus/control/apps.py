@@ -117,9 +117,9 @@ class ControlConfig(NexusAppConfig):
         }
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.control import housekeeping, maintenance
+        from nexus.control.maintenance import CHECKS
 
-        return (*maintenance.CHECKS, *housekeeping.CHECKS)
+        return CHECKS
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
         from nexus.control.maintenance import IMPOSSIBLE
@@ -209,7 +209,7 @@ class ControlConfig(NexusAppConfig):
         admit()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        from nexus.control.housekeeping import EXPIRY
+        from nexus.control.maintenance import EXPIRY
         from nexus.control.worker.supervision import supervise
         from nexus.core.background_work import work_forever
 

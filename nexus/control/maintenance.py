@@ -1,22 +1,34 @@
-"""What doctor and retention need of the pool: states that no operation leaves behind, checks, retention lanes.
+"""What the pool keeps clean by itself, and what doctor and retention need of it.
 
-Pool rows belong to no workspace, so no workspace's export holds them.
+Pool rows belong to no workspace, so no export of a workspace holds them. The home has a HOME for each agent that ran in
+the sandbox, and logs of the traffic between models and agents. A HOME is removed when its agent has ended, a log when
+no agent of its name is in the database.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
+from nexus.control import selectors
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
+from nexus.control.runners.base import LOGS
 from nexus.control.runners.configuration import problem
+from nexus.control.runners.confinement import HOMES
+from nexus.control.runners.repositories import remove_placeholders
+from nexus.control.services import questions, transcript
 from nexus.control.trees import FOLDER, LOCKS
 from nexus.control.wakeups import MAIL
+from nexus.core.background_work import Work
+from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
 
 THERE = """
@@ -25,6 +37,8 @@ JOIN pool_agents a ON a.pool_agent_id = w.agent_id WHERE w.state <> 'discarded' 
 """
 GONE = "UPDATE pool_worktrees SET state = 'discarded' WHERE worktree_id = '{}'"
 OVER = "status NOT IN ('queued', 'running')"
+
+KEPT_TURNS = 20  # the last ended turns of each agent that are kept, whatever their age
 
 IMPOSSIBLE = (
     ImpossibleState(
@@ -117,17 +131,6 @@ def _check_worktrees(examination: Any) -> Iterator[Finding]:
             )
 
 
-CHECKS = (
-    DoctorCheck("pool ceilings", _ceilings),
-    DoctorCheck("pool turns", _waiting_for_nobody),
-    DoctorCheck("runners", _check_runners),
-    DoctorCheck("worktrees", _check_worktrees),
-)
-
-
-KEPT_TURNS = 20  # the last ended turns of each agent that are kept, whatever their age
-
-
 def _ended(horizon: datetime) -> QuerySet[PoolAgent]:
     over = PoolAgent.objects.filter(ended_at__lt=horizon, children=None)  # children refer to their parents
     existing = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED)
@@ -165,3 +168,99 @@ LANES = (
     RetentionLane("compacted_pool_entries", _entries),  # before their turns: a turn has any number of them
     RetentionLane("ended_pool_turns", _turns),
 )
+
+
+def clear() -> None:
+    """Remove what ended agents left behind. What cannot be removed stays, and `nexus doctor` reports it."""
+    home = CoreSettings.current().home
+    there = [*_files_in(home / HOMES), *_files_in(home / LOGS)]  # first: without the files of agents created meanwhile
+    living = PoolAgent.objects.living().values_list("pk", flat=True)
+    known = PoolAgent.objects.values_list("agent_id", flat=True).distinct()
+    _remove(_left(home, there, set(living), set(known)))
+    written = PoolAgent.objects.values_list("ended_at", "write_paths")
+    paths = {path for ended_at, each in written if ended_at is not None for path in each}
+    remove_placeholders(paths - {path for ended_at, each in written if ended_at is None for path in each})
+
+
+def _left(home: Path, there: Iterable[Path], living: Collection[str], known: Collection[str]) -> list[Path]:
+    """Return the paths of `there` that are left over: HOMEs of agents that are not living, and logs of unknown
+    agents."""
+
+    def is_left(path: Path) -> bool:
+        if path.parent == home / HOMES:
+            return path.name not in living
+        return path.name.removesuffix(".1").removesuffix(".jsonl") not in known
+
+    return [path for path in there if is_left(path)]
+
+
+def _files_in(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _check_leftovers(examination: Any) -> Iterator[Finding]:
+    """Check that ended or forgotten agents have left nothing in the home."""
+    if "pool_agents" not in examination.tables():
+        return
+    home = Path(examination.path)
+    rows = examination.rows("SELECT pool_agent_id, agent_id, ended_at FROM pool_agents")
+    living, known = {key for key, _, ended in rows if ended is None}, {name for _, name, _ in rows}
+    left = _left(home, [*_files_in(home / HOMES), *_files_in(home / LOGS)], living, known)
+    if left:
+        yield Finding(
+            f"{len(left)} directories and logs in {home} are left of ended agents of the pool, such as {left[0]}.",
+            "A server with a pool removes them by itself, once an hour.",
+            partial(_remove, left),
+            "they were removed",
+            note=True,
+        )
+
+
+CHECKS = (
+    DoctorCheck("pool ceilings", _ceilings),
+    DoctorCheck("pool turns", _waiting_for_nobody),
+    DoctorCheck("runners", _check_runners),
+    DoctorCheck("worktrees", _check_worktrees),
+    DoctorCheck("pool leftovers", _check_leftovers),
+)
+
+
+def compact_full() -> None:
+    """Compact each living agent whose context is nearly full, by its runner's limit."""
+    for agent in PoolAgent.objects.living():
+        available = selectors.runner_of(agent).available_tokens
+        while selectors.is_nearly_full(agent) and transcript.compact(agent, None, available):
+            pass
+
+
+class Expiry(Work[str, None]):
+    """Background work that records due questions as expired, one at a time. `claim` does all of it."""
+
+    name = "questions"
+
+    def lanes(self) -> Sequence[str]:
+        return ("due",) if Question.objects.open().exists() else ()
+
+    def claim(self, lane: str) -> str | None:
+        return questions.expire_next()
+
+    def act(self, item: str) -> None:
+        """Do nothing: `claim` has recorded the expiry."""
+
+    def settle(self, item: str, outcome: None) -> bool:
+        return True
+
+
+EXPIRY = Expiry()

@@ -17,7 +17,6 @@ from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.parameters import Time, one_of
 
-
 ASKED = QuestionStatus.ASKED.value
 NEARLY = 0.8  # the used part of a context from which it should be compacted
 TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,

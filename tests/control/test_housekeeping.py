@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from coordination.services import keys
-from nexus.control import housekeeping
+from nexus.control import maintenance
 from nexus.control.models import PoolAgent, TurnStatus
 from nexus.control.runners.base import LOGS
 from nexus.control.services import pool, turns
@@ -69,25 +69,25 @@ def there(home: Path) -> set[str]:
 
 
 def test_what_is_left_of_agents_that_are_no_more_goes(home: Path, agents: dict[str, PoolAgent]) -> None:
-    housekeeping.clear()
+    maintenance.clear()
     logs = {f"{name}.jsonl{behind}" for name in ("lives", "ended") for behind in ("", ".1")}
     assert there(home) == {agents["lives"].pk, *logs}
     assert (home / "outside" / "file").exists(), "no symlink was followed"
 
 
 def test_doctor_tells_of_it_and_mends_it(home: Path, agents: dict[str, PoolAgent]) -> None:
-    (finding,) = housekeeping.CHECKS[0].check(Looked(home))
+    (finding,) = maintenance.CHECKS[-1].check(Looked(home))
     assert finding.problem.startswith("5 directories and logs") and finding.note
     assert finding.mend is not None
     finding.mend()
-    assert list(housekeeping.CHECKS[0].check(Looked(home))) == []
+    assert list(maintenance.CHECKS[-1].check(Looked(home))) == []
     assert (home / "pool" / agents["lives"].pk / "deep").is_dir()
 
 
 def test_a_home_without_a_pool_has_nothing_left(tmp_path: Path, configure: Callable[..., None]) -> None:
     configure(home=tmp_path / "not-there")
-    housekeeping.clear()
-    assert list(housekeeping.CHECKS[0].check(Looked(tmp_path / "not-there"))) == []
+    maintenance.clear()
+    assert list(maintenance.CHECKS[-1].check(Looked(tmp_path / "not-there"))) == []
 
 
 def test_a_key_of_a_turn_that_was_cut_off_opens_nothing_and_its_agents_own_stays(home: Path) -> None:
@@ -118,5 +118,5 @@ def test_the_empty_git_directories_of_ended_agents_go_and_those_of_others_stay(
     PoolAgent.objects.filter(agent_id="lives").update(write_paths=[str(tmp_path / "shared")])
     paths = [str(tmp_path / name) for name in ("empty", "shared", "used")]
     PoolAgent.objects.filter(agent_id="ended").update(write_paths=paths)
-    housekeeping.clear()
+    maintenance.clear()
     assert [(tmp_path / name / ".git").exists() for name in ("empty", "shared", "used")] == [False, True, True]

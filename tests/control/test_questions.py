@@ -16,7 +16,7 @@ from coordination.models import Event
 from coordination.routing import Profile
 from coordination.toolset import run as on_bus
 from nexus.control.asking import ask as ask_in_turn
-from nexus.control.housekeeping import EXPIRY
+from nexus.control.maintenance import EXPIRY
 from nexus.control.members import Actor
 from nexus.control.models import Question, QuestionKind, Turn, TurnStatus
 from nexus.control.runners.base import Decision

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, transaction
 
 from coordination.models import Event
-from nexus.control import housekeeping
+from nexus.control import maintenance
 from nexus.control.config import ControlSettings
 from nexus.control.models import Turn
 from nexus.control.runners.new_repositories import look_after_crash
@@ -130,8 +130,8 @@ class Worker:
             self._loop = asyncio.get_running_loop()
             turns.queued.connect(self._queued_here)
             tidying = (
-                partial(in_thread, SLOW, housekeeping.clear),
-                partial(in_thread, SLOW, housekeeping.compact_full),
+                partial(in_thread, SLOW, maintenance.clear),
+                partial(in_thread, SLOW, maintenance.compact_full),
             )
             loops = [
                 asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
