@@ -11,10 +11,11 @@ from typing import Any
 
 from nexus.control.members import Actor
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.runners.base import Decision, Scene
+from nexus.control.runners.base import Scene
 from nexus.control.runners.configuration import Model
 from nexus.control.runners.model import take
 from nexus.control.services import pool, transcript, turns
+from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.core.clock import now
 from nexus.core.database.store import write

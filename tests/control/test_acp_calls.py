@@ -15,7 +15,8 @@ from acp.schema import AllowedOutcome, PermissionOption, SessionNotification, To
 from nexus.control.models import Role
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners.acp_client import PoolClient
-from nexus.control.runners.base import Decision, Draft
+from nexus.control.runners.base import Draft
+from nexus.control.services.questions import Decision
 
 OPTIONS = [
     PermissionOption(kind="allow_once", name="Allow", option_id="yes"),

@@ -15,9 +15,10 @@ from coordination.services import workspaces
 from nexus.control import selectors
 from nexus.control.models import Entry, Role
 from nexus.control.runners import configuration, model, sandbox, traffic
-from nexus.control.runners.base import Decision, RunnerFailed
+from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.model import take
 from nexus.control.services import transcript, turns
+from nexus.control.services.questions import Decision
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, WRITERS, in_thread

@@ -15,12 +15,12 @@ from coordination.log.selectors import event_visible
 from coordination.models import Event
 from coordination.routing import Profile
 from coordination.toolset import run as on_bus
-from nexus.control.asking import ask as ask_in_turn
 from nexus.control.maintenance import EXPIRY
 from nexus.control.members import Actor
 from nexus.control.models import Question, QuestionKind, Turn, TurnStatus
-from nexus.control.runners.base import Decision
 from nexus.control.services import pool, questions, turns
+from nexus.control.services.questions import Decision
+from nexus.control.services.questions import ask_and_wait as ask_in_turn
 from nexus.control.services.turns import Ended
 from nexus.control.toolset import CONTROL
 from nexus.core import waiting

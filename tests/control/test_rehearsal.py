@@ -14,8 +14,9 @@ import pytest
 from nexus.control import wakeups
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import rehearsal
-from nexus.control.runners.base import Decision, RunnerFailed, Scene
+from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import Rehearsal, read
+from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Closing, Ended
 from nexus.control.wakeups import Item
 from nexus.core.config import CoreSettings

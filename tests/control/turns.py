@@ -10,8 +10,9 @@ from typing import Any
 
 from nexus.control.members import Actor
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.runners.base import Decision, Draft, Scene
+from nexus.control.runners.base import Draft, Scene
 from nexus.control.services import pool, transcript, turns
+from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.core.clock import now
 from nexus.core.database.store import write

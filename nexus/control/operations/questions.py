@@ -12,11 +12,10 @@ from coordination.errors import CoordinationCode
 from coordination.parameters import ClientId, SessionId, SessionSecret, in_session
 from coordination.selectors import require_agent
 from nexus.control import rules, selectors
-from nexus.control.asking import end_of
 from nexus.control.operations.agents import MOST_SECONDS
 from nexus.control.selectors import ASKED, QuestionRow, question_row
 from nexus.control.services import questions
-from nexus.control.services.questions import Verdict
+from nexus.control.services.questions import Verdict, interest_in_end
 from nexus.control.toolset import operation
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, invalid
@@ -70,7 +69,7 @@ def _look(p: AskOperator, caller: Caller) -> QuestionRow:
 
 def _ends(p: AskOperator) -> Interest:
     assert isinstance(p, Asked)
-    return end_of(p.question_id)
+    return interest_in_end(p.question_id)
 
 
 def _expires_at(p: AskOperator) -> datetime:

@@ -36,8 +36,9 @@ from nexus.control.models import Entry, Role, TurnStatus
 from nexus.control.runners import bus, confinement, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
-from nexus.control.runners.base import Decision, RunnerFailed, Scene, Secrets
+from nexus.control.runners.base import RunnerFailed, Scene, Secrets
 from nexus.control.runners.configuration import Acp
+from nexus.control.services.questions import Decision
 from nexus.control.services.transcript import BYTES_A_TOKEN
 from nexus.control.services.turns import Closing, Ended
 from nexus.core.config import CoreSettings

@@ -21,8 +21,9 @@ from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import acp, confinement, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals
 from nexus.control.runners.acp_transport import BoundedLines
-from nexus.control.runners.base import Decision, RunnerFailed, Scene
+from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import Acp, presets
+from nexus.control.services.questions import Decision
 from nexus.core.clock import now
 from nexus.core.waiting import OUTSIDE, in_thread
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.core.operations.replies import Outcome
 
@@ -23,14 +24,6 @@ class Say(Protocol):
     async def __call__(
         self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
     ) -> None: ...
-
-
-@dataclass(frozen=True)
-class Decision:
-    """An operator's answer to a question; a refusal if nobody can be asked."""
-
-    allowed: bool
-    words: str | None = None  # an answer in words, or the reason of a refusal
 
 
 class Ask(Protocol):

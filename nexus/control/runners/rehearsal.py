@@ -11,8 +11,9 @@ from typing import Any
 
 from nexus.control import wakeups
 from nexus.control.models import Role, TurnStatus
-from nexus.control.runners.base import Decision, RunnerFailed, Scene
+from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import Rehearsal, ScriptedCall, Step
+from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Closing, Ended
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE

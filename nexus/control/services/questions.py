@@ -3,27 +3,45 @@ subject."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
+from django.db import DatabaseError
 from django.db.models import QuerySet
 
 from coordination.ids import new_id
+from coordination.log.selectors import interest_in
 from coordination.services.limits import exceeded
 from coordination.services.retries import made_before
 from nexus.control.config import ControlSettings
 from nexus.control.events import QUOTED, emit_question_event
 from nexus.control.members import find
-from nexus.control.models import PoolAgent, Question, QuestionKind, QuestionStatus, Turn, TurnStatus
+from nexus.control.models import (
+    STREAM,
+    TITLE_LENGTH,
+    PoolAgent,
+    Question,
+    QuestionKind,
+    QuestionStatus,
+    Turn,
+    TurnStatus,
+)
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.waiting import READERS, WRITERS, Interest, in_thread, waiter
 
 _open_of = Select(lambda: Question.objects.open().filter(turn=Slot("turn")).values_list("pk"))
 
 MOST_OPEN = 20  # open questions of one asker
+LOOK_SECONDS = 5.0  # between two looks when no event came
+PAUSE_SECONDS = 0.2  # at least, after the store could not be read
+QUESTION_ENDS = frozenset(f"question.{status}" for status in ("answered", "expired", "withdrawn"))
 
 
 class Verdict(StrEnum):
@@ -41,6 +59,14 @@ STATUS = {
     Verdict.REFUSE: QuestionStatus.REFUSED,
     Verdict.WORDS: QuestionStatus.ANSWERED,
 }
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An operator's answer to a question; a refusal if nobody can be asked."""
+
+    allowed: bool
+    words: str | None = None  # an answer in words, or the reason of a refusal
 
 
 def ask(
@@ -225,3 +251,52 @@ def _over(question: Question) -> NexusError:
             how = "always allowed" if question.always else status.value
             why = f"{question.answered_by!r} was first: it is {how}."
     return NexusError(Code.INVALID_TRANSITION, why, {"status": status.value})
+
+
+def interest_in_end(question_id: str) -> Interest:
+    """Return the interest in the event that ends this question."""
+    return interest_in(STREAM, "question_id", question_id, lambda event: event.type in QUESTION_ENDS)
+
+
+async def ask_and_wait(turn: Turn, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+    """Ask the operators and return their decision (see `runners.base.Ask`). A question that is too long to be shown
+    whole is refused, because nobody may allow what they did not see. If the turn stops waiting, its question is
+    withdrawn."""
+    if len(title) > TITLE_LENGTH:
+        title, detail = f"{title[: TITLE_LENGTH - 1]}…", f"{title}\n\n{detail}"
+    put = partial(ask, agent_id=turn.agent.agent_id, kind=kind, title=title, detail=detail, subject=subject, turn=turn)
+    try:
+        question = await in_thread(WRITERS, put)
+    except NexusError as error:
+        return Decision(False, str(error))
+    try:
+        question = await _ended(question)
+    except BaseException:
+        await in_thread(WRITERS, partial(withdraw_one, question.pk))
+        raise
+    return Decision(question.is_allowed, question.words or _why_not(question))
+
+
+async def _ended(question: Question) -> Question:
+    async with waiter().park(interest_in_end(question.pk)) as parked:  # park first, so that no event is missed
+        while question.status == QuestionStatus.ASKED:
+            left = (question.expires_at - now()).total_seconds()
+            with suppress(DatabaseError):  # the store is busy or away; operators can still answer
+                if left <= 0:
+                    question = await in_thread(WRITERS, partial(expire, question.pk))
+                    continue
+                question = await in_thread(READERS, partial(get, question.pk))
+            if question.status == QuestionStatus.ASKED:
+                await parked.wait(min(max(left, PAUSE_SECONDS), LOOK_SECONDS))
+    return question
+
+
+def _why_not(question: Question) -> str | None:
+    match question.status:
+        case QuestionStatus.REFUSED:
+            return "An operator refused."
+        case QuestionStatus.EXPIRED:
+            return "Nobody answered in time, which is a refusal."
+        case QuestionStatus.WITHDRAWN:
+            return "The question was withdrawn."
+    return None

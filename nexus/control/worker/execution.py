@@ -19,12 +19,12 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from nexus.control.asking import ask
 from nexus.control.members import TURN_TRANSPORT
 from nexus.control.models import Entry, Role, Turn, TurnStatus
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
 from nexus.control.runners.configuration import Runner, runners
 from nexus.control.services import transcript, turns
+from nexus.control.services.questions import ask_and_wait
 from nexus.control.services.turns import Ended
 from nexus.control.tools.files import ToolFailed, on_disk
 from nexus.control.worker.store_access import stored
@@ -210,7 +210,7 @@ class Taking:
                     self.turn,
                     self._history,
                     self._say,
-                    partial(ask, self.turn),
+                    partial(ask_and_wait, self.turn),
                     self._call,
                     self._reporter.draft,
                 ),
