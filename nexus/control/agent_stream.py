@@ -27,8 +27,8 @@ from typing_extensions import TypedDict
 from coordination.log.selectors import interest_in
 from nexus.control.members import actor_of, check_authority
 from nexus.control.models import STREAM, Entry, PoolAgent, Turn, TurnStatus
-from nexus.control.operations.common import must_run
 from nexus.control.services import transcript
+from nexus.control.toolset import must_run
 from nexus.core.clock import iso
 from nexus.core.database.store import unless_busy
 from nexus.core.operations.caller import Caller

@@ -13,14 +13,13 @@ from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
 from nexus.control.models import PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
-from nexus.control.operations.common import IN_POOL, AgentId
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
 from nexus.control.selectors import PoolAgentRow
 from nexus.control.services import pool, worktrees
 from nexus.control.services import pool as server
-from nexus.control.toolset import operation
+from nexus.control.toolset import IN_POOL, AgentId, operation
 from nexus.control.trees import Tree
 from nexus.core.database.store import write
 from nexus.core.domain import domain

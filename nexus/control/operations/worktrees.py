@@ -11,9 +11,8 @@ from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
 from nexus.control.models import PoolWorktree
 from nexus.control.operations.agents import COMMON, OfAgent
-from nexus.control.operations.common import IN_POOL
 from nexus.control.services import worktrees
-from nexus.control.toolset import operation
+from nexus.control.toolset import IN_POOL, operation
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.parameters import Id
 
