@@ -22,7 +22,7 @@ from nexus.control import selectors
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
 from nexus.control.runners.base import LOGS
 from nexus.control.runners.configuration import problem
-from nexus.control.runners.confinement import HOMES
+from nexus.control.runners.processes import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.services import questions, transcript
 from nexus.control.trees import FOLDER, LOCKS

@@ -13,7 +13,7 @@ import pytest
 from django.core.management import call_command
 
 from nexus.control.models import PoolAgent
-from nexus.control.runners import acp, acp_check, confinement, sandbox
+from nexus.control.runners import acp, acp_check, processes, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import FILE, Acp, presets, read
 from nexus.core.operations.errors import NexusError
@@ -77,15 +77,15 @@ def test_a_sign_in_is_copied_until_the_agent_renews_it(
     source.write_text("old")
     runner = Acp(kind="acp", command=["x"], sign_in=["~/.agent/auth.json", "~/.agent/none"])
     agent = PoolAgent(pool_agent_id="pool_x")
-    copy = Path(confinement.home_of(agent)) / ".agent" / "auth.json"
-    confinement.sign_in(runner, agent)
+    copy = Path(processes.home_of(agent)) / ".agent" / "auth.json"
+    processes.sign_in(runner, agent)
     assert copy.read_text() == "old" and stat.S_IMODE(copy.stat().st_mode) == 0o600
     copy.write_text("renewed")
-    confinement.sign_in(runner, agent)
+    processes.sign_in(runner, agent)
     assert copy.read_text() == "renewed"
     source.write_text("newer")
     os.utime(source, (copy.stat().st_mtime + 10,) * 2)
-    confinement.sign_in(runner, agent)
+    processes.sign_in(runner, agent)
     assert copy.read_text() == "newer"
 
 
@@ -95,9 +95,9 @@ def test_a_sign_in_is_copied_nowhere_else(place: Path, tmp_path: Path, monkeypat
     (tmp_path / "operator" / ".agent" / "auth.json").write_text("secret")
     agent, outside = PoolAgent(pool_agent_id="pool_x"), tmp_path / "outside"
     outside.mkdir()
-    (Path(confinement.home_of(agent)) / ".agent").symlink_to(outside)
+    (Path(processes.home_of(agent)) / ".agent").symlink_to(outside)
     with pytest.raises(RunnerFailed, match="leads elsewhere"):
-        confinement.sign_in(Acp(kind="acp", command=["x"], sign_in=["~/.agent/auth.json"]), agent)
+        processes.sign_in(Acp(kind="acp", command=["x"], sign_in=["~/.agent/auth.json"]), agent)
     assert not list(outside.iterdir())
 
 
@@ -146,7 +146,7 @@ def test_a_check_takes_a_turn(
     assert by_hand(tmp_path, "check", "agent", more="env_from = ['NOT_SET']") == 0
     output = capfd.readouterr().out
     assert all(part in output for part in ("sandbox: ", "program: ", "NOT_SET", "answer: Hello"))
-    assert not list((tmp_path / "home" / confinement.HOMES).iterdir()), "a check leaves nothing"
+    assert not list((tmp_path / "home" / processes.HOMES).iterdir()), "a check leaves nothing"
 
 
 def test_a_check_says_what_is_missing(place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from nexus.control import trees
 from nexus.control.git import GitFailed
 from nexus.control.models import PoolAgent, PoolWorktree
-from nexus.control.runners import confinement, sandbox
+from nexus.control.runners import processes, sandbox
 from nexus.control.runners.configuration import Acp
 from nexus.control.services import worktrees
 from tests.control.test_worktrees import does, git, made, pool, repository
@@ -328,7 +328,7 @@ def test_repositories_that_make_git_take_long_leave_a_thread_for_others(
 def _as_agent(agent: PoolAgent, command: str) -> str:
     """What a command prints that an agent runs in its sandbox."""
     runner = Acp(kind="acp", name="agent", command=["agent"])
-    line = confinement.confined(["sh", "-ec", command], runner, agent, cwd=agent.cwd)
+    line = processes.confined(["sh", "-ec", command], runner, agent, cwd=agent.cwd)
     return subprocess.run(line, capture_output=True, text=True, check=False).stdout
 
 

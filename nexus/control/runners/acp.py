@@ -33,7 +33,7 @@ from pydantic import ValidationError
 
 from nexus.control import rules
 from nexus.control.models import Entry, Role, TurnStatus
-from nexus.control.runners import bus, confinement, new_repositories, processes, sandbox
+from nexus.control.runners import bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets
@@ -63,7 +63,6 @@ class Launch:
     runner: Acp
     scene: Scene
     is_confined: bool
-    home: str  # their HOME
     scratch: str  # the directory of the bus's socket
 
     @property
@@ -73,23 +72,19 @@ class Launch:
 
     def confined(self, command: Sequence[str], cwd: str) -> list[str]:
         """Return the command line, wrapped in the sandbox if there is one. Raises RunnerFailed."""
-        if not self.is_confined:
-            return list(command)
-        return confinement.confined(
-            command, self.runner, self.scene.agent, cwd=cwd, reading=[self.scratch, str(bus.RELAY)]
-        )
+        reading = [self.scratch, str(bus.RELAY)]
+        return processes.confined(command, self.runner, self.scene.agent, cwd=cwd, reading=reading)
 
 
 async def take(runner: Acp, scene: Scene) -> Ended:
     """Run a turn. Raises RunnerFailed, and NOT_PERMITTED if a sandbox is required and there is none."""
     state = await in_thread(OUTSIDE, sandbox.state)
     sandbox.check(runner)
-    home = await in_thread(OUTSIDE, partial(confinement.home_of, scene.agent)) if state.works else str(Path.home())
     async with bus.key_of(scene.agent.agent_id) as key:
         with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
             given = (os.environ.get(name, "") for name in runner.env_from)
             secrets = Secrets(key, *(value for value in given if len(value) >= SHORTEST_SECRET))
-            launch = Launch(runner, _redacting(secrets, scene), state.works, home, scratch)
+            launch = Launch(runner, _redacting(secrets, scene), state.works, scratch)
             try:
                 async with new_repositories.watched(scene.agent):
                     ended = await _take(launch, key)
@@ -101,12 +96,11 @@ async def take(runner: Acp, scene: Scene) -> Ended:
 async def _take(launch: Launch, key: str) -> Ended:
     runner, scene = launch.runner, launch.scene
     cwd = scene.agent.cwd
-    own = {"HOME": launch.home}
-    env = {**processes.environment(*runner.env_from), **runner.env, **own, **_reach(key, launch)}
+    env = await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent, runner)) | _reach(key, launch)
     if launch.is_confined:
-        await in_thread(OUTSIDE, partial(confinement.sign_in, runner, scene.agent))
+        await in_thread(OUTSIDE, partial(processes.sign_in, runner, scene.agent))
     command = await in_thread(OUTSIDE, partial(launch.confined, runner.command, cwd))
-    terminals = Terminals(launch.confined, {**processes.environment(), **own})
+    terminals = Terminals(launch.confined, await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent)))
     async with (
         bus.served(launch.scratch, key) as server,
         processes.running(command, cwd=cwd, env=env, scratch=launch.scratch, grace=LEAVE_SECONDS) as program,

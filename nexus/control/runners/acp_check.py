@@ -18,7 +18,7 @@ from acp.core import ClientSideConnection
 from acp.schema import ClientCapabilities, EnvVarAuthMethod, Implementation, InitializeResponse, TerminalAuthMethod
 
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.runners import acp, confinement, processes, sandbox
+from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene
@@ -47,14 +47,14 @@ async def check(runner: Acp, *, say: Say) -> None:
         say(f"not set, of what env_from names: {', '.join(unset)}")
     with tempfile.TemporaryDirectory(prefix="nexus-check-") as cwd, tempfile.TemporaryDirectory() as scratch:
         agent = _agent(runner, os.path.realpath(cwd))
-        home = await in_thread(OUTSIDE, partial(confinement.home_of, agent))
+        home = await in_thread(OUTSIDE, partial(processes.home_of, agent))
         try:
             scene = _scene(agent)
-            launch = acp.Launch(runner, scene, state.works, home if state.works else str(Path.home()), scratch)
+            launch = acp.Launch(runner, scene, state.works, scratch)
             if state.works:
-                await in_thread(OUTSIDE, partial(confinement.sign_in, runner, agent))
+                await in_thread(OUTSIDE, partial(processes.sign_in, runner, agent))
             command = await in_thread(OUTSIDE, partial(launch.confined, runner.command, agent.cwd))
-            env = {**processes.environment(*runner.env_from), **runner.env, "HOME": launch.home}
+            env = await in_thread(OUTSIDE, partial(processes.environment_of, agent, runner))
             terminals = Terminals(launch.confined, env)
             client = PoolClient(scene, terminals, runner.max_iterations)
             async with processes.running(command, cwd=agent.cwd, env=env, scratch=scratch) as program:

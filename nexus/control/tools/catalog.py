@@ -8,7 +8,6 @@ is called in process, as that agent, for its own project.
 from __future__ import annotations
 
 import asyncio
-import pathlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -20,7 +19,7 @@ from coordination.models import Workspace
 from nexus.control import rules
 from nexus.control.members import PROJECT_PARAMETER
 from nexus.control.rules import Permissions, Preset
-from nexus.control.runners import confinement, new_repositories, processes, sandbox
+from nexus.control.runners import new_repositories, processes, sandbox
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import runners
 from nexus.control.services.transcript import estimate
@@ -324,15 +323,13 @@ async def _run(scene: Scene, p: Run) -> str:
 def _confined(scene: Scene, command: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the command line that runs a command, in the sandbox if there is one, and its environment without
     secrets."""
-    env, agent = processes.environment(), scene.agent
+    agent = scene.agent
     try:
         runner = runners().named(agent.runner)
         sandbox.check_programs(runner)
-        if not sandbox.state().works:
-            return command, {**env, "HOME": str(pathlib.Path.home())}
-        return confinement.confined(command, runner, agent, cwd=agent.cwd), {**env, "HOME": confinement.home_of(agent)}
-    except (NexusError, RunnerFailed) as failed:
-        raise ToolFailed(f"The program cannot be started: {failed}.") from None
+    except NexusError as error:
+        raise ToolFailed(f"The program cannot be started: {error}.") from None
+    return processes.confined(command, runner, agent, cwd=agent.cwd), processes.environment_of(agent)
 
 
 TOOLS = (
