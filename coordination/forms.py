@@ -9,16 +9,15 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.http import QueryDict
 
+from coordination import switcher
 from coordination.models import Agent, AgentLimits, LimitScope, Workspace
 from coordination.routing import capability_set
 from coordination.services import limits
 from nexus.core.config import written
 from nexus.core.operations.registry import TOOLSETS, default
-from nexus.web.filters import OFFERED, Filters, choice_field, hidden_field, line_field, offer
+from nexus.web.filters import Filters, choice_field, hidden_field, line_field
 from nexus.web.forms import JSONTextField, KnownField, NamesField, NumberField, OperationForm
-from nexus.web.templatetags.nexus import plain
 
 
 class ProfileForm(OperationForm):
@@ -215,22 +214,30 @@ class SettingsForm(OperationForm):
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
 
 
+class WorkspaceField(forms.CharField):
+    """The id of a workspace; the value is the workspace."""
+
+    def __init__(self) -> None:
+        super().__init__(required=False, widget=forms.HiddenInput)
+
+    def clean(self, value: Any) -> Workspace | None:
+        workspace_id = super().clean(value)
+        workspace = switcher.find(workspace_id)
+        if workspace_id and workspace is None:
+            raise ValidationError("There is no such workspace. Choose one in the header.")
+        return workspace
+
+
 class WorkspaceFilters(Filters):
-    """The filter that most pages have: one workspace, or all."""
+    """The filter that most pages have: one workspace, or all. It is chosen in the header (`coordination.switcher`)."""
 
-    workspace = choice_field()
-
-    def __init__(self, data: QueryDict) -> None:
-        super().__init__(data)
-        self.workspaces = list(Workspace.objects.order_by("-last_seen_at")[:OFFERED])
-        choices = [("", "All workspaces"), *((row.pk, plain(row)) for row in self.workspaces)]
-        offer(self.fields["workspace"], choices)
+    workspace = WorkspaceField()
 
     @property
     def chosen_workspace(self) -> Workspace | None:
         """The chosen workspace."""
-        chosen = self.text("workspace")
-        return next((row for row in self.workspaces if row.pk == chosen), None)
+        self.is_valid()
+        return self.cleaned_data.get("workspace")
 
 
 class FigureFilters(Filters):

@@ -59,6 +59,11 @@ def states_of(agents: Sequence[Agent], moment: datetime, *, workspace_id: str | 
     return _states(agents, sessions, moment, elsewhere=not workspace_id)
 
 
+def agents_in(workspace_id: str) -> QuerySet[Session, str]:
+    """Return the ids of the agents that have, or had, a session in a workspace."""
+    return Session.objects.filter(workspace_id=workspace_id).order_by().values_list("agent_id", flat=True).distinct()
+
+
 def state_of(agent: Agent, moment: datetime) -> AgentState:
     """Return one agent with its presence."""
     return states_of([agent], moment)[0]

@@ -224,11 +224,12 @@ def offered_by(agent_id: str, limit: int) -> list[Handoff]:
     return list(rows.only("title", "status", "claimed_by", "target").order_by("created_event_id")[:limit])
 
 
-def waiting(moment: datetime, limit: int) -> list[Handoff]:
+def waiting(moment: datetime, limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
     """Return the open handoffs, oldest first."""
-    return list(
-        Handoff.objects.in_state(HandoffStatus.OPEN, moment).defer("payload").order_by("created_event_id")[:limit]
-    )
+    rows = Handoff.objects.in_state(HandoffStatus.OPEN, moment).defer("payload")
+    if workspace_id:
+        rows = rows.filter(workspace_id=workspace_id)
+    return list(rows.order_by("created_event_id")[:limit])
 
 
 def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import forms
 from django.http import QueryDict
 
+from coordination import switcher
 from coordination.forms import WorkspaceFilters
 from coordination.models import Channel
 from nexus.web.filters import Filters, choice_field, hidden_field, line_field, offer, words_field
@@ -31,8 +32,9 @@ class MailFilters(WorkspaceFilters):
 
     def __init__(self, data: QueryDict) -> None:
         super().__init__(data)
-        place = next((row for row in self.workspaces if row.pk == data.get("workspace")), None)
-        channels = Channel.objects.filter(workspace=place).order_by("name")[:100] if place else []
+        # before the form is checked, because its choices are part of the check
+        workspace = switcher.find(data.get("workspace", ""))
+        channels = Channel.objects.filter(workspace=workspace).order_by("name")[:100] if workspace else []
         offer(self.fields["channel"], [("", "All channels"), *((row.pk, plain(row)) for row in channels)])
 
 

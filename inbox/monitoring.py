@@ -71,11 +71,13 @@ def _counted(among: DeliveryQuerySet, moment: datetime, lanes: Iterable[str]) ->
     return found
 
 
-def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
+def per_minute(moment: datetime, minutes: int = 60, *, workspace_id: str | None = None) -> list[int]:
     """Count the messages sent in each of the last `minutes` minutes, oldest first."""
     first = moment.replace(second=0, microsecond=0) - timedelta(minutes=minutes - 1)
     since, until = id_floor("msg", first), id_floor("msg", first + timedelta(minutes=minutes))
     sent = Message.objects.filter(pk__gte=since, pk__lt=until).order_by()
+    if workspace_id:
+        sent = sent.filter(workspace_id=workspace_id)
     minute = Whole((Seconds(F("created_at")) - Value(first.timestamp())) / Value(60.0))
     counted = dict(sent.values_list(minute).annotate(Count("pk")))
     return [counted.get(i, 0) for i in range(minutes)]

@@ -6,7 +6,17 @@ from inbox import views
 from nexus.core.contributions import Page
 
 PAGES = (
-    Page("mail", "mail/", views.mail, "Inbox", "inbox", "Now", about="Every message, and where it stands.", position=5),
+    Page(
+        "mail",
+        "mail/",
+        views.mail,
+        "Inbox",
+        "inbox",
+        "Now",
+        about="Every message, and where it stands.",
+        position=5,
+        by_workspace=True,
+    ),
     Page("message", "mail/<str:message_id>/", views.message),
     Page("agent_mail", "agents/<id:agent_id>/mail/", views.agent_mail),
 )

@@ -30,7 +30,7 @@ def mail(request: HttpRequest) -> TemplateResponse:
     without the list), `?before=` pages."""
     filters = MailFilters(request.GET)
     wanted = MailFilter(
-        workspace_id=filters.text("workspace"),
+        workspace_id=filters.chosen_workspace.pk if filters.chosen_workspace else "",
         agent_id=filters.text("agent"),
         channel_id=filters.text("channel"),
         lane=filters.text("lane"),

@@ -59,6 +59,7 @@ MIDDLEWARE = [
     "nexus.web.middleware.LocalOperator",
     "nexus.web.middleware.MarkdownBudget",
     "nexus.web.middleware.StoreTrouble",
+    "coordination.switcher.ChosenWorkspace",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]

@@ -8,10 +8,14 @@ from html import escape
 from typing import Any
 
 from django import template
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from coordination import switcher
+from coordination.models import Workspace
 from coordination.routing import describe
+from nexus.web.filters import OFFERED
 from nexus.web.templatetags.nexus import name
 
 register = template.Library()
@@ -21,6 +25,16 @@ register = template.Library()
 def target(value: Any) -> str:
     """Return a target in words."""
     return describe(value)
+
+
+@register.inclusion_tag("coordination/switcher.html")
+def workspace_switcher(request: HttpRequest) -> dict[str, Any]:
+    """Return the menu in the header that chooses a workspace: for this page if it can follow, otherwise for Home."""
+    return {
+        "chosen": switcher.chosen(request),
+        "workspaces": Workspace.objects.order_by("-last_seen_at")[:OFFERED],
+        "page": request.path if switcher.follows(request) else reverse("admin:index"),
+    }
 
 
 # the same agents are in every figure, and to build a link takes longer than the rest of the row

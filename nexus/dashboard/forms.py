@@ -96,12 +96,12 @@ def _counted(type: str, count: int) -> str:
     return f"{plain(type)} ({count})" if count else plain(type)
 
 
-class AgentFilters(Filters):
+class AgentFilters(WorkspaceFilters):
     q = words_field("Id, role or capability")
     page = number_field()
 
 
-class RosterFilters(Filters):
+class RosterFilters(WorkspaceFilters):
     q = words_field(placeholder="agent, role or work", **{"aria-label": "Find agents"})
 
 

@@ -80,6 +80,7 @@ def plan(request: HttpRequest) -> HttpResponse:
             "Plans",
             filters=filters,
             rows=monitoring.list_projects(LISTED),
+            any_workspace=Workspace.objects.exists(),
             limit=LISTED,
         )
     return _plan(request, filters.chosen_workspace, filters)

@@ -20,6 +20,7 @@ PAGES = (
         },
         about="Who has reserved which files, until when.",
         position=8,
+        by_workspace=True,
     ),
     Page("reservation", "files/<str:reservation_id>/", views.reservation),
 )

@@ -64,8 +64,27 @@ def test_it_inspects_an_agent_and_a_line_of_the_graph(page: Page, team: Ids) -> 
     expect(inspected).to_contain_text("Re: Plan for the parser")
     page.get_by_label("Traffic of the last").select_option("168")
     expect(page).to_have_url(re.compile("hours=168"))
-    page.get_by_label("Workspace").select_option("parser")
     expect(page.locator(".nx-map .node")).to_have_count(5)
+
+
+def test_it_chooses_a_workspace_by_a_few_letters_and_every_page_follows(page: Page, team: Ids) -> None:
+    page.goto("/admin/graph/")
+    menu = page.locator("#switcher")
+    menu.locator("summary").click()
+    expect(menu.get_by_label("Find a workspace")).to_be_focused()
+    page.keyboard.type("pars")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"graph/[?]workspace={team['workspace']}"))
+    expect(menu.locator("summary")).to_contain_text("parser")
+    page.locator("#nav-sidebar").get_by_role("link", name="Handoffs", exact=True).click()
+    expect(page).to_have_url(re.compile(f"board/[?]workspace={team['workspace']}"))
+    menu.locator("summary").click()
+    page.keyboard.press("Escape")
+    expect(menu.get_by_role("link", name="All workspaces")).to_be_hidden()
+    expect(menu.locator("summary")).to_be_focused()
+    menu.locator("summary").click()
+    menu.get_by_role("link", name="All workspaces").click()
+    expect(menu.locator("summary")).to_contain_text("All workspaces")
 
 
 def test_it_moves_through_the_mail_with_keys(page: Page, team: Ids) -> None:

@@ -22,7 +22,7 @@ from coordination import debts, presence
 from coordination.forms import KeyForm, LimitsForm, NewAgentForm, ProfileForm, SessionForm, limits_of, profile_of
 from coordination.log.lines import lines, without_quiet
 from coordination.log.selectors import events_by, newest_event_id
-from coordination.models import Agent, AgentKey, Event, LimitScope, Session
+from coordination.models import Agent, AgentKey, Event, LimitScope, Session, Workspace
 from coordination.presence import AgentState, Presence
 from coordination.routing import capability_set
 from coordination.toolset import COORDINATION
@@ -49,11 +49,12 @@ ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "cod
 
 
 def agents(request: HttpRequest) -> TemplateResponse:
-    """Show agents with presence, key and inbox, by id; `?page=` pages, `?q=` filters by id, role or capability."""
+    """Show agents with presence, key and inbox, by id; `?page=` pages, `?q=` filters by id, role or capability,
+    `?workspace=` by sessions there."""
     moment = now()
     filters = AgentFilters(request.GET)
     words, page = filters.text("q").lower(), max(filters.number("page") or 1, 1)
-    shown, more = _page(words, page)
+    shown, more = _page(words, page, filters.chosen_workspace)
     names = [row.agent_id for row in shown]
     inboxes = inbox_monitoring.inboxes(moment, names)
     pool = members.names()
@@ -80,10 +81,12 @@ def agents(request: HttpRequest) -> TemplateResponse:
     )
 
 
-def _page(words: str, page: int) -> tuple[list[Agent], bool]:
+def _page(words: str, page: int, workspace: Workspace | None) -> tuple[list[Agent], bool]:
     """Return the agents on a page, and whether there are more."""
     start = (page - 1) * PAGE
     rows = Agent.objects.order_by("agent_id")
+    if workspace is not None:
+        rows = rows.filter(pk__in=presence.agents_in(workspace.pk))
     if words:
         found = list(islice((row for row in rows if words in _searchable(row)), start, start + PAGE + 1))
     else:
@@ -316,8 +319,9 @@ class Row:
         return Standing.AWAY if away else Standing.IDLE
 
 
-def roster(picture: Picture, words: str = "") -> list[Row]:
-    """Return every agent, the most urgent first; with words, those whose id, role or titles of work contain them."""
+def roster(picture: Picture, words: str = "", workspace: Workspace | None = None) -> list[Row]:
+    """Return every agent, the most urgent first; with words, those whose id, role or titles of work contain them; with
+    a workspace, those that have, or had, a session there."""
     doing = works(picture.moment)
     pool = members.names()
     rows = [
@@ -329,6 +333,9 @@ def roster(picture: Picture, words: str = "") -> list[Row]:
         )
         for state in picture.agents
     ]
+    if workspace is not None:
+        there = set(presence.agents_in(workspace.pk))
+        rows = [row for row in rows if row.state.agent_id in there]
     if words:
         rows = [row for row in rows if words.lower() in _words_of(row)]
     return sorted(rows, key=lambda row: (row.standing, -len(row.doing), -row.inbox.unread, row.state.agent_id))

@@ -36,28 +36,32 @@ AGENTS = 40  # rows of the roster; the list of agents has the rest
 
 
 def home(request: HttpRequest) -> TemplateResponse:
-    """Show what needs an operator, the roster (`?q=` filters it), unclaimed handoffs, traffic and events."""
+    """Show what needs an operator, the roster (`?q=` filters it), unclaimed handoffs, traffic and events; with
+    `?workspace=` those of one workspace, but for what needs an operator."""
     picture = Picture(now())
     filters = RosterFilters(request.GET)
-    rows = roster(picture, filters.text("q"))
-    minutes = inbox_monitoring.per_minute(picture.moment)
+    workspace = filters.chosen_workspace
+    workspace_id = workspace.pk if workspace else None
+    rows = roster(picture, filters.text("q"), workspace)
+    minutes = inbox_monitoring.per_minute(picture.moment, workspace_id=workspace_id)
     groups = needs(picture)
     return render(
         request,
         "dashboard/home.html",
         "Home",
         filters=filters,
+        scope=f"workspace={workspace_id}" if workspace_id else "",
         rows=rows[:AGENTS],
         found=len(rows),
         agents=len(picture.agents),
-        glance=_glance(rows, picture),
-        waiting=handoffs_selectors.waiting(picture.moment, LISTED),
+        glance=_glance(rows, workspace_id),
+        waiting=handoffs_selectors.waiting(picture.moment, LISTED, workspace_id=workspace_id),
         bars=_bars(minutes),
         last_hour=sum(minutes),
         busiest=max(minutes),
         groups=groups,
         needs=sum(group.count for group in groups),
-        events=_latest(),
+        events=_latest(workspace_id),
     )
 
 
@@ -72,9 +76,10 @@ class Figure:
     seldom: bool = False  # left out if it is 0
 
 
-def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]:
+def _glance(rows: list[Row], workspace_id: str | None) -> list[tuple[str, list[Figure]]]:
     """Return the numbers of things, by kind."""
-    agents, handoffs, inboxes = counted(rows), handoffs_selectors.counts(LIVE), list(picture.inboxes.values())
+    agents, inboxes = counted(rows), [row.inbox for row in rows]
+    handoffs = handoffs_selectors.counts(LIVE, workspace_id=workspace_id)
     groups = {
         "Agents": [Figure(word, count, "agents", seldom=word == "away") for word, count in agents.items()],
         "Handoffs": [
@@ -99,9 +104,9 @@ def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]
     return [(title, [it for it in figures if it.count or not it.seldom]) for title, figures in groups.items()]
 
 
-def _latest() -> list[Line]:
+def _latest(workspace_id: str | None) -> list[Line]:
     """Return the newest events as sentences, without signs of life."""
-    return without_repeated_acts(without_quiet(recent_events(RECENT)))[:LISTED]
+    return without_repeated_acts(without_quiet(recent_events(RECENT, workspace_id=workspace_id)))[:LISTED]
 
 
 def _bars(minutes: list[int]) -> list[dict[str, int | float]]:

@@ -68,3 +68,27 @@ choose();
 // A form that a run continues by itself (retention): each answer starts the next, until done or left.
 const again = document.querySelector("form[data-again]");
 if (again) setTimeout(() => again.requestSubmit(), 300);
+
+// <input data-narrows="id"> shows the entries of a list that contain what is typed; Enter follows the first.
+document.querySelectorAll("[data-narrows]").forEach((input) => {
+  const entries = [...document.getElementById(input.dataset.narrows).children];
+  input.hidden = false;
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/);
+    entries.forEach((entry) => { entry.hidden = !words.every((word) => entry.textContent.toLowerCase().includes(word)); });
+  });
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") entries.find((entry) => !entry.hidden)?.querySelector("a").click();
+  });
+});
+
+// A menu closes by Escape and by a click beside it.
+document.querySelectorAll("[data-menu]").forEach((menu) => {
+  menu.addEventListener("toggle", () => menu.open && menu.querySelector("input")?.focus());
+  menu.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  });
+  document.addEventListener("click", (event) => { if (!menu.contains(event.target)) menu.open = false; });
+});

@@ -1,0 +1,102 @@
+"""The header's menu of workspaces: pages follow the choice, which is in the URL and remembered."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from coordination.switcher import COOKIE
+from tests.browser import scene
+from tests.dashboard.test_dashboard import Ids, do
+
+FOLLOWING = ("", "board/", "timeline/", "graph/", "events/", "mail/", "agents/", "files/", "plan/", "plan/history/")
+
+
+@pytest.fixture
+def other(team: Ids, tmp_path: Path) -> str:
+    """A second workspace, where only planner is."""
+    (tmp_path / "shop").mkdir()
+    workspace = do("workspace_resolve", project_root=str(tmp_path / "shop"))["workspace_id"]
+    do("session_open", agent_id="planner", workspace_id=workspace)
+    target = {"strategy": "direct", "agent_id": "planner"}
+    place = {"project_root": str(tmp_path / "shop"), "visibility": "public"}
+    do("handoff_create", **place, from_agent_id="planner", target=target, title="Open the shop")
+    return str(workspace)
+
+
+def roster(text: str) -> list[str]:
+    """The agents of the page's table."""
+    table = text.partition("<tbody>")[2].partition("</tbody>")[0]
+    return list(dict.fromkeys(re.findall('href="/admin/agents/([^/"]+)/"', table)))
+
+
+def sent(text: str) -> int:
+    """The messages of the last hour that Home counts."""
+    found = re.search(r"(\d+) in the last hour", text)
+    assert found
+    return int(found[1])
+
+
+@pytest.mark.parametrize("path", FOLLOWING)
+def test_a_page_follows_the_workspace_that_was_chosen_on_another(browser: Client, other: str, path: str) -> None:
+    browser.get(f"/admin/events/?workspace={other}")
+    came = browser.get(f"/admin/{path}")
+    assert (came.status_code, came["Location"]) == (302, f"/admin/{path}?workspace={other}")
+    page = browser.get(came["Location"])
+    assert page.status_code == 200
+    assert 'aria-label="Workspace: shop"' in page.text
+
+
+def test_all_workspaces_are_a_choice_too(browser: Client, other: str) -> None:
+    browser.get(f"/admin/board/?workspace={other}")
+    assert 'aria-label="Workspace: all"' in browser.get("/admin/board/?workspace=").text
+    assert browser.get("/admin/").status_code == 200
+
+
+def test_a_page_of_the_hub_shows_the_choice_and_leads_to_the_home_of_another(
+    browser: Client, team: Ids, other: str
+) -> None:
+    browser.get(f"/admin/board/?workspace={other}")
+    page = browser.get("/admin/settings/")
+    assert page.status_code == 200
+    assert 'aria-label="Workspace: shop"' in page.text
+    assert f'href="/admin/?workspace={team["workspace"]}"' in page.text
+
+
+def test_a_link_to_one_thing_is_not_narrowed(browser: Client, team: Ids, other: str) -> None:
+    browser.get(f"/admin/board/?workspace={other}")
+    page = browser.get(f"/admin/mail/?m={team['reply']}")
+    assert page.status_code == 200
+    assert "Re: Plan for the parser" in page.text
+
+
+def test_a_page_that_refreshes_itself_in_another_tab_chooses_nothing(browser: Client, team: Ids, other: str) -> None:
+    browser.get(f"/admin/board/?workspace={other}")
+    browser.get(f"/admin/board/?workspace={team['workspace']}", headers={"X-Requested-With": "fetch"})
+    assert browser.get("/admin/board/")["Location"] == f"/admin/board/?workspace={other}"
+
+
+@pytest.mark.parametrize("cookie", ["gone", "\x00", "x" * 4000, "é"])
+def test_a_workspace_that_is_not_there_is_no_choice(browser: Client, team: Ids, cookie: str) -> None:
+    browser.cookies[COOKIE] = cookie
+    assert browser.get("/admin/board/").status_code == 200
+    assert browser.get("/admin/settings/").status_code == 200
+
+
+def test_home_shows_the_agents_work_and_events_of_the_workspace(browser: Client, team: Ids, other: str) -> None:
+    page = browser.get(f"/admin/?workspace={other}")
+    everywhere = browser.get("/admin/?workspace=")
+    assert roster(page.text) == ["planner"]
+    assert len(roster(everywhere.text)) == len(scene.TEAM)
+    assert "Open the shop" in page.text
+    assert sent(page.text) == 1 < sent(everywhere.text)
+    assert f'href="/admin/board/?workspace={other}"' in page.text
+
+
+def test_agents_shows_those_that_were_in_the_workspace(browser: Client, team: Ids, other: str) -> None:
+    page = browser.get(f"/admin/agents/?workspace={other}")
+    assert roster(page.text) == ["planner"]
+    assert len(roster(browser.get("/admin/agents/?workspace=").text)) == len(scene.TEAM)
