@@ -91,7 +91,9 @@ def addresses(ids: Ids) -> list[str]:
 
 
 def test_it_answers_every_page_without_a_login_on_this_machine(committed: None, team: Ids, browser: Client) -> None:
-    assert {url: browser.get(url).status_code for url in addresses(team)} == dict.fromkeys(addresses(team), 200)
+    assert {url: browser.get(url, follow=True).status_code for url in addresses(team)} == dict.fromkeys(
+        addresses(team), 200
+    )
 
 
 def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Client) -> None:
