@@ -1,17 +1,35 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nexus.core.apps import NexusAppConfig
-
-if TYPE_CHECKING:
-    from nexus.core.contributions import EntityRef, ExportKind, ImpossibleState, RetentionLane, Sentence
 
 
 class CoordinationConfig(NexusAppConfig):
     name = "coordination"
     declared_in = ("operations.agents", "operations.events", "operations.artifacts", "resources")
+    clock_columns = {"artifacts": "created_at", "events": "created_at", "sessions": "last_heartbeat_at"}
+    commands = {
+        "agent_create": "nexus agents create",
+        "agent_register": "nexus agents create",
+        "agent_update": "nexus agents update",
+        "agent_delete": "nexus agents delete",
+        "agent_key_issue": "nexus agents key",
+        "agent_key_set_active": "nexus agents key",
+        "agent_list": "nexus agents",
+        "agent_get": "nexus agents show",
+        "workspace_list": "nexus workspaces",
+        "workspace_resolve": "nexus workspaces show",
+        "artifact_list": "nexus artifacts",
+        "artifact_get": "nexus artifacts show",
+        "figures": "nexus metrics",
+        "settings_list": "nexus settings",
+        "settings_update": "nexus settings set",
+        "operator_create": "nexus operators create",
+        "operator_password_reset": "nexus operators reset-password",
+    }
+    words = {"artifact_put": "an agent"}
 
     def ready(self) -> None:
         from coordination import overlong
@@ -32,87 +50,10 @@ class CoordinationConfig(NexusAppConfig):
         COORDINATION.administered_in("coordination.operations.administration")
         super().ready()
 
-    def streams(self) -> Mapping[str, str]:
-        from coordination.models import Stream
-
-        return dict(Stream.choices)
-
-    def event_types(self) -> Sequence[str]:
-        return [
-            *("agent.created", "agent.updated", "agent.deleted"),
-            *("agent.key_issued", "agent.key_regenerated", "agent.key_deactivated", "agent.key_reactivated"),
-            *("session.opened", "session.heartbeat", "session.closed"),
-            "artifact.created",
-            *("operator.acted", "operator.created", "operator.password_reset"),
-            "setting.changed",
-        ]
-
-    def sentences(self) -> Mapping[str, Sentence]:
-        from coordination.sentences import SENTENCES
-
-        return SENTENCES
-
-    def entity_refs(self) -> Mapping[str, EntityRef]:
-        from coordination.sentences import THINGS
-
-        return THINGS
-
-    def retention_lanes(self) -> Sequence[RetentionLane]:
-        from coordination.maintenance import LANES
-
-        return LANES
-
-    def export_kinds(self) -> Sequence[ExportKind]:
-        from coordination.maintenance import KINDS
-
-        return KINDS
-
-    def impossible_states(self) -> Sequence[ImpossibleState]:
-        from coordination.maintenance import IMPOSSIBLE
-
-        return IMPOSSIBLE
-
-    def clock_columns(self) -> Mapping[str, str]:
-        return {"artifacts": "created_at", "events": "created_at", "sessions": "last_heartbeat_at"}
-
     def database_objects(self, vendor: str) -> Mapping[str, str]:
         from coordination.log.triggers import TRIGGERS
 
         return TRIGGERS[vendor]
-
-    def commands(self) -> Mapping[str, str]:
-        return {
-            "agent_create": "nexus agents create",
-            "agent_register": "nexus agents create",
-            "agent_update": "nexus agents update",
-            "agent_delete": "nexus agents delete",
-            "agent_key_issue": "nexus agents key",
-            "agent_key_set_active": "nexus agents key",
-            "agent_list": "nexus agents",
-            "agent_get": "nexus agents show",
-            "workspace_list": "nexus workspaces",
-            "workspace_resolve": "nexus workspaces show",
-            "artifact_list": "nexus artifacts",
-            "artifact_get": "nexus artifacts show",
-            "figures": "nexus metrics",
-            "settings_list": "nexus settings",
-            "settings_update": "nexus settings set",
-            "operator_create": "nexus operators create",
-            "operator_password_reset": "nexus operators reset-password",
-        }
-
-    def words(self) -> Mapping[str, str]:
-        return {"artifact_put": "an agent"}
-
-    def metrics(self) -> Iterable[Any]:
-        from coordination.metrics import collect
-
-        return collect()
-
-    def routes(self) -> Sequence[Any]:
-        from coordination.api import routes
-
-        return routes
 
     def websocket_routes(self) -> Sequence[Any]:
         from coordination.log.websocket import routes

@@ -16,9 +16,9 @@ from coordination.routing import Strategy, Target, describe, eligible_agents
 from handoffs import selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
+from handoffs.events import titles
 from handoffs.lifecycle import STEPS, Part
 from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus
-from handoffs.sentences import titles
 from handoffs.verification import OPERATOR
 from inbox.monitoring import Picture
 from nexus.core.clock import iso

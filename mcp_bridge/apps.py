@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import Action, ImpossibleState, RetentionLane
+    from nexus.core.contributions import Action
 
 
 class McpBridgeConfig(NexusAppConfig):
     name = "mcp_bridge"
+    clock_columns = {"mcp_tasks": "updated_at"}
 
     def ready(self) -> None:
         from coordination import overlong
@@ -39,24 +40,6 @@ class McpBridgeConfig(NexusAppConfig):
         from mcp_bridge.relayed import serve
 
         return (serve,) if settings.NEXUS_RELAYS else ()
-
-    def retention_lanes(self) -> Sequence[RetentionLane]:
-        from mcp_bridge.maintenance import LANES
-
-        return LANES
-
-    def impossible_states(self) -> Sequence[ImpossibleState]:
-        from mcp_bridge.maintenance import IMPOSSIBLE
-
-        return IMPOSSIBLE
-
-    def clock_columns(self) -> Mapping[str, str]:
-        return {"mcp_tasks": "updated_at"}
-
-    def metrics(self) -> Iterable[Any]:
-        from mcp_bridge.metrics import collect
-
-        return collect()
 
     def actions(self) -> Sequence[Action]:
         from mcp_bridge.administration import ACTIONS

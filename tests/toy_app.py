@@ -14,21 +14,16 @@ FILES = {
     "toy/__init__.py": "",
     "toy/apps.py": """
         from nexus.core.apps import NexusAppConfig
-        from nexus.core.contributions import RetentionLane
 
 
         class ToyConfig(NexusAppConfig):
             name = "toy"
+        """,
+    "toy/maintenance.py": """
+        from nexus.core.contributions import RetentionLane
+        from toy.models import Toy
 
-            def retention_lanes(self):
-                from toy.models import Toy
-
-                return [RetentionLane("toys", lambda before: Toy.objects.filter(made_at__lt=before).order_by("pk"))]
-
-            def routes(self):
-                from toy.api import routes
-
-                return routes
+        LANES = [RetentionLane("toys", lambda before: Toy.objects.filter(made_at__lt=before).order_by("pk"))]
         """,
     "toy/config.py": """
         from nexus.core.config import Settings, section, setting

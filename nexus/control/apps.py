@@ -10,19 +10,7 @@ from nexus.core.operations import runner
 from nexus.core.operations.errors import Code, NexusError
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import (
-        Action,
-        Address,
-        AttentionKind,
-        BrowserNotification,
-        DoctorCheck,
-        Endpoint,
-        EntityRef,
-        Figure,
-        ImpossibleState,
-        RetentionLane,
-        Sentence,
-    )
+    from nexus.core.contributions import Address, BrowserNotification, Endpoint, Figure
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
 
@@ -38,6 +26,22 @@ def _check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> No
 
 class ControlConfig(NexusAppConfig):
     name = "nexus.control"
+    commands = {
+        "pool_list_questions": "nexus questions",
+        "pool_get_question": "nexus questions show",
+        "pool_allow": "nexus questions allow",
+        "pool_allow_always": "nexus questions allow --always",
+        "pool_refuse": "nexus questions refuse",
+        "pool_answer": "nexus questions answer",
+        "pool_ask_again": "nexus questions ask-again",
+    }
+    clock_columns = {
+        "pool_agents": "created_at",
+        "pool_turns": "queued_at",
+        "pool_entries": "created_at",
+        "pool_questions": "asked_at",
+        "pool_worktrees": "created_at",
+    }
 
     def ready(self) -> None:
         from coordination import overlong
@@ -60,98 +64,20 @@ class ControlConfig(NexusAppConfig):
         if ControlSettings.current().rpc_port and not ControlSettings.current().control:
             raise NexusError(Code.CONFIG_ERROR, "--rpc-port is the pool's: give --control with it.")
 
-    def streams(self) -> Mapping[str, str]:
-        from nexus.control.models import STREAM
-
-        return {STREAM: "the pool: its agents, their turns, and agents' questions"}
-
-    def event_types(self) -> Sequence[str]:
-        return [
-            *(f"pool.{what}" for what in "created ended shutdown_asked end_asked compacted held resumed".split()),
-            *(f"pool.repositories_{what}" for what in "set_aside unsafe".split()),
-            *(f"worktree.{what}" for what in "made merged conflicted kept discarded".split()),
-            *(f"turn.{what}" for what in "queued started said cancel_asked".split()),
-            *(f"turn.{what}" for what in "done cancelled failed interrupted".split()),
-            *(f"question.{what}" for what in "asked answered expired withdrawn allowed_again always_ended".split()),
-        ]
-
-    def sentences(self) -> Mapping[str, Sentence]:
-        from nexus.control.events import SENTENCES
-
-        return SENTENCES
-
-    def entity_refs(self) -> Mapping[str, EntityRef]:
-        from nexus.control.events import THINGS
-
-        return THINGS
-
-    def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.control.maintenance import LANES
-
-        return LANES
-
-    def attention_kinds(self) -> Sequence[AttentionKind]:
-        from nexus.control.attention import KINDS
-
-        return KINDS
-
     def browser_notifications(self) -> Sequence[BrowserNotification]:
         from nexus.control.attention import BELL
 
         return (BELL,)
 
-    def actions(self) -> Sequence[Action]:
-        from nexus.control.attention import ACTIONS
-
-        return ACTIONS
-
-    def commands(self) -> Mapping[str, str]:
-        return {
-            "pool_list_questions": "nexus questions",
-            "pool_get_question": "nexus questions show",
-            "pool_allow": "nexus questions allow",
-            "pool_allow_always": "nexus questions allow --always",
-            "pool_refuse": "nexus questions refuse",
-            "pool_answer": "nexus questions answer",
-            "pool_ask_again": "nexus questions ask-again",
-        }
-
-    def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.control.maintenance import CHECKS
-
-        return CHECKS
-
-    def impossible_states(self) -> Sequence[ImpossibleState]:
-        from nexus.control.maintenance import IMPOSSIBLE
-
-        return IMPOSSIBLE
-
     def metrics(self) -> Iterable[Any]:
         from nexus.control.config import ControlSettings
 
-        if not ControlSettings.current().control:
-            return ()
-        from nexus.control.metrics import collect
-
-        return collect()
+        return super().metrics() if ControlSettings.current().control else ()
 
     def figures(self) -> Sequence[Figure]:
         from nexus.control.config import ControlSettings
 
-        if not ControlSettings.current().control:
-            return ()
-        from nexus.control.metrics import FIGURES
-
-        return FIGURES
-
-    def clock_columns(self) -> Mapping[str, str]:
-        return {
-            "pool_agents": "created_at",
-            "pool_turns": "queued_at",
-            "pool_entries": "created_at",
-            "pool_questions": "asked_at",
-            "pool_worktrees": "created_at",
-        }
+        return super().figures() if ControlSettings.current().control else ()
 
     def operators_token(self) -> str | None:
         from nexus.control.rpc import ENDPOINT

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
@@ -31,15 +33,37 @@ if TYPE_CHECKING:
     )
 
 
-class NexusAppConfig(AppConfig):
-    """An app of Nexus. Its settings are in `config.py`; each method lists one kind of addition.
+T = TypeVar("T")
 
-    An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. Each method
-    imports what it needs, so that an agent's process loads neither pages nor routes.
+
+class NexusAppConfig(AppConfig):
+    """An app of Nexus. Most of what it adds is found in its modules, by their names, as Django finds `admin.py`:
+
+    | module | what is read from it |
+    |---|---|
+    | `config.py` | its settings |
+    | `operations.py` or `operations/` | its operations |
+    | `events.py` | `STREAMS`, `SENTENCES` and `THINGS` |
+    | `maintenance.py` | `LANES`, `KINDS`, `CHECKS` and `IMPOSSIBLE` |
+    | `attention.py` | `KINDS` and `ACTIONS` |
+    | `metrics.py` | `collect` and `FIGURES` |
+    | `triggers.py` | `TRIGGERS` |
+    | `api.py` | `routes` |
+    | `urls.py` | `PAGES` |
+
+    The methods say what each of them is. An app that declares something elsewhere, or only sometimes, overrides the
+    method. A module is imported when something is read from it, so that an agent's process loads neither pages nor
+    routes. An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes.
     """
 
     # What declares its operations and its texts for agents, in the order in which agents see them.
     declared_in: Sequence[str] = ("operations", "resources")
+    # By table, the column that holds when a row was last written; none of these times may be in the future.
+    clock_columns: Mapping[str, str] = {}
+    # By operation, the command line that does the same; errors shown in a terminal name these.
+    commands: Mapping[str, str] = {}
+    # By operation that only agents call, the words that errors shown to people use instead.
+    words: Mapping[str, str] = {}
     default = False  # Django takes an app's own subclass, and not this import of it
 
     def __init_subclass__(cls) -> None:
@@ -47,61 +71,68 @@ class NexusAppConfig(AppConfig):
 
     def ready(self) -> None:
         for module in self.declared_in:
-            if module_has_submodule(self.module, module):
-                import_module(f"{self.name}.{module}")
+            _submodule(self.name, module)
 
     def check_settings(self) -> None:
         """Check settings that depend on those of other apps, before anything is written. Raises CONFIG_ERROR."""
 
     def streams(self) -> Mapping[str, str]:
         """Return the streams of the log that the app writes to: descriptions by name."""
-        return {}
-
-    def event_types(self) -> Sequence[str]:
-        """Return the types of the events that the app writes."""
-        return ()
+        return self._declared("events", "STREAMS", {})
 
     def sentences(self) -> Mapping[str, Sentence]:
-        """Return the sentences for its events, by type; pages show a type without a sentence as words."""
-        return {}
+        """Return the types of events that the app writes, each with the sentence that pages show."""
+        return self._declared("events", "SENTENCES", {})
 
     def entity_refs(self) -> Mapping[str, EntityRef]:
         """Return the entities that its sentences mention, by name."""
-        return {}
+        return self._declared("events", "THINGS", {})
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """Return the kinds of rows that retention may delete."""
-        return ()
+        return self._declared("maintenance", "LANES", ())
 
     def export_kinds(self) -> Sequence[ExportKind]:
         """Return the tables that belong to a workspace's history."""
-        return ()
+        return self._declared("maintenance", "KINDS", ())
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
         """Return the checks of `nexus doctor`, besides those that it makes of every table."""
-        return ()
+        return self._declared("maintenance", "CHECKS", ())
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
         """Return the states of rows that `nexus doctor` finds and repairs."""
-        return ()
-
-    def clock_columns(self) -> Mapping[str, str]:
-        """Return, by table, the column that holds when a row was last written; none of these times may be in the
-        future."""
-        return {}
+        return self._declared("maintenance", "IMPOSSIBLE", ())
 
     def database_objects(self, vendor: str) -> Mapping[str, str]:
         """Return the triggers of its tables, by name, in the SQL of the database `vendor` (`sqlite` or `postgresql`).
         They are created again after every migrate, because a rebuilt table loses them."""
-        return {}
+        triggers: Mapping[str, Mapping[str, str]] = self._declared("triggers", "TRIGGERS", {})
+        return triggers.get(vendor, {})
 
     def metrics(self) -> Iterable[Any]:
         """Return Prometheus metric families of the store's current content."""
-        return ()
+        return self._declared("metrics", "collect", tuple)()
 
     def figures(self) -> Sequence[Figure]:
         """Return the measurements of the app's work, over any window and as histograms."""
-        return ()
+        return self._declared("metrics", "FIGURES", ())
+
+    def attention_kinds(self) -> Sequence[AttentionKind]:
+        """Return the kinds of items that may wait for an operator."""
+        return self._declared("attention", "KINDS", ())
+
+    def actions(self) -> Sequence[Action]:
+        """Return the actions that an operator can take on these items and on the app's records."""
+        return self._declared("attention", "ACTIONS", ())
+
+    def routes(self) -> Sequence[Any]:
+        """Return URL patterns below /api/v1/."""
+        return self._declared("api", "routes", ())
+
+    def pages(self) -> Sequence[Page]:
+        """Return its pages below /admin/."""
+        return self._declared("urls", "PAGES", ())
 
     def pending_notices(self) -> Sequence[PendingNotice]:
         """Return the kinds of items that may wait for an agent between its turns."""
@@ -111,20 +142,8 @@ class NexusAppConfig(AppConfig):
         """Return the kinds of items that may wake agents of the pool."""
         return ()
 
-    def attention_kinds(self) -> Sequence[AttentionKind]:
-        """Return the kinds of items that may wait for an operator."""
-        return ()
-
     def browser_notifications(self) -> Sequence[BrowserNotification]:
         """Return the kinds of items that block agents until an operator answers."""
-        return ()
-
-    def actions(self) -> Sequence[Action]:
-        """Return the actions that an operator can take on these items and on the app's records."""
-        return ()
-
-    def routes(self) -> Sequence[Any]:
-        """Return URL patterns below /api/v1/."""
         return ()
 
     def websocket_routes(self) -> Sequence[Any]:
@@ -145,20 +164,6 @@ class NexusAppConfig(AppConfig):
 
     def openapi_paths(self) -> Mapping[str, Any]:
         """Return paths of the OpenAPI schema that no view declares."""
-        return {}
-
-    def pages(self) -> Sequence[Page]:
-        """Return its pages below /admin/: `PAGES` in its `urls.py`."""
-        if not module_has_submodule(self.module, "urls"):
-            return ()
-        return getattr(import_module(f"{self.name}.urls"), "PAGES", ())
-
-    def commands(self) -> Mapping[str, str]:
-        """Return, by operation, the command line that does the same; errors shown in a terminal name these."""
-        return {}
-
-    def words(self) -> Mapping[str, str]:
-        """Return, by operation that only agents call, the words that errors shown to people use instead."""
         return {}
 
     def operators_token(self) -> str | None:
@@ -186,6 +191,15 @@ class NexusAppConfig(AppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """Return coroutine functions that a server runs in the background until it ends."""
         return ()
+
+    def _declared(self, module: str, name: str, otherwise: T) -> T:
+        return cast(T, getattr(_submodule(self.name, module), name, otherwise))
+
+
+@cache
+def _submodule(package: str, name: str) -> ModuleType | None:
+    """Return a module of a package, imported; None if there is none."""
+    return import_module(f"{package}.{name}") if module_has_submodule(import_module(package), name) else None
 
 
 class CoreConfig(NexusAppConfig):
@@ -222,7 +236,7 @@ def actions() -> dict[str, Action]:
 
 def event_types() -> list[str]:
     """Return the types of all events, sorted."""
-    return sorted({type for config in nexus_apps() for type in config.event_types()})
+    return sorted({type for config in nexus_apps() for type in config.sentences()})
 
 
 def own_labels() -> list[str]:
@@ -232,12 +246,12 @@ def own_labels() -> list[str]:
 
 def as_commands(text: str) -> str:
     """Return a message with command lines in place of the operations that it names, for a terminal."""
-    known = {operation: f"`{line}`" for config in nexus_apps() for operation, line in config.commands().items()}
+    known = {operation: f"`{line}`" for config in nexus_apps() for operation, line in config.commands.items()}
     return reword(text, known)
 
 
 def reword(text: str, known: Mapping[str, str]) -> str:
     """Return a message for people: `known` words replace the operations, with their arguments, and the parameters that
     it names."""
-    told = {name: words for config in nexus_apps() for name, words in config.words().items()} | dict(known)
+    told = {name: words for config in nexus_apps() for name, words in config.words.items()} | dict(known)
     return re.sub(r"\b([a-z]+(?:_[a-z]+)+)\b(\([^()]*\))?", lambda found: told.get(found[1], found[0]), text)

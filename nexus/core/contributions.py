@@ -1,4 +1,4 @@
-"""Declarations of what an app adds to the packages above it, listed by its `NexusAppConfig`."""
+"""Declarations of what an app adds to the packages above it, found by its `NexusAppConfig`."""
 
 from __future__ import annotations
 

@@ -1,25 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nexus.core.apps import NexusAppConfig
-
-if TYPE_CHECKING:
-    from nexus.core.contributions import Action, AttentionKind, Sentence
 
 
 class HooksConfig(NexusAppConfig):
     name = "nexus.hooks"
-
-    def event_types(self) -> Sequence[str]:
-        return ["webhook.added", "webhook.redelivered", "webhook.removed"]
-
-    def sentences(self) -> Mapping[str, Sentence]:
-        from nexus.hooks.sentences import SENTENCES
-
-        return SENTENCES
+    commands = {
+        "webhook_add": "nexus webhooks create",
+        "webhook_list": "nexus webhooks",
+        "webhook_redeliver": "nexus webhooks redeliver",
+        "webhook_remove": "nexus webhooks delete",
+    }
 
     def ready(self) -> None:
         from coordination import overlong
@@ -35,24 +30,6 @@ class HooksConfig(NexusAppConfig):
         overlong.register("attempts", pending, "next_attempt_at", lambda: BACKOFF[-1])
         COORDINATION.administered_in("nexus.hooks.administration")
         super().ready()
-
-    def commands(self) -> Mapping[str, str]:
-        return {
-            "webhook_add": "nexus webhooks create",
-            "webhook_list": "nexus webhooks",
-            "webhook_redeliver": "nexus webhooks redeliver",
-            "webhook_remove": "nexus webhooks delete",
-        }
-
-    def attention_kinds(self) -> Sequence[AttentionKind]:
-        from nexus.hooks.attention import KINDS
-
-        return KINDS
-
-    def actions(self) -> Sequence[Action]:
-        from nexus.hooks.attention import ACTIONS
-
-        return ACTIONS
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.apps import apps
 from django.db import connection
 from django.db.models.signals import post_migrate, pre_migrate
 
 from nexus.core.apps import NexusAppConfig
-
-if TYPE_CHECKING:
-    from nexus.core.contributions import AttentionKind, Sentence
 
 
 class MaintenanceConfig(NexusAppConfig):
@@ -27,11 +24,6 @@ class MaintenanceConfig(NexusAppConfig):
         post_migrate.connect(_compact, sender=once)
         super().ready()
 
-    def attention_kinds(self) -> Sequence[AttentionKind]:
-        from nexus.maintenance.attention import KINDS
-
-        return KINDS
-
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings
 
@@ -39,14 +31,6 @@ class MaintenanceConfig(NexusAppConfig):
         from nexus.maintenance.reaper import REAPER
 
         return (partial(work_forever, REAPER),) if settings.NEXUS_REAPER else ()
-
-    def event_types(self) -> Sequence[str]:
-        return ["history.restored", "retention.pruned", "database.reset"]
-
-    def sentences(self) -> Mapping[str, Sentence]:
-        from nexus.maintenance.sentences import SENTENCES
-
-        return SENTENCES
 
     def on_start(self) -> None:
         from nexus.core.config import CoreSettings

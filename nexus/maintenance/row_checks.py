@@ -159,7 +159,7 @@ def impossible_rows(examination: Examination) -> Iterator[Finding]:
 
 def clock(examination: Examination) -> Iterator[Finding]:
     """Check that nothing has a time in the future."""
-    columns = {table: column for app in nexus_apps() for table, column in app.clock_columns().items()}
+    columns = {table: column for app in nexus_apps() for table, column in app.clock_columns.items()}
     for table in sorted(columns.keys() & examination.tables()):
         latest = examination.value(f"SELECT max({columns[table]}) FROM {examination.sample(table)}")  # noqa: S608
         ahead = _moment(latest) - examination.moment if latest else timedelta()

@@ -1,21 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nexus.core.apps import NexusAppConfig
-
-if TYPE_CHECKING:
-    from nexus.core.contributions import (
-        Action,
-        AttentionKind,
-        DoctorCheck,
-        ExportKind,
-        ImpossibleState,
-        RetentionLane,
-        Sentence,
-    )
 
 # These events end no claim, so most calls on handoffs need no read of reservations.
 GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended".split()}
@@ -24,6 +12,16 @@ GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended
 class FilesConfig(NexusAppConfig):
     name = "nexus.reservations"
     label = "files"  # the label in django_migrations and django_content_type
+    clock_columns = {"file_reservations": "created_at"}
+    commands = {
+        "files_list": "nexus reservations",
+        "files_reserve": "nexus reservations reserve",
+        "files_release": "nexus reservations release",
+        "files_extend": "nexus reservations extend",
+        "files_who": "nexus reservations who",
+        "files_end": "nexus reservations end",
+        "timeout_seconds": "nexus reservations reserve --wait",
+    }
 
     def ready(self) -> None:
         from coordination import arrivals, debts, overlong, renewal
@@ -42,68 +40,6 @@ class FilesConfig(NexusAppConfig):
             "question", lambda agents, moment: import_module("nexus.reservations.attention").owed(agents, moment)
         )
         committed.connect(settle)
-
-    def streams(self) -> Mapping[str, str]:
-        from nexus.reservations.models import STREAM
-
-        return {STREAM: "who reserved which files"}
-
-    def event_types(self) -> Sequence[str]:
-        return [f"file.{what}" for what in "reserved extended released expired asked overridden".split()]
-
-    def sentences(self) -> Mapping[str, Sentence]:
-        from nexus.reservations.sentences import SENTENCES
-
-        return SENTENCES
-
-    def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.reservations.maintenance import LANES
-
-        return LANES
-
-    def export_kinds(self) -> Sequence[ExportKind]:
-        from nexus.reservations.maintenance import KINDS
-
-        return KINDS
-
-    def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.reservations.maintenance import CHECKS
-
-        return CHECKS
-
-    def impossible_states(self) -> Sequence[ImpossibleState]:
-        from nexus.reservations.maintenance import IMPOSSIBLE
-
-        return IMPOSSIBLE
-
-    def clock_columns(self) -> Mapping[str, str]:
-        return {"file_reservations": "created_at"}
-
-    def commands(self) -> Mapping[str, str]:
-        return {
-            "files_list": "nexus reservations",
-            "files_reserve": "nexus reservations reserve",
-            "files_release": "nexus reservations release",
-            "files_extend": "nexus reservations extend",
-            "files_who": "nexus reservations who",
-            "files_end": "nexus reservations end",
-            "timeout_seconds": "nexus reservations reserve --wait",
-        }
-
-    def attention_kinds(self) -> Sequence[AttentionKind]:
-        from nexus.reservations.attention import KINDS
-
-        return KINDS
-
-    def actions(self) -> Sequence[Action]:
-        from nexus.reservations.attention import ACTIONS
-
-        return ACTIONS
-
-    def metrics(self) -> Iterable[Any]:
-        from nexus.reservations.metrics import collect
-
-        return collect()
 
 
 def settle(sender: object, event: Any, **_: object) -> None:

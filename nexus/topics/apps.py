@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -8,43 +8,30 @@ from typing import TYPE_CHECKING, Any
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import (
-        DoctorCheck,
-        EntityRef,
-        ImpossibleState,
-        PendingNotice,
-        RetentionLane,
-        Sentence,
-        WakeKind,
-    )
+    from nexus.core.contributions import PendingNotice, WakeKind
 
 
 class TopicsConfig(NexusAppConfig):
     name = "nexus.topics"
+    commands = {
+        "topic_create": "nexus topics post",
+        "topic_list": "nexus topics",
+        "topic_overview": "nexus topics",
+        "topic_resolve": "nexus topics show",
+        "topic_read": "nexus topics show",
+        "topic_join": "nexus topics join",
+        "topic_presence": "nexus topics presence",
+        "topic_post": "nexus topics post",
+        "topic_close": "nexus topics close",
+        "topic_rename": "nexus topics rename",
+        "topic_delete": "nexus topics delete",
+        "topic_reindex": "nexus topics reindex",
+        "messages_search": "nexus topics search",
+    }
+    clock_columns = {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
 
     def ready(self) -> None:
         import_module("nexus.topics.toolset")  # imports the modules that declare the operations
-
-    def streams(self) -> Mapping[str, str]:
-        from nexus.topics.models import STREAM
-
-        return {STREAM: "topics and their messages"}
-
-    def event_types(self) -> Sequence[str]:
-        return [
-            *("topic.created", "topic.joined", "topic.message", "topic.closed"),
-            *("topic.renamed", "topic.deleted", "topic.message_deleted", "topic.imported"),
-        ]
-
-    def sentences(self) -> Mapping[str, Sentence]:
-        from nexus.topics.sentences import SENTENCES
-
-        return SENTENCES
-
-    def entity_refs(self) -> Mapping[str, EntityRef]:
-        from nexus.topics.sentences import THINGS
-
-        return THINGS
 
     def connection_state(self, connection: str) -> Any:
         from nexus.topics.connections import joined
@@ -55,46 +42,6 @@ class TopicsConfig(NexusAppConfig):
         from nexus.topics.connections import join_again
 
         join_again(connection, state)
-
-    def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.topics.maintenance import LANES
-
-        return LANES
-
-    def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.topics.maintenance import CHECKS
-
-        return CHECKS
-
-    def impossible_states(self) -> Sequence[ImpossibleState]:
-        from nexus.topics.maintenance import IMPOSSIBLE
-
-        return IMPOSSIBLE
-
-    def commands(self) -> Mapping[str, str]:
-        return {
-            "topic_create": "nexus topics post",
-            "topic_list": "nexus topics",
-            "topic_overview": "nexus topics",
-            "topic_resolve": "nexus topics show",
-            "topic_read": "nexus topics show",
-            "topic_join": "nexus topics join",
-            "topic_presence": "nexus topics presence",
-            "topic_post": "nexus topics post",
-            "topic_close": "nexus topics close",
-            "topic_rename": "nexus topics rename",
-            "topic_delete": "nexus topics delete",
-            "topic_reindex": "nexus topics reindex",
-            "messages_search": "nexus topics search",
-        }
-
-    def clock_columns(self) -> Mapping[str, str]:
-        return {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
-
-    def database_objects(self, vendor: str) -> Mapping[str, str]:
-        from nexus.topics.triggers import TRIGGERS
-
-        return TRIGGERS[vendor]
 
     def wake_kinds(self) -> Sequence[WakeKind]:
         from nexus.topics.waking import WAKES
@@ -111,8 +58,3 @@ class TopicsConfig(NexusAppConfig):
         from nexus.topics.embedding.worker import EMBEDDING
 
         return (partial(work_forever, EMBEDDING),)
-
-    def metrics(self) -> Iterable[Any]:
-        from nexus.topics.metrics import collect
-
-        return collect()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from coordination.log.lines import lines
 from coordination.models import Event
 from coordination.toolset import run
-from nexus.core.apps import NexusAppConfig, event_types, nexus_apps
+from nexus.core.apps import event_types
 from nexus.core.operations.caller import Caller
 from tests.browser import scene
 from tests.conftest import examples, streamed
@@ -69,11 +69,6 @@ def test_it_reads_a_type_that_no_app_declares_in_words(team: Ids, browser: Clien
 def test_it_reads_an_event_without_what_its_sentence_tells(team: Ids, browser: Client) -> None:
     log("setting.changed", payload={"operator": "olga"})
     assert told(page(browser, "?type=setting.changed"))[0] == "operator olga: setting changed"
-
-
-@pytest.mark.parametrize("app", [*nexus_apps()], ids=lambda app: app.name)
-def test_it_has_a_sentence_for_each_type_that_an_app_writes(app: NexusAppConfig) -> None:
-    assert set(app.sentences()) == set(app.event_types())
 
 
 def test_it_has_a_sentence_for_all_that_a_team_does(team: Ids) -> None:

@@ -176,7 +176,7 @@ def test_every_command_that_errors_may_name_is_one() -> None:
     operations = {name: each for toolset in TOOLSETS.values() for name, each in toolset.operations.items()}
     known = {*operations, *(name for each in operations.values() for name in each.params.model_fields)}
     for config in nexus_apps():
-        for named, line in config.commands().items():
+        for named, line in config.commands.items():
             assert named in known
             _, name, *words = line.split()
             assert all(re.search(rf"(nexus {name} |`){word}\b", block[name]) for word in words), line

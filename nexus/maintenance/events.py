@@ -1,4 +1,4 @@
-"""Sentences for maintenance's events."""
+"""The events of maintenance, and the sentences that pages show for them."""
 
 from __future__ import annotations
 

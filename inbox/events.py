@@ -1,4 +1,4 @@
-"""How pages describe the events of messages."""
+"""The events of messages, and the sentences that pages show for them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""The sentences for events of reservations."""
+"""The events of reservations, and the sentences that pages show for them."""
 
 from __future__ import annotations
 
 from nexus.core.contributions import Sentence
+from nexus.reservations.models import STREAM
 
+STREAMS = {STREAM: "who reserved which files"}
 SENTENCES = {
     "file.reserved": Sentence(
         "{actor} reserved {patterns}[ for {handoff}][: {reason}]", "{count} reservations of files"

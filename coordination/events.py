@@ -1,10 +1,10 @@
-"""The sentences for events of agents, sessions, artifacts, operators and settings."""
+"""The events of agents, sessions, artifacts, operators and settings, and the sentences that pages show for them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from coordination.models import Agent
+from coordination.models import Agent, Stream
 from nexus.core.contributions import EntityRef, Sentence
 
 
@@ -12,6 +12,7 @@ def _agents(ids: Collection[str]) -> Mapping[str, str]:
     return {name: name for name in Agent.everyone.filter(pk__in=ids).values_list("pk", flat=True)}
 
 
+STREAMS = dict(Stream.choices)
 THINGS = {
     "agent": EntityRef("an agent", "agent", "agent_id", name="agent_id", names=_agents),
     "session": EntityRef("a session", "coordination_session_change", "session_id"),

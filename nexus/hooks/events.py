@@ -1,4 +1,4 @@
-"""Sentences for the events of webhooks."""
+"""The events of webhooks, and the sentences that pages show for them."""
 
 from __future__ import annotations
 
