@@ -59,9 +59,8 @@ long: $(DEV)
 	$(VENV)/bin/pytest $(IN_PARALLEL) -m 'long or hypothesis' --hypothesis-profile=whole
 
 # The published agents of presets.toml, from npm, each through the same day in a pool; the table in docs/reference is
-# what it made. Takes minutes, and two gigabytes at the first time.
+# what it made. Takes minutes, and two gigabytes at the first time; in CI half a gigabyte at once.
 agents: $(DEV)
-	$(VENV)/bin/python -m tests.agents.install $(AGENTS)
 	NEXUS_AGENTS=$(AGENTS) $(VENV)/bin/pytest -m agents tests/agents
 
 # What stands between a green suite and a release (docs/how-to/release.md). Takes an hour or so, on a quiet machine.

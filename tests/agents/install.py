@@ -1,26 +1,31 @@
-"""Install the published agents of presets.toml from npm, each at the version that was tried last: `make agents`."""
+"""Install the published agents of presets.toml from npm, each at the version that was tried last."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from nexus.control.runners.configuration import presets
 
 
-def main(folder: Path) -> None:
-    """Install those that are not there yet, each in a directory of its own: their programs share names."""
-    for name, preset in presets().items():
-        version = preset["tried"][-1]
-        place = folder / f"{name}-{version}"
-        if (place / "node_modules" / ".bin" / preset["command"][0]).exists():
-            continue
+def install(name: str, folder: Path) -> Path:
+    """Install an agent, unless it is there, in a directory of its own, since programs share names; return its
+    program."""
+    preset = presets()[name]
+    version = preset["tried"][-1]
+    place = folder / f"{name}-{version}"
+    program: Path = place / "node_modules" / ".bin" / preset["command"][0]
+    if not program.exists():
         place.mkdir(parents=True, exist_ok=True)
         print(f"Installing {preset['package']} {version}.", flush=True)
-        command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place)]
-        subprocess.run([*command, f"{preset['package']}@{version}"], check=True)
+        with tempfile.TemporaryDirectory() as cache:  # npm's own would keep a gigabyte
+            command = ["npm", "install", "--silent", "--no-audit", "--no-fund", f"--prefix={place}", f"--cache={cache}"]
+            subprocess.run([*command, f"{preset['package']}@{version}"], check=True)
+    return program
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for name in presets():
+        install(name, Path(sys.argv[1]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -279,6 +280,11 @@ def _filled(schema: Mapping[str, Any]) -> Any:
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of an agent that was killed while it was connected."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def serve() -> tuple[Server, str]:

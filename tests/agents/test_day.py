@@ -1,7 +1,8 @@
 """A day of the published agents in the pool: each does the same, over models that do what they are told.
 
-`make agents` installs them from npm, at the versions of presets.toml, and plays this. The table of what holds stands in
-docs/reference/agents.md; NEXUS_AGENTS_TABLE=write writes it anew.
+`make agents` plays this. An agent that is missing in NEXUS_AGENTS is installed from npm, at the version of
+presets.toml; in CI it is removed after its day, because all of them together take two gigabytes. The table of what
+holds stands in docs/reference/agents.md; NEXUS_AGENTS_TABLE=write writes it anew.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +22,11 @@ import pytest
 
 from inbox.models import Message
 from nexus.control.models import Entry, PoolAgent, Role
-from nexus.control.runners import acp, sandbox
+from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, presets
 from nexus.core.waiting import WRITERS, in_thread
+from tests.agents.install import install
 from tests.agents.providers import HANG, Provider, Round, play, serve
 from tests.control.playing import pool
 from tests.control.test_worktrees import git
@@ -194,14 +197,6 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.shutdown()
 
 
-def program(name: str) -> str:
-    """The agent's program, which `make agents` installed."""
-    preset = presets()[name]
-    found = INSTALLED / f"{name}-{preset['tried'][-1]}" / "node_modules" / ".bin" / preset["command"][0]
-    assert found.exists(), f"{found} is not there: run `make agents`, which installs the agents"
-    return str(found)
-
-
 @dataclass
 class Day:
     """One agent's day."""
@@ -231,12 +226,13 @@ class Day:
         return turn
 
     def processes(self) -> list[psutil.Process]:
-        """Those that run the agent."""
-        folder = str(INSTALLED / f"{self.name}-")
+        """Those that run this day's agent: another run on this machine may have started the same one."""
+        folder, home = str(INSTALLED / f"{self.name}-"), processes.home_of(self.played.agent)
         return [
             process
-            for process in psutil.process_iter(["cmdline"])
+            for process in psutil.process_iter(["cmdline", "environ"])
             if any(word.startswith(folder) for word in process.info["cmdline"] or [])
+            and (process.info["environ"] or {}).get("HOME") == home
         ]
 
 
@@ -248,12 +244,13 @@ async def day(
     configure: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     address: str,
-) -> Day:
+) -> AsyncIterator[Day]:
     """An agent of the pool with a worktree of its own, and nothing of its day done yet."""
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     name = request.param
     agent, preset = AGENTS[name], presets()[name]
+    program = await asyncio.to_thread(install, name, INSTALLED)
     configure(home=tmp_path / "hub", control=True)
     (tmp_path / "hub").mkdir()
     operator = tmp_path / "operator"
@@ -277,7 +274,7 @@ async def day(
             "kind": "acp",
             "name": name,
             **fields,
-            "command": [program(name), *preset["command"][1:]],
+            "command": [str(program), *preset["command"][1:]],
             "read_paths": [str(INSTALLED)],
             "sign_in": [*preset["sign_in"], *agent.home(address)],
         }
@@ -292,7 +289,9 @@ async def day(
         return PoolAgent.objects.get(agent_id="ann")
 
     row = await in_thread(WRITERS, create)
-    return Day(name, agent, Played(row, runner, acp.take), row.cwd)
+    yield Day(name, agent, Played(row, runner, acp.take), row.cwd)
+    if os.environ.get("CI"):
+        shutil.rmtree(INSTALLED / f"{name}-{preset['tried'][-1]}")
 
 
 @pytest.mark.parametrize("day", AGENTS, indirect=True)
