@@ -52,7 +52,7 @@ def test_a_page_follows_the_workspace_that_was_chosen_on_another(browser: Client
 
 def test_all_workspaces_are_a_choice_too(browser: Client, other: str) -> None:
     browser.get(f"/admin/board/?workspace={other}")
-    assert 'aria-label="Workspace: all"' in browser.get("/admin/board/?workspace=").text
+    assert 'aria-label="Workspace: All workspaces"' in browser.get("/admin/board/?workspace=").text
     assert browser.get("/admin/").status_code == 200
 
 
