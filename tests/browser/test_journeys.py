@@ -426,3 +426,30 @@ def test_it_shows_at_once_what_can_be_done_with_what_is_chosen(page: Page, team:
         expect(cancel).to_be_in_viewport(ratio=1)
     cancel.click()
     expect(page.get_by_role("heading", name="Cancel: 2 handoffs")).to_be_visible()
+
+
+def test_it_reassigns_in_a_dialog_over_the_page_and_says_what_changed(page: Page, team: Ids, do: Does) -> None:
+    target = {"strategy": "direct", "agent_id": "reviewer"}
+    offered = do("handoff_create", project_root=team["root"], from_agent_id="planner", target=target,
+                 visibility="public", title="Carry me over", payload="x")["handoff_id"]  # fmt: skip
+    page.goto(f"/admin/board/{offered}/")
+    button = page.get_by_role("button", name="Reassign…")
+    button.click()
+    dialog = page.get_by_role("dialog", name="Reassign: 1 handoff")
+    expect(dialog.get_by_label("To which agent")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(button).to_be_focused()
+    button.click()
+    dialog.get_by_label("To which agent").fill("builder-2")
+    dialog.get_by_role("button", name="Reassign").click()
+    done = page.get_by_role("status").filter(has_text="“Carry me over” was reassigned.")
+    expect(done).to_be_in_viewport()
+    expect(page).to_have_url(re.compile(f"/admin/board/{offered}/$"))
+    page.go_back()
+    page.go_forward()
+    expect(page.get_by_role("heading", name="Handoff")).to_be_visible()
+    page.goto(f"/admin/act/?do=handoff_reassign&on={offered}")
+    page.get_by_label("To which agent").fill("nobody-here")
+    page.get_by_role("button", name="Reassign").click()
+    expect(page.get_by_label("To which agent")).to_have_attribute("aria-invalid", "true")

@@ -76,7 +76,7 @@ def test_it_is_answered_in_words(page: Page, ask: Asks) -> None:
     call = ask("Which colour?", kind="question")
     page.get_by_role("button", name="Answer… builder-1 asks: Which colour?").click()
     page.get_by_label("Your answer").fill("Blue.")
-    page.get_by_role("button", name="Answer").click()
+    page.get_by_role("dialog").get_by_role("button", name="Answer").click()
     assert call.result(START_SECONDS)["words"] == "Blue."
 
 

@@ -208,6 +208,31 @@ def test_it_tells_of_many_refusals_in_few_words(db: None, browser: Client) -> No
     assert page.count("was not requeued: No such delivery") == 5 and "Nor were 95 more requeued." in page
 
 
+def test_it_asks_on_a_page_to_which_one_can_return(offer: Callable[..., str], browser: Client) -> None:
+    form = {"do": "handoff_reassign", "on": [offer("One"), offer("Two")], "next": "/admin/#need"}
+    came = browser.post("/admin/act/", form)
+    assert came.status_code == 302
+    page = shown(browser.get(came["Location"]))
+    assert "To which agent" in page and "One" in page and "Two" in page and 'value="/admin/#need"' in page
+    assert {handoff.claimed_by for handoff in Handoff.objects.all()} == {None}
+
+
+def test_it_asks_at_once_where_an_address_would_be_too_long(db: None, browser: Client) -> None:
+    answer = browser.post("/admin/act/", {"do": "handoff_reassign", "on": [f"{'x' * 80}{i}" for i in range(200)]})
+    assert answer.status_code == 200 and "To which agent" in shown(answer)
+
+
+def test_a_link_to_an_action_only_shows_its_form(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    handoff_id = offer()
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+    for asked in ({}, {"asked": "1"}):
+        page = browser.get("/admin/act/", {"do": "handoff_release", "on": handoff_id, **asked})
+        assert 'name="asked"' in page.text
+    assert Handoff.objects.get(pk=handoff_id).status == "CLAIMED"
+
+
 @pytest.mark.parametrize("back", ["//evil.example/admin/", "https://evil.example/admin/", "javascript:alert(1)", ""])
 def test_it_leads_back_to_no_other_host(db: None, browser: Client, back: str) -> None:
     answer = browser.post("/admin/act/", {"do": "dead_letter_requeue", "next": back})

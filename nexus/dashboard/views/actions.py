@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 
+from coordination import switcher
 from coordination.models import Agent
 from coordination.toolset import COORDINATION, run
 from inbox.models import Delivery
@@ -26,6 +27,7 @@ from nexus.web.templatetags.nexus import UNDO, plain
 
 MOST_CHOSEN = 200  # things at once
 UNDOABLE = 20  # more would not fit into the cookie for the next page
+LONGEST_QUERY = 12_000  # characters; the server refuses a request line of 16 KiB
 MOST_SHOWN = 5  # refusals that are shown one by one
 
 
@@ -33,16 +35,17 @@ def act(request: HttpRequest) -> HttpResponse:
     """Run the operation of the button `do` (`operation`, or `operation id`) on the chosen things, `on`; then redirect
     to `next`.
 
-    An action that needs parameters, or cannot be undone, gets a page of its own first.
+    An action that needs parameters, or cannot be undone, gets a form first, which GET shows.
     """
-    if request.method != "POST":
+    given = request.POST if request.method == "POST" else request.GET
+    if "do" not in given:
         return redirect("admin:attention")
-    name, _, one = request.POST.get("do", "").partition(" ")
+    name, _, one = given["do"].partition(" ")
     action = apps.actions().get(name)
     if action is None:
         raise Http404
-    chosen = list(dict.fromkeys([one] if one else request.POST.getlist("on")))
-    back = _back(request)
+    chosen = list(dict.fromkeys([one] if one else given.getlist("on")))
+    back = _back(given)
     if not chosen or len(chosen) > MOST_CHOSEN:
         which = "Choose what it is about first." if not chosen else f"Choose {MOST_CHOSEN} at most."
         messages.warning(request, f"Nothing was {action.done}. {which}")
@@ -50,8 +53,13 @@ def act(request: HttpRequest) -> HttpResponse:
     called = action.called(chosen)
     asked = "asked" in request.POST
     form = ActForm(action, request.POST if asked else None)
-    if (not asked and (action.asks or action.danger)) or (asked and not form.is_valid()):
+    if request.method != "POST" or (asked and not form.is_valid()):
         return _ask(request, action, form, chosen, called, back)
+    if not asked and (action.asks or action.danger):
+        query = urlencode({"do": name, "on": chosen, "next": back}, doseq=True)
+        if len(query) > LONGEST_QUERY:
+            return _ask(request, action, form, chosen, called, back)
+        return redirect(f"{reverse('admin:act')}?{query}")
     refusals = _perform(request, action, chosen, form.given() if asked else {})
     if asked and len(refusals) == len(chosen) and form.refused(refusals[0][1]):
         return _ask(request, action, form, chosen, called, back)
@@ -106,17 +114,19 @@ def _name(subject: str, called: Any) -> str:
     return plain(called.get(subject, subject))[:80]
 
 
-def _back(request: HttpRequest) -> str:
+def _back(given: QueryDict) -> str:
     """Return the page that the button was on; never one of another host."""
-    given = request.POST.get("next", "")
-    local = url_has_allowed_host_and_scheme(given, allowed_hosts=None) and given.startswith("/admin/")
-    return given if local else reverse("admin:attention")
+    back = given.get("next", "")
+    local = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/admin/")
+    return back if local else reverse("admin:attention")
 
 
 def speak(request: HttpRequest) -> HttpResponse:
     """Show the form; `?what=handoff`, `?to=agent` and `?reply=message` fill it."""
     if request.method != "POST":
-        return _page(request, SpeakForm(initial=request.GET.dict()))
+        workspace = switcher.chosen(request)
+        chosen = {"workspace": workspace.pk} if workspace else {}
+        return _page(request, SpeakForm(initial={**chosen, **request.GET.dict()}))
     form = SpeakForm(request.POST)
     sent = _sent(request, form) if form.is_valid() else None
     return sent or _page(request, form)

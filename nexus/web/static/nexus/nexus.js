@@ -3,7 +3,9 @@ import "./times.js";
 import "./live.js";
 import "./bell.js";
 import "./regions.js";
+import "./act.js"; // before the controls, which let a form go once
 import "./controls.js";
+import "./toasts.js";
 import "./keyboard.js";
 import "./palette.js";
 import "./graph.js";

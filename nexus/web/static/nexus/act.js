@@ -1,0 +1,32 @@
+// An action that asks for something, or asks once more, opens its form over the page: what one looked at stays.
+// Without script the button leads to the form's own page.
+document.addEventListener("submit", async (event) => {
+  const { target: form, submitter: button } = event;
+  if (!form.matches("form[action$='/act/']") || form.elements.asked || !button?.textContent.trim().endsWith("…")) return;
+  event.preventDefault();
+  const fields = new FormData(form, button);
+  fields.delete("csrfmiddlewaretoken");
+  const url = `${form.action}?${new URLSearchParams(fields)}`;
+  try {
+    const response = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (response.redirected || !response.ok) throw new Error("another page");
+    open(page.querySelector("form.nx-form"), page.querySelector("h1, #header-inner h1")?.textContent ?? button.textContent, button);
+  } catch { location.href = url; }
+});
+
+function open(form, title, button) {
+  const dialog = Object.assign(document.createElement("dialog"), { className: "nx nx-dialog" });
+  const heading = Object.assign(document.createElement("h2"), { id: "act-title", textContent: title.trim() });
+  dialog.setAttribute("aria-labelledby", heading.id);
+  form.classList.remove("nx-card");
+  form.querySelector("a[data-leave]").addEventListener("click", (event) => { event.preventDefault(); dialog.close(); });
+  dialog.append(heading, form);
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    document.getElementById(button.id)?.focus(); // the page may have been exchanged meanwhile
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  form.querySelector("input:not([type=hidden]), textarea, select")?.focus();
+}
