@@ -195,7 +195,7 @@ def test_it_migrates_what_every_earlier_schema_had(
 
 
 # What tests/maintenance/scenario.py wrote before the apps moved below `nexus`, as the version then did.
-BEFORE_THE_MOVE = ROOT / "tests/data/store-before-the-move.db.gz"
+BEFORE_THE_MOVE = ROOT / "tests/data/before-the-move/store.db.gz"
 
 
 @pytest.fixture
@@ -252,6 +252,24 @@ def test_it_opens_a_store_from_before_the_apps_moved(kept: Home, configure: Call
     configure(home=kept.path, db_path=None)
     examined = nexus("doctor")
     assert examined.code == 0, examined.out
+
+
+def test_it_keeps_the_webhooks_and_settings_of_a_store_from_before_the_apps_moved(kept: Home) -> None:
+    kept.sql(
+        "INSERT INTO webhooks (webhook_id, url, secret, agent_id, types, allow_private, cursor, created_at, failures)"
+        f""" VALUES ('whk_1', 'https://example.com/nexus', 'whsec_', 'ana', '["message.created"]', 0, 1, '{THEN}', 0)"""
+    )
+    kept.sql(f"INSERT INTO stored_settings VALUES ('limit_unread', '500', '{THEN}', 'root')")
+
+    shown = json.loads(kept.process("webhooks", "show", "whk_1", "--json").stdout)
+    settings = json.loads(kept.process("settings", "list", "--json").stdout)["settings"]
+
+    assert (shown["url"], shown["agent_id"], shown["types"]) == (
+        "https://example.com/nexus",
+        "ana",
+        ["message.created"],
+    )
+    assert {each["name"]: each["value"] for each in settings if each["source"] == "stored"} == {"limit_unread": 500}
 
 
 def test_whoever_reads_has_the_ids_that_a_store_always_had(kept: Home) -> None:
