@@ -42,6 +42,7 @@ from tests.acceptance.processes import nexus
 from tests.postgres import SERVER, database_of
 from tests.preload import staying
 
+pytest_plugins = ["tests.pages"]
 Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")

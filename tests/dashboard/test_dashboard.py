@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import pytest
 import time_machine
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.contrib.messages import get_messages
-from django.db import connection
 from django.http import StreamingHttpResponse
 from django.test import Client, RequestFactory
 
 from coordination import presence
 from coordination.models import Agent, Event, Session
 from coordination.rows import EventRow, event_row
-from coordination.services import settings as stored
-from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox import monitoring
 from inbox.models import Message
 from nexus.core.clock import now
-from nexus.core.operations.caller import Caller
 from nexus.dashboard.urls import pages
 from nexus.dashboard.views import agents, events
 from nexus.planning.models import Issue, Task
 from nexus.reservations.models import Reservation
 from tests.browser import scene
 from tests.conftest import streamed
-
-LOCAL = {"host": "127.0.0.1:8420"}
-Ids = dict[str, str]
-
-
-def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
-    envelope = run(Caller(transport="test"), operation, arguments)
-    assert envelope["ok"], envelope
-    data: dict[str, Any] = envelope["data"]
-    return data
+from tests.pages import LOCAL, Ids, do, queries
 
 
 def addresses(ids: Ids) -> list[str]:
@@ -217,20 +203,6 @@ def test_it_asks_no_more_queries_of_more_rows(team: Ids, browser: Client, page: 
     more(team, 12)
     kinds = page == "/admin/agents/planner/"  # of things that its newest events name there is one more by now
     assert queries(lambda: browser.get(page)) <= few + kinds
-
-
-def queries(act: Callable[[], Any]) -> int:
-    """How many queries an act makes, once what is made only once is made."""
-    act()
-    counted: list[str] = []
-
-    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        counted.append(sql)
-        return execute(sql, params, many, context)
-
-    with connection.execute_wrapper(count), patch.object(stored, "REFRESH_SECONDS", float("inf")):
-        act()  # without the look at stored settings, which comes once a second
-    return len(counted)
 
 
 def more(team: Ids, times: int) -> None:

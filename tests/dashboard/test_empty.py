@@ -20,7 +20,7 @@ from nexus.core.database.store import store
 from nexus.dashboard.urls import pages
 from tests.browser import scene
 from tests.conftest import OPERATOR
-from tests.dashboard.test_dashboard import LOCAL, do
+from tests.pages import LOCAL, do
 from tests.store import Failure, failing
 
 

@@ -22,7 +22,7 @@ from nexus.core.apps import event_types
 from nexus.core.operations.caller import Caller
 from tests.browser import scene
 from tests.conftest import examples, streamed
-from tests.dashboard.test_dashboard import Ids, do, queries
+from tests.pages import Ids, do, queries
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -25,7 +25,8 @@ from nexus.core.config import TABLE
 from nexus.core.operations.caller import Caller
 from nexus.web.forms import LinesField, NumberField
 from tests.browser import scene
-from tests.dashboard.test_dashboard import Ids, do, filled, letter
+from tests.dashboard.test_dashboard import filled, letter
+from tests.pages import Ids, do
 
 
 @pytest.fixture

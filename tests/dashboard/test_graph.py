@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inbox import monitoring
 from nexus.dashboard.views import graph
-from tests.dashboard.test_dashboard import Ids, do
+from tests.pages import Ids, do
 
 LETTER = 13.0  # the height of a label
 

@@ -20,10 +20,8 @@ from nexus.core.clock import now
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks.models import WebhookDelivery
 from tests.conftest import OPERATOR
-from tests.dashboard.test_dashboard import LOCAL, do, queries
-from tests.dashboard.test_person import shown
+from tests.pages import LOCAL, NASTY, act, do, queries, shown
 
-NASTY = "<b>\u202eevil</b> " + "x" * 150
 Clock = time_machine.Traveller
 
 
@@ -71,11 +69,6 @@ def rows(page: str) -> list[str]:
     assert table
     found = re.findall("<tr>.*?</tr>", table[0])[1:]
     return [re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", row)).strip() for row in found]
-
-
-def act(browser: Client, **form: Any) -> str:
-    """The page after a button was pressed on Home."""
-    return shown(browser.post("/admin/act/", {"next": "/admin/", **form}, follow=True))
 
 
 # The roster

@@ -18,12 +18,7 @@ from django.test import Client
 from nexus.core.apps import nexus_apps
 from nexus.planning.models import Task
 from tests.conftest import does
-from tests.dashboard.test_dashboard import Ids, do
-
-
-def shown(answer: Any) -> str:
-    """A page's text and markup, on one line."""
-    return re.sub(r"\s+", " ", html.unescape(answer.content.decode()))
+from tests.pages import Ids, do, shown
 
 
 def snippet(page: str, client: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from nexus.planning.models import Cycle, Task
 from nexus.reservations.models import Reservation
 from nexus.topics.models import Topic
 from nexus.web.templatetags.nexus import highlight
-from tests.dashboard.test_dashboard import Ids, do, queries
+from tests.pages import Ids, do, queries
 from tests.store import steps
 
 

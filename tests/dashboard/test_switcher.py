@@ -10,7 +10,7 @@ from django.test import Client
 
 from coordination.switcher import COOKIE
 from tests.browser import scene
-from tests.dashboard.test_dashboard import Ids, do
+from tests.pages import Ids, do
 
 FOLLOWING = ("", "board/", "timeline/", "graph/", "events/", "mail/", "agents/", "files/", "plan/", "plan/history/")
 

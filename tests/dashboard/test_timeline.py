@@ -20,7 +20,7 @@ from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.dashboard.views.lanes import NARROWEST
 from nexus.planning.toolset import PLANNING
-from tests.dashboard.test_dashboard import do
+from tests.pages import do
 
 MINUTE = timedelta(minutes=1)
 CELL = timedelta(days=30) * NARROWEST / 100

@@ -21,9 +21,8 @@ from nexus.control.services.questions import Verdict
 from nexus.control.timeline import At, course
 from nexus.core.clock import now
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take
-from tests.dashboard.test_dashboard import do
-from tests.dashboard.test_person import shown
 from tests.dashboard.test_timeline import text_of, told
+from tests.pages import do, shown
 
 __all__ = ["at_hand", "lead"]
 MINUTE = timedelta(minutes=1)

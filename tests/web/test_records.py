@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from coordination.models import Artifact, Event
 from nexus.web.templatetags.readable import MOST, readable
-from tests.dashboard.test_dashboard import Ids
+from tests.pages import Ids
 
 MARKUP = re.compile(r"</?(?:dl|dt|dd|ul|li|bdi|span)(?: class=\"[\w -]+\")?>|</?div(?: x-ignore hx-disable)?>")
 
@@ -27,45 +27,45 @@ def record(browser: Client, path: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["handoffs/handoff/", "inbox/message/", "coordination/event/"])
-def test_it_shows_no_json_in_a_list(team: Ids, browser: Client, path: str) -> None:
+def test_it_shows_no_json_in_a_list(played_team: Ids, browser: Client, path: str) -> None:
     assert "&quot;strategy&quot;" not in record(browser, path)
 
 
-def test_it_shows_work_by_its_title_and_targets_in_words(team: Ids, browser: Client) -> None:
+def test_it_shows_work_by_its_title_and_targets_in_words(played_team: Ids, browser: Client) -> None:
     text = record(browser, "handoffs/handoff/?q=port+it")
     assert "capability rust" in text
     assert "write grammar.py" not in text  # the search is for titles, too
     assert "role translator" in record(browser, "inbox/message/")
 
 
-def test_it_tells_what_happened_in_the_list_of_events(team: Ids, browser: Client) -> None:
+def test_it_tells_what_happened_in_the_list_of_events(played_team: Ids, browser: Client) -> None:
     text = record(browser, "coordination/event/")
-    assert f'href="/admin/board/{team["open"]}/"' in text
+    assert f'href="/admin/board/{played_team["open"]}/"' in text
     assert "whoever has" in text
 
 
 @pytest.mark.parametrize("path", ["handoffs/handoff", "inbox/message", "inbox/delivery", "coordination/event"])
-def test_it_puts_no_link_into_a_link(team: Ids, browser: Client, path: str) -> None:
+def test_it_puts_no_link_into_a_link(played_team: Ids, browser: Client, path: str) -> None:
     assert not re.search(rf'href="/admin/{path}/[^"?]+/change/', record(browser, f"{path}/"))
 
 
-def test_it_lays_out_what_an_event_holds(team: Ids, browser: Client) -> None:
-    event = Event.objects.get(type="message.created", payload__message_id=team["reply"])
+def test_it_lays_out_what_an_event_holds(played_team: Ids, browser: Client) -> None:
+    event = Event.objects.get(type="message.created", payload__message_id=played_team["reply"])
     text = record(browser, f"coordination/event/{event.pk}/change/")
     assert "<dt>subject</dt>" in text
     assert "&quot;" not in text
 
 
-def test_it_lays_out_metadata(team: Ids, browser: Client) -> None:
-    Artifact.objects.filter(pk=team["artifact"]).update(metadata={"lines": [12, 30], "<b>": True})
-    text = record(browser, f"coordination/artifact/{team['artifact']}/change/")
+def test_it_lays_out_metadata(played_team: Ids, browser: Client) -> None:
+    Artifact.objects.filter(pk=played_team["artifact"]).update(metadata={"lines": [12, 30], "<b>": True})
+    text = record(browser, f"coordination/artifact/{played_team['artifact']}/change/")
     assert "<dt>lines</dt>" in text
     assert "<dt>&lt;b&gt;</dt>" in text
 
 
 @pytest.mark.parametrize("path", ["coordination/session", "coordination/event", "inbox/message", "handoffs/handoff"])
-def test_it_narrows_records_down_to_a_workspace(team: Ids, browser: Client, path: str) -> None:
-    there = record(browser, f"{path}/?workspace__workspace_id__exact={team['workspace']}")
+def test_it_narrows_records_down_to_a_workspace(played_team: Ids, browser: Client, path: str) -> None:
+    there = record(browser, f"{path}/?workspace__workspace_id__exact={played_team['workspace']}")
     elsewhere = record(browser, f"{path}/?workspace__workspace_id__exact=nowhere")
     assert "field-place" in there
     assert "field-place" not in elsewhere

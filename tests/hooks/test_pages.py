@@ -13,7 +13,7 @@ from coordination.models import Event
 from coordination.toolset import run
 from nexus.hooks.models import Webhook, WebhookDelivery
 from tests.conftest import OPERATOR
-from tests.dashboard.test_dashboard import Ids, queries
+from tests.pages import Ids, queries
 
 URL = "https://example.com/hook"
 
@@ -37,18 +37,18 @@ def text(browser: Client, path: str) -> str:
     return re.sub(r"\s+", " ", browser.get(path).content.decode())
 
 
-def test_it_shows_the_secret_of_a_new_webhook_once(team: Ids, browser: Client) -> None:
+def test_it_shows_the_secret_of_a_new_webhook_once(played_team: Ids, browser: Client) -> None:
     form = {
         "url": URL,
         "agent_id": "planner",
-        "project_root": team["root"],
+        "project_root": played_team["root"],
         "types": "message.created, handoff.created",
     }
     shown = browser.post("/admin/webhooks/", form)
     row = Webhook.objects.get(url=URL)
     assert row.secret in shown.content.decode() and shown.headers["Cache-Control"].startswith("max-age=0")
     assert (row.agent_id, row.workspace_id, row.types) == (
-        "planner", team["workspace"], ["message.created", "handoff.created"],
+        "planner", played_team["workspace"], ["message.created", "handoff.created"],
     )  # fmt: skip
     for path in ("/admin/webhooks/", f"/admin/webhooks/{row.pk}/"):
         page = text(browser, path)
@@ -94,8 +94,8 @@ def test_it_does_nothing_for_an_act_it_does_not_know(db: None, browser: Client, 
     assert Event.objects.latest("event_id").type == "webhook.added"
 
 
-def test_it_asks_no_more_queries_of_more_webhooks(team: Ids, browser: Client) -> None:
+def test_it_asks_no_more_queries_of_more_webhooks(played_team: Ids, browser: Client) -> None:
     few = queries(lambda: browser.get("/admin/webhooks/"))
     for number in range(5):
-        fail(add(project_root=team["root"]), number, "dead", "refused")
+        fail(add(project_root=played_team["root"]), number, "dead", "refused")
     assert queries(lambda: browser.get("/admin/webhooks/")) == few

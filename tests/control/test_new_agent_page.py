@@ -19,7 +19,7 @@ from nexus.control.toolset import CONTROL
 from nexus.web.login import local_account
 from tests.control.playing import at_hand, lead, pool, writer
 from tests.control.test_worktrees import git
-from tests.dashboard.test_person import shown
+from tests.pages import shown
 
 __all__ = ["at_hand", "lead", "writer"]
 pytestmark = pytest.mark.usefixtures("committed")  # the page is made on the threads that git is waited for on

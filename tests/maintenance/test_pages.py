@@ -18,16 +18,16 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.maintenance import retention
 from nexus.maintenance.views import BATCHES
 from tests.conftest import OPERATOR
-from tests.dashboard.test_dashboard import Ids
+from tests.pages import Ids
 
 STEP = BATCHES * retention.BATCH  # events that a step of the page deletes
 
 
 @pytest.fixture
-def old(team: Ids) -> Iterator[int]:
+def old(played_team: Ids) -> Iterator[int]:
     """Two months later: how many events are past their window."""
     Event.objects.bulk_create(
-        Event(workspace_id=team["workspace"], stream="workspace", type="test.made", created_at=datetime.now(UTC))
+        Event(workspace_id=played_team["workspace"], stream="workspace", type="test.made", created_at=datetime.now(UTC))
         for _ in range(2 * STEP)
     )
     with time_machine.travel(datetime.now(UTC) + timedelta(days=60)):
@@ -51,7 +51,7 @@ def test_it_deletes_nothing_that_was_not_counted(old: int, browser: Client) -> N
     assert Event.objects.count() == old
 
 
-def test_it_offers_no_deletion_of_nothing(team: Ids, browser: Client) -> None:
+def test_it_offers_no_deletion_of_nothing(played_team: Ids, browser: Client) -> None:
     page = said(browser, what="dry")
     assert "A run would delete 0 rows." in page and "Delete it" not in page
     assert "0 rows deleted. Nothing is past its window any more." in said(browser, what="run")

@@ -22,11 +22,9 @@ from nexus.planning.forms import NumbersField
 from nexus.planning.models import Cycle, Issue, Plan, Task
 from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR
-from tests.dashboard.test_dashboard import do
-from tests.dashboard.test_person import shown
-from tests.planning.conftest import Project, nexus
+from tests.pages import do, shown
+from tests.planning.conftest import Project
 
-__all__ = ["nexus"]
 HOSTILE = "<script>alert(1)</script> \u202etxt {{ 7*7 }}"
 MEGABYTE = "x" * (1 << 20)
 

@@ -19,9 +19,7 @@ from nexus.core.operations.caller import Caller
 from nexus.hooks.models import WebhookDelivery
 from nexus.hooks.services import enqueue
 from tests.conftest import OPERATOR
-from tests.dashboard.test_dashboard import do
-from tests.dashboard.test_home import NASTY, act
-from tests.dashboard.test_person import shown
+from tests.pages import NASTY, act, do, shown
 
 Ask = Callable[..., str]
 

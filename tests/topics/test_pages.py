@@ -17,11 +17,11 @@ from django.test.utils import CaptureQueriesContext
 from coordination.models import Event
 from nexus.topics import archive
 from nexus.topics.models import Peer, Topic, TopicMessage
-from tests.dashboard.test_dashboard import LOCAL, queries
-from tests.dashboard.test_person import shown
-from tests.topics.conftest import Client, ann, bob
+from tests.pages import LOCAL, queries, shown
+from tests.topics.conftest import Client
 
-__all__ = ["ann", "bob"]
+pytestmark = pytest.mark.sqlite  # pages are the same on both; what they read is tested beside them
+
 JOIN = r"> ?Join ?</button>"
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) \u202etxt {{ 7*7 }}"
 

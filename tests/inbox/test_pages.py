@@ -14,8 +14,10 @@ from coordination.models import Channel
 from inbox import monitoring
 from inbox.models import Delivery, Message
 from nexus.core.clock import now
-from tests.dashboard.test_dashboard import Ids, do
+from tests.pages import Ids, do
 from tests.store import steps
+
+pytestmark = pytest.mark.sqlite  # pages are the same on both; what they read is tested beside them
 
 
 def page(browser: Client, query: str = "") -> str:
@@ -29,32 +31,37 @@ def row(text: str, message_id: str) -> str:
     return found[0]
 
 
-def write(team: Ids, subject: str, body: str = "x") -> str:
+def write(played_team: Ids, subject: str, body: str = "x") -> str:
     to = {"strategy": "direct", "agent_id": "reviewer"}
     made = do(
-        "message_create", project_root=team["root"], from_agent_id="planner", subject=subject, body=body, target=to
+        "message_create",
+        project_root=played_team["root"],
+        from_agent_id="planner",
+        subject=subject,
+        body=body,
+        target=to,
     )
     return str(made["message_id"])
 
 
-def test_it_tells_in_each_row_how_a_message_begins_and_where(team: Ids, browser: Client) -> None:
-    message = write(team, "Look", "<b>The first line</b> tells.\n\n" + "and so on " * 100)
+def test_it_tells_in_each_row_how_a_message_begins_and_where(played_team: Ids, browser: Client) -> None:
+    message = write(played_team, "Look", "<b>The first line</b> tells.\n\n" + "and so on " * 100)
     shown = row(page(browser), message)
     assert "&lt;b&gt;The first line&lt;/b&gt; tells." in shown
     assert len(shown) < 3000
     assert '<bdi class="nx-name">parser</bdi>' in shown
 
 
-def test_it_marks_what_somebody_has_yet_to_read(team: Ids, browser: Client) -> None:
-    message = write(team, "Read me")
+def test_it_marks_what_somebody_has_yet_to_read(played_team: Ids, browser: Client) -> None:
+    message = write(played_team, "Read me")
     assert "data-unread" in row(page(browser), message)
     do("inbox_pull", agent_id="reviewer")
     do("inbox_ack", agent_id="reviewer", message_ids=[message])
     assert "data-unread" not in row(page(browser), message)
 
 
-def test_it_opens_the_first_message_beside_the_list(team: Ids, browser: Client) -> None:
-    newest = write(team, "The newest")
+def test_it_opens_the_first_message_beside_the_list(played_team: Ids, browser: Client) -> None:
+    newest = write(played_team, "The newest")
     text = page(browser)
     assert 'aria-current="true"' in row(text, newest)
     assert f"/admin/speak/?reply={newest}" in text
@@ -62,16 +69,17 @@ def test_it_opens_the_first_message_beside_the_list(team: Ids, browser: Client) 
     assert "nx-back" in page(browser, f"?m={newest}")
 
 
-def test_it_stays_on_its_page_of_the_list_when_a_message_is_opened(team: Ids, browser: Client) -> None:
-    text = page(browser, f"?agent=planner&before={write(team, 'later')}")
+def test_it_stays_on_its_page_of_the_list_when_a_message_is_opened(played_team: Ids, browser: Client) -> None:
+    text = page(browser, f"?agent=planner&before={write(played_team, 'later')}")
     links = re.findall(r'class="nx-letter"\s+href="([^"]*)"', text)
     assert links
     assert all("before=msg_" in link and "agent=planner" in link for link in links)
 
 
-def test_it_answers_with_the_text_in_focus(team: Ids, browser: Client) -> None:
+def test_it_answers_with_the_text_in_focus(played_team: Ids, browser: Client) -> None:
     area = re.search(
-        r"<textarea[^>]*name=\"body\"[^>]*>", browser.get(f"/admin/speak/?reply={team['reply']}").content.decode()
+        r"<textarea[^>]*name=\"body\"[^>]*>",
+        browser.get(f"/admin/speak/?reply={played_team['reply']}").content.decode(),
     )
     assert area
     assert "autofocus" in area[0]
@@ -80,8 +88,8 @@ def test_it_answers_with_the_text_in_focus(team: Ids, browser: Client) -> None:
 @pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 @pytest.mark.parametrize("narrowed", ["workspace", "channel", "read"])
-def test_it_reads_no_more_of_the_mail_than_it_shows(team: Ids, browser: Client, narrowed: str) -> None:
-    place, channel = Message.objects.get(pk=write(team, "One of many")).workspace, "chn_1"
+def test_it_reads_no_more_of_the_mail_than_it_shows(played_team: Ids, browser: Client, narrowed: str) -> None:
+    place, channel = Message.objects.get(pk=write(played_team, "One of many")).workspace, "chn_1"
     Channel.objects.create(channel_id=channel, workspace=place, name="c", created_at=place.created_at)
     query = {
         "agent": "agent=planner",
@@ -97,8 +105,8 @@ def test_it_reads_no_more_of_the_mail_than_it_shows(team: Ids, browser: Client, 
 
 
 @pytest.mark.sqlite  # whose steps are counted
-def test_the_mail_of_a_busy_agent_costs_what_its_page_does(team: Ids) -> None:
-    place = Message.objects.get(pk=write(team, "First")).workspace
+def test_the_mail_of_a_busy_agent_costs_what_its_page_does(played_team: Ids) -> None:
+    place = Message.objects.get(pk=write(played_team, "First")).workspace
 
     def busy(count: int) -> None:
         sent = [

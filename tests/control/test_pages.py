@@ -22,8 +22,7 @@ from nexus.control.services.turns import Closing
 from nexus.core.clock import now
 from nexus.web.login import local_account
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer
-from tests.dashboard.test_dashboard import do, queries
-from tests.dashboard.test_person import shown
+from tests.pages import do, queries, shown
 
 __all__ = ["at_hand", "lead", "writer"]
 NOON = datetime(2126, 3, 1, 12, tzinfo=UTC)

@@ -12,8 +12,7 @@ from django.test import Client as Browser
 from nexus.control.models import PoolAgent, PoolWorktree
 from tests.control.playing import at_hand, pool, send, settle, take
 from tests.control.test_worktrees import git
-from tests.dashboard.test_dashboard import queries
-from tests.dashboard.test_person import shown
+from tests.pages import queries, shown
 
 __all__ = ["at_hand"]
 
