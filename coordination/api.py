@@ -88,7 +88,7 @@ class Resource(viewsets.Resource):
 
 
 class Workspaces(Resource):
-    """Project directories and what is coordinated in them."""
+    """Project directories that agents work in."""
 
     told_by = "workspace_resolve"
     queryset = Workspace.objects.all()
@@ -110,7 +110,7 @@ class AgentRecord(AgentProfile):
 
 
 class Agents(Resource):
-    """Identities: global, in every workspace the same."""
+    """Agents. An agent is the same in every workspace."""
 
     told_by = "agent_list"
     queryset = Agent.objects.select_related("key")
@@ -129,7 +129,7 @@ class Agents(Resource):
 
     @extend_schema(request=body_of("agent_update", "agent_id"), responses={200: answer_of("agent_update")})
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Change what the body names of role, capabilities and metadata."""
+        """Change role, capabilities or metadata: those that the body names."""
         return self.operate("agent_update", {**self.body, "agent_id": pk})
 
     @extend_schema(responses={200: answer_of("agent_delete")})
@@ -140,7 +140,7 @@ class Agents(Resource):
     @extend_schema(request=None, responses={201: answer_of("agent_key_issue")})
     @action(detail=True, methods=["post"])
     def key(self, request: Request, pk: str) -> Response:
-        """Issue a key, shown this once; the one there was dies at once."""
+        """Issue a key and show it, this once. The previous key ends at once."""
         return self.operate("agent_key_issue", {"agent_id": pk}, success=201)
 
     @extend_schema(
@@ -148,7 +148,7 @@ class Agents(Resource):
     )
     @key.mapping.patch
     def switch_key(self, request: Request, pk: str) -> Response:
-        """Deactivate the key, or take it back into service."""
+        """Deactivate the key, or activate it again."""
         return self.operate("agent_key_set_active", {**self.body, "agent_id": pk})
 
 
@@ -158,7 +158,7 @@ class SessionRecord(SessionRow):
 
 
 class Sessions(Resource):
-    """Live instances of agents in workspaces; an agent sees its own."""
+    """Runs of agents in workspaces; an agent sees its own."""
 
     told_by = "agent_list"
     queryset = Session.objects.all()
@@ -185,7 +185,7 @@ class Sessions(Resource):
 
 
 class Channels(Resource):
-    """Labels that messages are filed under."""
+    """Labels on messages."""
 
     told_by = "channel_list"
     queryset = Channel.objects.all()
@@ -234,7 +234,7 @@ class ArtifactFilters(MadeFilters):
 
 
 class Artifacts(Resource):
-    """What agents made; one alone comes with its content where that is inline, and never with a file's bytes."""
+    """Results of agents. A single artifact has its content if that is inline, never the bytes of a file."""
 
     told_by = "artifact_list"
     queryset = Artifact.objects.all()
@@ -314,7 +314,7 @@ class Capabilities(Endpoint):
         responses={200: schema.page_of(CapabilityRow)},
     )
     def page(self, request: Request) -> Response:
-        """A page, by name; `agent` narrows it to what one agent advertises."""
+        """Capabilities, by name; with `agent`, those of one agent."""
         limit, agent = page_size(request.query_params.get("limit")), request.query_params.get("agent")
         after = request.query_params.get("cursor", "")
         response = self.operate("capability_list", {})
@@ -337,7 +337,7 @@ class Settings(Endpoint):
 
     @extend_schema(request={"application/json": {"type": "object"}}, responses={200: answer_of("settings_update")})
     def partial_update(self, request: Request) -> Response:
-        """Store settings, `{name: value}`: all of them or none; null takes one back to its default."""
+        """Store settings, `{name: value}`: all of them or none; null restores the default."""
         return self.operate("settings_update", {"values": self.body})
 
 

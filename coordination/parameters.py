@@ -37,7 +37,7 @@ IN_WORKSPACE = (  # errors of operations with a project_root
 )
 ClientId = Annotated[
     Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None,
-    Field(description="Yours, for safe retries: the same one answers the first result."),
+    Field(description="Your own id, for safe retries: the same id returns the first result."),
 ]
 SessionId = Id | None  # the instructions explain where session and secret come from, and which calls take them
 SessionSecret = Id | None

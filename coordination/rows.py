@@ -128,7 +128,7 @@ class ArtifactRow(TypedDict):
     workspace_id: str
     artifact_type: str
     stored: Annotated[str, one_of(("inline", "path"))]
-    size_bytes: Annotated[int, Field(description="Of a path: 0 where it is no file, or was put with a key.")]
+    size_bytes: Annotated[int, Field(description="For a path: 0 if it is not a file, or was put with a key.")]
     created_at: Time
 
 

@@ -110,7 +110,7 @@ def _fields(shape: Schema) -> str:
     """The table of what an answer, or a row of it, holds."""
     rows = []
     for name, part in shape["properties"].items():
-        left_out = [] if name in shape.get("required", ()) else ["Left out where there is none."]
+        left_out = [] if name in shape.get("required", ()) else ["Omitted if there is none."]
         rows.append([code(name), _held(part), " ".join([*filter(None, [part.get("description")]), *left_out])])
     width = 3 if any(meaning for *_, meaning in rows) else 2
     return table(["field", "type", "meaning"][:width], [row[:width] for row in rows])
@@ -245,13 +245,13 @@ def settings() -> str:
         )
     return page(
         "Settings",
-        "A flag overrides its environment variable, the variable the stored value, and that the default. Every command "
-        "takes the flags, as `--flag value` or `--flag=value`; what is invalid ends it with `CONFIG_ERROR` and exit "
-        "code 1 before anything is written. What applies *at once* can also be stored, on the dashboard's settings "
-        "page or with `PATCH /api/v1/settings`, and then holds for every process of the home; what applies *at start* "
-        "is set by a flag or a variable alone. `NEXUS_API_KEY` is no setting: it binds `nexus runmcp` to an agent. "
-        "Nor is `NEXUS_STANDALONE`: with `1`, a process asks no hub to do its work "
-        "([the relay](../explanation/relay.md)).",
+        "A flag overrides the environment variable, which overrides the stored value, which overrides the default. "
+        "Every command takes the flags, as `--flag value` or `--flag=value`. An invalid value ends the command with "
+        "`CONFIG_ERROR` and exit code 1 before anything is written.\n\n"
+        "A setting that applies *at once* can also be stored, on the dashboard's settings page or with "
+        "`PATCH /api/v1/settings`; it then holds for every process of the home. A setting that applies *at start* "
+        "takes only a flag or a variable. Two variables are not settings: `NEXUS_API_KEY` binds `nexus runmcp` to an "
+        "agent, and with `NEXUS_STANDALONE=1` a process works without a hub ([the relay](../explanation/relay.md)).",
         [table(["variable", "flag", "default", "values", "applies", "meaning"], rows)],
     )
 
@@ -271,11 +271,11 @@ def rest(schema: Schema, views: Mapping[str, str]) -> str:
     return page(
         "REST",
         "Paths of the hub below `/api/v1`. The full schema, with every field, is `/api/v1/schema`, and "
-        "`/api/v1/docs` shows it. Unless told otherwise, an answer is the envelope. Lists answer "
+        "`/api/v1/docs` shows it. Unless noted otherwise, an answer is the envelope. Lists answer "
         '`{"results": […], "next_cursor": …, "has_more": …}`; pass `next_cursor` back as `cursor` for the next page. '
-        "A page may be short, or empty, with `has_more`: where a filter is met by few of many rows, a request passes "
-        "some thousands of them and says where to go on. "
-        "How to authenticate and to follow events is told in [a client of your own](../how-to/write-a-client.md).",
+        "A page with `has_more` may be short or even empty, because one request examines a few thousand rows at most: "
+        "go on from `next_cursor`. [A client of your own](../how-to/write-a-client.md) describes how to authenticate "
+        "and how to follow events.",
         [
             f"Beside the statuses listed, every call may answer {listed(sorted(always))}.",
             *(_resource(tag, list(group), always) for tag, group in resources),
@@ -323,20 +323,20 @@ def mcp(
     return page(
         "MCP",
         "Tools are the [operations](operations.md). A result is the envelope, as structured content and as text; a "
-        "failure sets `isError`. The same is served on stdio by `nexus runmcp` and over HTTP at `/mcp`. What is "
-        "listed here is what a connection has that chooses nothing; [others](../how-to/choose-toolsets.md) have other "
-        "toolsets.",
+        "failure sets `isError`. `nexus runmcp` serves them on stdio, and the hub serves the same over HTTP at `/mcp`. "
+        "This page describes a connection that chooses no toolsets; a connection "
+        "[may choose others](../how-to/choose-toolsets.md).",
         [
-            f"## {added.name}\n\nBeside the operations, where there are more toolsets than the chosen ones.\n\n"
+            f"## {added.name}\n\nThis tool is offered while there are toolsets that the connection has not chosen.\n\n"
             + table(["parameter", "type", "default", "meaning"], _parameters(added.params.model_json_schema())),
             "## Resources\n\n" + table(["resource", "what it is"], [[code(uri), about] for uri, about in resources]),
             "## Prompts\n\n"
             + table(
                 ["prompt", "arguments", "what it is"], [[code(name), listed(a), about] for name, about, a in prompts]
             ),
-            "## Tasks\n\nWhere these wait, a client that declares the extension `io.modelcontextprotocol/tasks` is "
-            f"answered with a [task](../how-to/long-calls.md): {listed(tasks)}.",
-            "## What agents are told\n\nThe instructions of the server, and the pages of reference.",
+            "## Tasks\n\nIf one of these calls waits, a client that declares the extension "
+            f"`io.modelcontextprotocol/tasks` gets a [task](../how-to/long-calls.md): {listed(tasks)}.",
+            "## Texts for agents\n\nThe instructions of the server, and the pages of reference.",
             *(f"### {title}\n\n````text\n{text.strip()}\n````" for title, text in texts.items()),
         ],
     )

@@ -50,7 +50,7 @@ class HandoffTrusted(HandoffRef):
 class SettledHandoff(TypedDict):
     handoff_id: str
     status: HandoffState
-    notified: NotRequired[Annotated[list[str], Field(description="Whose inbox has the outcome.")]]
+    notified: NotRequired[Annotated[list[str], Field(description="Agents whose inbox got the outcome.")]]
 
 
 def outcome(handoff_id: str, status: str, notified: list[str]) -> SettledHandoff:
@@ -108,21 +108,19 @@ class HandoffCreate(Params):
     payload: Annotated[Any, Shown(TEXT), Field(description="The work: a string, or any JSON kept as its text.")] = None
     title: Annotated[
         str | None,
-        Field(
-            min_length=1, max_length=MAX_TITLE, description="The title, in one line; else the first line of the work."
-        ),
+        Field(min_length=1, max_length=MAX_TITLE, description="One line; default: the first line of the work."),
     ] = None
     task_id: Annotated[
-        int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it carries, of the open cycle.")
+        int | None, Field(ge=1, le=MAX_INTEGER, description="The task of the open cycle that it carries.")
     ] = None
     deadline_seconds: Annotated[
-        int | None, Field(ge=1, le=MAX_DEADLINE, description="It expires unless somebody has it by then.")
+        int | None, Field(ge=1, le=MAX_DEADLINE, description="It expires if nobody has claimed it by then.")
     ] = None
     verifier: Annotated[
         Any,
         Shown(VERIFIER),
         Field(
-            description='Who says whether the result counts: "creator", "operator", {"agent_id":"…"} or {"role":"…"}; '
+            description='Who accepts the result: "creator", "operator", {"agent_id":"…"} or {"role":"…"}; '
             "never who did it."
         ),
     ] = None
@@ -136,8 +134,8 @@ class CreatedHandoff(TypedDict):
     workspace_id: str
     status: HandoffState
     created_at: Time
-    notified: NotRequired[Annotated[list[str], Field(description="Whose inbox has a notice of it.")]]
-    eligible_count: NotRequired[Annotated[int, Field(description="How many agents a pool target admits.")]]
+    notified: NotRequired[Annotated[list[str], Field(description="Agents whose inbox got a notice.")]]
+    eligible_count: NotRequired[Annotated[int, Field(description="How many agents the target admits.")]]
     warning: NotRequired[str]
     duplicate: NotRequired[Duplicate]
 
@@ -189,15 +187,15 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
 class HandoffListAvailable(Params):
     project_root: ProjectRoot
     agent_id: Id
-    cursor: Annotated[str | int | None, Field(description="next_cursor of the page before.")] = None
+    cursor: Annotated[str | int | None, Field(description="next_cursor of the previous page.")] = None
     limit: Annotated[
         Limit | None,
         Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most; fewer where payloads are large."),
     ] = None
     timeout_seconds: Annotated[
-        float | None, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
+        float | None, Field(ge=0, description="Longest wait; the server allows 30 by default.")
     ] = None
-    ready_only: Annotated[bool, Field(description="Leave out those whose planned task cannot begin yet.")] = False
+    ready_only: Annotated[bool, Field(description="Omit those whose task cannot start yet.")] = False
 
 
 def _handoff_events(p: HandoffListAvailable) -> Interest:
@@ -255,9 +253,9 @@ def _available(p: HandoffListAvailable) -> OfferPage:
 
 
 class HandoffClaim(HandoffTrusted):
-    lease_seconds: Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="How long it lasts unrenewed.")] = (
-        None
-    )
+    lease_seconds: Annotated[
+        int | None, Field(ge=SHORTEST, le=LONGEST, description="How long it lasts without renewal.")
+    ] = None
 
 
 class ClaimedHandoff(TypedDict):
@@ -452,7 +450,7 @@ def _mine(handoff: Handoff, moment: datetime) -> MyHandoff:
 
 
 class WholeHandoff(HandoffRow):
-    remarks: Annotated[list[RemarkRow], Field(description="Late results, returned ones, and why they were.")]
+    remarks: Annotated[list[RemarkRow], Field(description="Late results, and returned results with the reasons.")]
 
 
 @operation(HandoffRef, *OF_ONE, acts_as="agent_id", read_only=True)

@@ -29,8 +29,8 @@ class HandoffRow(TypedDict):
     claimed_at: Time | None
     lease_expires_at: Time | None
     blocked_reason: str | None
-    deadline_at: Annotated[Time | None, Field(description="When it expires unless somebody has it.")]
-    verifier: Annotated[Any, Field(description="Who says whether the result counts, as handoff_create takes it.")]
+    deadline_at: Annotated[Time | None, Field(description="When it expires if nobody claims it.")]
+    verifier: Annotated[Any, Field(description="Who accepts the result, as handoff_create takes it.")]
     payload: str | None
     task_id: Annotated[int | None, Field(description="The planned task it carries.")]
     result: str | None

@@ -48,7 +48,7 @@ class MessageFilters(MadeFilters):
 
 
 class Messages(Resource):
-    """What agents sent. An agent sees what it sent and what it received; of the latter, only its own delivery."""
+    """Messages. An agent sees those that it sent or received; of a received one, only its own delivery."""
 
     told_by = "inbox_history"
     queryset = Message.objects.select_related("workspace")

@@ -84,8 +84,10 @@ class SentMessage(SentRow):
     recipients: list[str]
     delivered_count: int
     workspace_created: NotRequired[Literal[True]]
-    excluded_stale: NotRequired[Annotated[list[str], Field(description="Whom a broadcast passed over.")]]
-    excluded_full: NotRequired[Annotated[list[str], Field(description="Whose inbox takes no more for now.")]]
+    excluded_stale: NotRequired[
+        Annotated[list[str], Field(description="Agents without a recent heartbeat: the broadcast did not reach them.")]
+    ]
+    excluded_full: NotRequired[Annotated[list[str], Field(description="Agents whose inbox is full.")]]
     warning: NotRequired[str]
     duplicate: NotRequired[Duplicate]
 
@@ -239,7 +241,7 @@ def inbox_count(p: InboxCount, caller: Caller) -> selectors.LaneSizes:
 
 
 class InboxHistory(Trusted):
-    cursor: Annotated[str | None, Field(description="next_cursor of the page before, verbatim.")] = None
+    cursor: Annotated[str | None, Field(description="next_cursor of the previous page, unchanged.")] = None
     limit: PageSize = None
 
 

@@ -29,7 +29,7 @@ LISTED, MOST_LISTED = 50, 500
 class ListTasks(Params):
     which: Annotated[Literal["waiting", "kept"], Field(description="kept: those that are over, too.")] = "waiting"
     agent_id: Annotated[Id | None, Field(description="Only this agent's waiting calls.")] = None
-    cursor: Annotated[str | None, Field(description="next_cursor of the page before, verbatim.")] = None
+    cursor: Annotated[str | None, Field(description="next_cursor of the previous page, unchanged.")] = None
     limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
 
 

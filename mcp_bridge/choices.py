@@ -51,7 +51,7 @@ def from_agent(agent_id: str) -> Choice:
 
 
 class Enable(Params):
-    name: Annotated[Label | None, Field(description="Left out: what there is.")] = None
+    name: Annotated[Label | None, Field(description="Omitted: list the toolsets.")] = None
 
 
 def enabling(choice: Choice, enable: Callable[[Toolset], None]) -> Operation[Enable]:

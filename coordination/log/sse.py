@@ -24,9 +24,9 @@ from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 
 async def stream(request: HttpRequest) -> HttpResponseBase:
-    """Every event from here on, or exactly after `Last-Event-ID` or `?cursor=`.
+    """Every event from now on, or directly after `Last-Event-ID` or `?cursor=`.
 
-    `?workspace=`, `?stream=`, `?type=` and `?agent=` filter; each may be given again or hold values between commas.
+    `?workspace=`, `?stream=`, `?type=` and `?agent=` filter; each may occur again or hold values between commas.
     A message's `id` is its cursor and its data the event, as event_get gives it.
     """
     if request.method != "GET":
@@ -79,7 +79,7 @@ def openapi() -> dict[str, Any]:
     resume = {"name": "Last-Event-ID", "in": "header", "description": "Resume exactly after this event.", **text}
     operation = {
         "operationId": "events_stream",
-        "description": "The event log as server-sent events, from here on or exactly after a cursor.",
+        "description": "The event log as server-sent events, from now on or directly after a cursor.",
         "tags": ["events"],
         "parameters": [*({"name": name, "in": "query", **text} for name in (*FILTERS, "cursor")), resume],
         "security": ANY_OF,

@@ -29,7 +29,7 @@ class ProfileGiven(Params):
     metadata: Any = None
     toolsets: Annotated[
         list[Label] | None,
-        Field(max_length=100, description="What its connections have that choose nothing; none: the default ones."),
+        Field(max_length=100, description="Toolsets of its connections that choose none; none: the default ones."),
     ] = None
 
     @property

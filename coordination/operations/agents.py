@@ -292,7 +292,10 @@ def session_heartbeat(p: SessionRef, caller: Caller) -> Heartbeat:
 
 class ClosedSession(SessionRow):
     closed_at: Time | None
-    owes: Annotated[list[DebtRow], Field(description="What the agent took and has not brought, or was asked.")]
+    owes: Annotated[
+        list[DebtRow],
+        Field(description="Work that the agent took and has not finished; questions it has not answered."),
+    ]
 
 
 @operation(SessionRef, *SESSION_ERRORS, idempotent=True)

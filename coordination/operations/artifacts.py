@@ -104,7 +104,7 @@ class ArtifactGet(Params):
 class FoundArtifact(PublishedArtifact):
     name: str | None
     metadata: Any
-    content: NotRequired[Annotated[str | None, Field(description="Where it is inline.")]]
+    content: NotRequired[Annotated[str | None, Field(description="If it is inline.")]]
 
 
 @operation(ArtifactGet, *IN_WORKSPACE, Code.NOT_FOUND, read_only=True)
@@ -140,7 +140,7 @@ class ArtifactPage(TypedDict):
 
 
 class ReadArtifact(DescribedArtifact):
-    content: NotRequired[Annotated[str | None, Field(description="Where it is inline.")]]
+    content: NotRequired[Annotated[str | None, Field(description="If it is inline.")]]
 
 
 @operation(

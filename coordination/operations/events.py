@@ -61,7 +61,7 @@ class EventFilters(Params):
 class EventGet(EventCursor):
     cursor: Annotated[Cursor | None, Field(description="Read after this event_id; none: from the start.")] = None
     limit: Annotated[Limit | None, Field(description=f"{DEFAULT_EVENT_LIMIT} by default, 1000 at most.")] = None
-    filters: Annotated[EventFilters | None, Field(description="Equalities, all at once; agent_id is who acted.")] = None
+    filters: Annotated[EventFilters | None, Field(description="All must match exactly; agent_id is who acted.")] = None
 
     @property
     def chosen(self) -> dict[str, str]:
@@ -70,9 +70,7 @@ class EventGet(EventCursor):
 
 
 class EventWait(EventGet):
-    timeout_seconds: Annotated[
-        int | None, Field(description="Wait so long at most; the server caps it, at 30 by default.")
-    ] = 0
+    timeout_seconds: Annotated[int | None, Field(description="Longest wait; the server allows 30 by default.")] = 0
 
 
 EVENT_ERRORS = (

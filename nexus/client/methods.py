@@ -88,7 +88,7 @@ class AgentMethods(Methods):
         """Send a message and wait for the answer: {content, request_id, halted_at_iteration_limit}.
 
         If it is cancelled meanwhile: {cancelled, request_id}. After `timeout` seconds the turn goes on, and the result
-        is {request_id, status}; call again with the same request_id and content to wait on.
+        is {request_id, status}; call again with the same request_id and content to keep waiting.
         """
         params = given(
             content=content,

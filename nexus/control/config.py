@@ -23,7 +23,7 @@ class ControlSettings(Settings):
     pool_agents: int = setting(100, "The most agents in the pool.", minimum=1, maximum=10_000)
     pool_turns: int = setting(
         8,
-        "The most turns at once. For each of them one more may run, which its agent sent and may wait for.",
+        "The most turns at once. Beside each of them may run one more: a turn that its agent started and may wait for.",
         minimum=1,
         maximum=1_000,
     )

@@ -117,7 +117,7 @@ def openapi() -> dict[str, Any]:
         "security": ANY_OF,
         "responses": {
             "200": {"description": "Until the agent ends.", "content": {"text/event-stream": text}},
-            "204": {"description": "Nothing more is to come."},
+            "204": {"description": "The stream has ended."},
             **{status: {"description": why, "content": refusal} for status, why in FAILURES.items()},
         },
     }

@@ -28,7 +28,7 @@ CONTROL = Toolset(
 operation = CONTROL.operation
 PREFIX = "pool_"  # of the operations' names; JSON-RPC omits it
 AgentId = Annotated[Id, Field(description="An agent of the pool.")]
-RequestId = Annotated[Id, Field(description="Yours, for cancelling and for safe retries.")]
+RequestId = Annotated[Id, Field(description="Your own id, for cancelling and for safe retries.")]
 
 
 def must_run() -> None:

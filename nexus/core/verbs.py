@@ -237,7 +237,7 @@ FLAGS = {"project_root": "--project", "agent_id": "--agent"}  # of what every co
 METAVARS = {"project_root": "DIR", "agent_id": "AGENT"}
 HELP = {
     "limit": "At most this many rows.",
-    "cursor": "The next page: the next_cursor of the page before.",
+    "cursor": "The next page: the next_cursor of the previous page.",
 }
 HERE = "The project's directory. [the current one]"
 PAGE = 100  # rows, where the operation would give all

@@ -54,7 +54,7 @@ Text = Annotated[str, Field(min_length=1)]
 class PlanStart(OfProject):
     topic: Text
     issues: Annotated[list[Text], Field(max_length=MOST_ISSUES, description="To be decided, in order.")]
-    research_summary: Annotated[str, Field(description="What was found out before.")]
+    research_summary: Annotated[str, Field(description="What is known already.")]
 
 
 class StartedPlan(TypedDict):
@@ -67,7 +67,7 @@ class StartedPlan(TypedDict):
 
 @operation(PlanStart, *CHANGING, slow=True, own_transaction=True)
 def plan_start(p: PlanStart, caller: Caller) -> StartedPlan:
-    """Begin a plan; one that is active goes to the history."""
+    """Start a plan. An active one moves to the history."""
     plan, archived = plans.start(
         project_root=p.project_root,
         topic=p.topic,
@@ -101,7 +101,7 @@ class PlanState(TypedDict):
 
 @operation(OfProject, *READING, slow=True, read_only=True)
 def plan_status(p: OfProject, caller: Caller) -> PlanState:
-    """The active plan, its issues and what was decided."""
+    """The active plan, its issues and their decisions."""
     project = workspaces.locate(p.project_root)
     mirror.take_in(project)
     plan = documents.plan_document(project.workspace_id)
@@ -171,7 +171,7 @@ class DecidedIssue(TypedDict):
 
 @operation(PlanDecide, *CHANGING, Code.NOT_FOUND, slow=True, own_transaction=True)
 def plan_decide(p: PlanDecide, caller: Caller) -> DecidedIssue:
-    """Decide an issue, or decide it anew."""
+    """Decide an issue, or change its decision."""
     issue, left = plans.decide(
         project_root=p.project_root,
         issue_id=p.issue_id,
@@ -197,7 +197,7 @@ class TaskAdd(OfProject):
     context: Text
     deps: Annotated[list[Reference], Field(max_length=MOST_DEPS, description="Tasks to be completed first.")] = []
     approach: str | None = None
-    acceptance: Annotated[str | None, Field(description="When it is done.")] = None
+    acceptance: Annotated[str | None, Field(description="What must hold when it is done.")] = None
     risk: str | None = None
     plan_issue: Annotated[Reference | None, Field(description="The plan's issue that it comes from.")] = None
     goal: Annotated[str | None, Field(description="A new goal for all tasks of the cycle.")] = None
@@ -235,7 +235,7 @@ class TaskSummary(TypedDict):
     total: int
     completed: int
     pending: int
-    blocked: Annotated[int, Field(description="In progress.")]
+    blocked: Annotated[int, Field(description="How many are in progress.")]
     ready: list[int]
 
 
@@ -248,7 +248,7 @@ class TaskPage(TypedDict):
 
 @operation(OfProject, *READING, slow=True, read_only=True)
 def task_list(p: OfProject, caller: Caller) -> TaskPage:
-    """The tasks of the cycle; `summary.ready` can be begun now."""
+    """The tasks of the cycle; those in `summary.ready` can be started now."""
     project = workspaces.locate(p.project_root)
     mirror.take_in(project)
     tasks = documents.tasks_document(project.workspace_id)
@@ -316,7 +316,7 @@ class ClosedCycle(TypedDict):
 
 @operation(OfProject, *CHANGING, slow=True, own_transaction=True, destructive=True)
 def task_close(p: OfProject, caller: Caller) -> ClosedCycle:
-    """Archive plan and tasks, and begin anew."""
+    """Close the cycle: archive plan and tasks, and start empty."""
     closed = cycles.close(project_root=p.project_root, by=actor(caller, "task_close"))
     return _closed_cycle(closed.entry, closed)
 
@@ -369,7 +369,7 @@ class FoundCycles(TypedDict):
 
 @operation(HistorySearch, *READING, slow=True, read_only=True)
 def history_search(p: HistorySearch, caller: Caller) -> FoundCycles:
-    """The last cycles that have the query, with their decisions."""
+    """The latest cycles that contain the query, with their decisions."""
     project = workspaces.locate(p.project_root)
     mirror.take_in(project)
     found = list(selectors.cycles(project.workspace_id, p.query).values_list("pk", flat=True))  # reads all texts once
@@ -408,7 +408,7 @@ class SessionContext(TypedDict):
 
 @operation(OfProject, *IN_WORKSPACE, PlanningCode.STATE_UNAVAILABLE, slow=True, read_only=True)
 def context(p: OfProject, caller: Caller) -> SessionContext:
-    """The branch, the goal, how far the tasks are, and what was decided."""
+    """The branch, the goal, the progress of the tasks, and the decisions."""
     project = workspaces.locate(p.project_root)
     decided = selectors.decided(project.root)
     try:
@@ -468,7 +468,7 @@ class ResumeDecision(TypedDict):
 
 @operation(ResumeDecide, *READING, Code.NOT_FOUND, slow=True, read_only=True)
 def resume_decide(p: ResumeDecide, caller: Caller) -> ResumeDecision:
-    """Whether to resume a session (`agent_id`) for a task or to start afresh."""
+    """Whether to resume a session (`agent_id`) for a task or to start a new one."""
     project = workspaces.locate(p.project_root)
     mirror.take_in(project)
     board = documents.tasks_document(project.workspace_id)
@@ -522,7 +522,7 @@ class TaskEdit(OfProject):
     idempotent=True,
 )
 def task_edit(p: TaskEdit, caller: Caller) -> AddedTask:
-    """Change a task. What is left out keeps its value; null takes away what a task may be without."""
+    """Change a task. An omitted field keeps its value; null clears an optional one."""
     task, warnings = tasks.edit(project_root=p.project_root, number=p.id, given=p.given, by=actor(caller, "task_edit"))
     changed: AddedTask = {"task": documents.task_entry(task)}
     if warnings:

@@ -11,5 +11,5 @@ class FilesCode(ErrorCode):
     FILES_RESERVED = (
         "FILES_RESERVED",
         409,
-        "Another agent has some of these files; details.refused names who, what for and until when.",
+        "Another agent holds some of these files; details.refused says who, why and until when.",
     )

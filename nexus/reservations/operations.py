@@ -68,9 +68,7 @@ class FilesReserve(OfAgent, Trusted):
     )
     task_id: Annotated[int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it is for.")] = None
     all_or_nothing: Annotated[bool, Field(description="false: take what is free.")] = True
-    timeout_seconds: Annotated[
-        float, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
-    ] = 0
+    timeout_seconds: Annotated[float, Field(ge=0, description="Longest wait; the server allows 30 by default.")] = 0
     ask: Annotated[bool, Field(description="Also ask the holders, with a message to their inbox.")] = False
     client_id: ClientId = None
 
@@ -272,9 +270,9 @@ class FilesWho(Params):
 
 class FileHolders(TypedDict):
     pattern: Annotated[str, Field(description="The path as it is compared.")]
-    held: Annotated[list[ReservationRow], Field(description="Who has it, oldest first.")]
-    held_count: Annotated[int, Field(description="How many there are; held names the first 200.")]
-    last: Annotated[ReservationRow | None, Field(description="Who had it last, of what ended lately.")]
+    held: Annotated[list[ReservationRow], Field(description="Its holders, oldest first.")]
+    held_count: Annotated[int, Field(description="How many there are; held has the first 200.")]
+    last: Annotated[ReservationRow | None, Field(description="Those who held it last and ended lately.")]
 
 
 @operation(FilesWho, *IN_WORKSPACE, read_only=True, slow=True)

@@ -177,7 +177,7 @@ class DeletedTopic(TypedDict):
     destructive=True,
 )
 def topic_delete(p: TopicDelete, caller: Caller) -> DeletedTopic:
-    """Delete a topic with its messages, cursors and reservations."""
+    """Delete a topic with its messages, cursors and reserved names."""
     gone = services.delete(topic_id=p.topic_id, operator=operator_behind(caller))
     return {"topic_id": p.topic_id, "messages": gone.messages, "peers": gone.peers}
 

@@ -8,7 +8,7 @@ from nexus.core.operations.errors import ErrorCode, NexusError
 class TopicCode(ErrorCode):
     """Errors of topics, peers' names and arguments. The clients of this toolset know only these."""
 
-    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND", 404, "There is no such topic; topic_list shows those there are."
+    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND", 404, "There is no such topic; topic_list lists the topics."
     TOPIC_CLOSED = "TOPIC_CLOSED", 409, "The topic takes no more messages; open another one."
     AGENT_NAME_IN_USE = "AGENT_NAME_IN_USE", 409, "The name is reserved: pass its reclaim_token, or take another name."
     AGENT_NOT_JOINED = "AGENT_NOT_JOINED", 409, "This connection has not joined the topic; call topic_join."

@@ -401,7 +401,7 @@ def _rewrite(topic: Topic, old: str, new: str) -> int:
 
 
 def delete(*, topic_id: str, operator: str) -> Counted:
-    """Delete a topic with its messages, cursors and reservations; return their numbers. Raises TOPIC_NOT_FOUND."""
+    """Delete a topic with its messages, cursors and reserved names; return their numbers. Raises TOPIC_NOT_FOUND."""
     with write():
         topic = selectors.get_topic(topic_id)
         gone = Counted(1, topic.messages.count(), topic.peers.count())

@@ -45,10 +45,10 @@ STEPS = {
     "run": "runs a command",
     "message": "sends a message over the bus, without a question",
     "outside": "is refused a write outside, and reads why",
-    "asks": "asks a person once, where its ceiling leaves it to one",
+    "asks": "asks an operator once, if its ceiling requires that",
     "cancel": "is cancelled, and leaves no process",
     "killed": "is killed; its turn fails with the reason",
-    "resumed": "goes on in its own session",
+    "resumed": "continues in the same session",
 }
 Tool = tuple[str, dict[str, Any] | str]
 
@@ -90,7 +90,7 @@ def codex(**more: Any) -> Agent:
         edit=lambda path: run(f"sed -i s/one/two/ {path}"),
         run=run,
         bus="mcp__nexus/",
-        **{"lacks": {"asks": "it asks for nothing where the sandbox bounds it"}, **more},
+        **{"lacks": {"asks": "it does not ask for what the sandbox limits"}, **more},
     )
 
 
@@ -153,14 +153,14 @@ AGENTS = {
         run=lambda line: ("run_shell_command", {"command": line}),
         bus="mcp_nexus_",
         env=lambda address: {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": "k"},
-        lacks={"resumed": "it did not load the session after its turn was killed; a new one was told what was said"},
+        lacks={"resumed": "it cannot load a session whose turn was killed; a new session gets the conversation so far"},
     ),
     "opencode": Agent(
         **file_tools("read", "write", "edit", "filePath", "oldString", "newString"),
         run=lambda line: ("bash", {"command": line, "description": "Run it"}),
         bus="nexus_",
         env=lambda address: {"OPENCODE_CONFIG_CONTENT": opencode_config(address)},
-        lacks={"asks": "it writes inside of its directory without a question"},
+        lacks={"asks": "it writes in its directory without a question"},
     ),
     "qwen": Agent(
         **file_tools("read_file", "write_file", "edit", "file_path", "old_string", "new_string"),
@@ -177,8 +177,8 @@ AGENTS = {
         env=lambda address: {"CLINE_API_KEY": "k", "CLINE_PROVIDER": "openai-compatible", "CLINE_MODEL": "fake"},
         home=lambda address: {"~/.cline/data/settings/providers.json": cline_providers(address)},
         lacks={
-            "message": "it gives its model no tool of the servers that a client names",
-            "asks": "it asks for no path: a command is the only way that its model writes here",
+            "message": "it does not offer its model the tools of MCP servers that the client names",
+            "asks": "it does not ask for paths: here its model can write only with commands",
         },
     ),
 }
@@ -365,8 +365,8 @@ def table_of(days: dict[str, dict[str, str]]) -> str:
     lines = [
         "# Published agents in the pool",
         "",
-        "Each of these agents did the same day in a pool, in the sandbox, over models that do what they are told. The",
-        "run (`make agents`) makes this page. `nexus runners presets` lists how they are started.",
+        "Each of these agents did the same tasks in a pool, in the sandbox, with a model that follows a script.",
+        "`make agents` runs them and writes this page. `nexus runners presets` lists how they are started.",
         "",
         "| agent | package | version | " + " | ".join(STEPS) + " |",
         "|---" * (3 + len(STEPS)) + "|",

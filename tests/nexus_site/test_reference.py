@@ -57,7 +57,7 @@ def test_it_cites_in_the_code_only_what_readers_have() -> None:
 def test_it_tells_what_an_operation_answers() -> None:
     block = reference_pages.operation_block(COORDINATION.operations["handoff_create"])
     assert "| `created_at` | time |" in block
-    assert "| `notified` | list of string | Whose inbox has a notice of it. Left out where there is none. |" in block
+    assert "| `notified` | list of string | Agents whose inbox got a notice. Omitted if there is none. |" in block
     page = command.pages()["operations.md"]
     assert "| `agents` | list of [AgentRow](#agentrow) |" in page and "\n### AgentRow\n" in page
     assert "| `role` | string or null |" in page

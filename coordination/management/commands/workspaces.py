@@ -39,24 +39,24 @@ class Command(VerbsCommand):
                 "show",
                 "Show the workspace of a project that is in the store.",
                 self.show_one,
-                _add_place,
+                _add_workspace,
                 ["nexus workspaces show", "nexus workspaces show ~/shop", "nexus workspaces show e082226f"],
             ),
         )
 
     def show_one(self, options: Mapping[str, Any]) -> int:
         """Show the workspace of a directory, or the one whose id begins with the given digits."""
-        place = options["place"]
-        if len(place) >= SHORTEST:
-            begin_so = Workspace.objects.filter(pk__startswith=place)[:2]
+        named = options["workspace"]
+        if len(named) >= SHORTEST:
+            begin_so = Workspace.objects.filter(pk__startswith=named)[:2]
             if len(begin_so) == 1:
                 return self.show(options, dict(workspace_row(begin_so[0])))
-        found = Workspace.objects.filter(pk=workspaces.locate(place).workspace_id).first()
+        found = Workspace.objects.filter(pk=workspaces.locate(named).workspace_id).first()
         if found is None:
-            raise not_found("workspace", place)
+            raise not_found("workspace", named)
         return self.show(options, dict(workspace_row(found)))
 
 
-def _add_place(parser: CommandParser) -> None:
+def _add_workspace(parser: CommandParser) -> None:
     help = "The project's directory, or the first digits of the workspace_id. [.]"
-    parser.add_argument("place", nargs="?", default=".", metavar="PLACE", help=help)
+    parser.add_argument("workspace", nargs="?", default=".", metavar="WORKSPACE", help=help)

@@ -15,7 +15,7 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.replies import Data
 from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
-HANDOFF = Option("handoff_id", help="A handoff_id, of `nexus handoffs`.")
+HANDOFF = Option("handoff_id", help="A handoff_id; `nexus handoffs` lists them.")
 WORK = Option("payload", "--work", "The work; - reads it from standard input.", required=True, read=text_of)
 REASONS = Option("reasons", help="What is wrong with the result. The agent that did the work gets this text.")
 

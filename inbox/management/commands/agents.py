@@ -79,7 +79,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "key",
-                "Issue a new API key, shown only this once; the old key ends. Or deactivate or activate the key.",
+                "Issue a new API key, shown only this once, which ends the old one; or deactivate or activate the key.",
                 self.key,
                 _add_service,
                 operation="agent_key_issue",

@@ -8,7 +8,7 @@ from typing import Any
 from coordination.target_options import AGENT
 from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
-LETTER = Option("delivery_id", "LETTER", "A delivery_id, of `nexus dead-letters`.")
+LETTER = Option("delivery_id", "LETTER", "A delivery_id; `nexus dead-letters` lists them.")
 
 
 class Command(VerbsCommand):

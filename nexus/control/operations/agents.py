@@ -127,7 +127,7 @@ def _abandoned(p: Send, caller: Caller, data: Data) -> None:
 )
 def pool_send(p: Send, caller: Caller) -> Answer:
     """Send a message to an agent and wait for its answer. If the time is over first, the turn goes on: send the same
-    request_id and content again to wait on."""
+    request_id and content again to keep waiting."""
     turn = turns.send(
         actor_of(caller),
         p.agent_id,

@@ -40,7 +40,9 @@ class CreateAgent(Params):
     agent_id: Annotated[str | None, Field(max_length=255, description="With a leading dot: ends with the server.")] = (
         None
     )
-    preset: Annotated[str | None, Field(max_length=255, description=f"worker, sandboxed or trusted; {DEFAULT}.")] = None
+    preset: Annotated[
+        str | None, Field(max_length=255, description=f"worker, sandboxed or trusted; {DEFAULT} by default.")
+    ] = None
     cwd: Annotated[GivenPath | None, Field(description="Its directory; else its parent's."), MOUNTED] = None
     allowed_write_paths: Annotated[list[GivenPath] | None, Field(max_length=MOST_PATHS), ALL_MOUNTED] = None
     model: Annotated[Id | None, Field(description="A runner of runners.toml.")] = None

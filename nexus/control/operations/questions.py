@@ -103,8 +103,8 @@ def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
     ),
 )
 def ask_operator(p: AskOperator, caller: Caller) -> QuestionRow:
-    """Ask a person and wait for the answer: words, or whether you may. If the time is over first, status is still
-    asked: call again with the same client_id to wait on. No answer is a refusal."""
+    """Ask a person and wait for the answer: words, or a permission. If the time is over first, status is still
+    asked: call again with the same client_id to keep waiting. No answer is a refusal."""
     require_agent(p.agent_id)
     if p.kind == "permission" and _opens_a_tool(p.subject or p.title):
         raise invalid("Nexus itself asks about this; choose another subject.", field="subject")

@@ -27,7 +27,7 @@ class Code(ErrorCode):
     VALIDATION_ERROR = "VALIDATION_ERROR", 400, "An argument is missing, malformed or unknown; details.field names it."
     NOT_FOUND = "NOT_FOUND", 404, "There is no such entity."
     NOT_OWNER = "NOT_OWNER", 403, "The caller may not act on, or as, this."
-    NOT_ALLOWED = "NOT_ALLOWED", 403, "An operator does not let this agent use this verb."
+    NOT_ALLOWED = "NOT_ALLOWED", 403, "An operator does not allow this agent to call this operation."
     INVALID_TRANSITION = (
         "INVALID_TRANSITION",
         409,
@@ -46,7 +46,7 @@ class Code(ErrorCode):
     MIGRATION_ERROR = (
         "MIGRATION_ERROR",
         500,
-        "The store could not be brought to this version, or is of a newer one.",
+        "The store could not be migrated to this version, or a newer version made it.",
     )
     DB_ERROR = (
         "DB_ERROR",

@@ -22,7 +22,7 @@ class Paged(Params):
     """Parameters of a list. `limit`: rows of a page, MOST at most; None is the whole list. `cursor`: the next_cursor
     of the page before."""
 
-    limit: Annotated[Limit | None, Field(description="None: all.")] = None
+    limit: Annotated[Limit | None, Field(description="Omitted: all.")] = None
     cursor: Annotated[str | None, Field(max_length=MAX_ID)] = None
 
 

@@ -88,7 +88,7 @@ class Pages(BasePagination):
         schemas: dict[str, dict[str, Any]] = {
             "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
             "ordering": {"type": "string", "enum": orderings, "default": view.ordering[0]},
-            "cursor": {"type": "string", "description": "next_cursor of the page before, verbatim."},
+            "cursor": {"type": "string", "description": "next_cursor of the previous page, unchanged."},
         }
         return [{"name": name, "in": "query", "required": False, "schema": schemas[name]} for name in self.PARAMETERS]
 

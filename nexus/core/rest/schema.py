@@ -23,16 +23,19 @@ FAILURES = {
     "404": "There is no such thing, or none that the caller may see.",
     "405": "The path does not take this method.",
     "413": "The body is too large.",
-    "415": "The body is no JSON.",
+    "415": "The body is not JSON.",
     "500": "An unexpected error; the server's log has it.",
-    "503": "The store is busy or failing; details.retryable tells.",
+    "503": "The store is busy or failed; details.retryable says whether to try again.",
 }
-CONFLICTS = {"409": "The state does not allow it.", "410": "The operation was replaced; the message names what by."}
+CONFLICTS = {
+    "409": "The state does not allow it.",
+    "410": "The operation was replaced; the message names its replacement.",
+}
 
 
 def success(data: Schema) -> Schema:
     """Return the success envelope around `data`."""
-    hint = {"type": "string", "description": "What the caller probably meant, where the data is of nothing."}
+    hint = {"type": "string", "description": "What the caller probably meant, if nothing was found."}
     properties = {"ok": {"const": True}, "data": data, "hint": hint}
     return {"type": "object", "required": ["ok", "data"], "properties": properties}
 

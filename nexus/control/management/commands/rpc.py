@@ -455,7 +455,7 @@ server:
 def _unanswered(seconds: float, request_id: str, made: str = "") -> ClientError:
     return ClientError(
         f"{made}No answer came within {seconds:g} s, or before the server ended. Send the same text with --request-id "
-        f"{request_id} to wait on, or cancel it."
+        f"{request_id} to keep waiting, or cancel it."
     )
 
 

@@ -18,7 +18,7 @@ class Command(NexusCommand):
     group = Group.STORE
     help = (
         "Write one workspace's history as NDJSON. That is the workspace, the agents concerned, sessions, tasks,\n"
-        "channels, messages, deliveries, handoffs, artifacts and events, as of one moment, in an order of their own.\n"
+        "channels, messages, deliveries, handoffs, artifacts and events, at one moment, in a fixed order.\n"
         "It contains no keys and no session secrets. `nexus replay` plays the file into an empty store."
     )
     examples = """examples:

@@ -37,7 +37,7 @@ class Command(OperatorCommand):
             "--project",
             dest="project_root",
             metavar="DIR",
-            help="Must be a project's directory. The whole store is pruned anyway.",
+            help="Refuse if this is not a directory. The whole store is pruned in any case.",
         )
         parser.add_argument("--dry-run", action="store_true", help="Only count; delete nothing, and ignore --vacuum.")
         parser.add_argument("--vacuum", action="store_true", help="Then shrink the file on disk.")

@@ -157,7 +157,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "delete",
-                "Delete a topic with its messages, cursors and reservations.",
+                "Delete a topic with its messages, cursors and reserved names.",
                 self.delete,
                 _add_topic,
                 ["nexus topics delete cache-review --yes"],
