@@ -87,12 +87,26 @@ async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace:
 async def test_it_looks_when_the_kernel_tells_that_another_process_writes(
     project: str, workspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(commits, "QUIET_SECONDS", 3600.0)
     wait = follow(project)
     await parked()
     command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
     await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
     assert names(await page_of(wait)) == ["from afar"]
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
+def test_it_looks_less_often_while_nobody_writes(project: str, workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "QUIET_SECONDS", 3600.0)
+    with closing(store().watch(domain().log)) as watch:
+        quiet = watch.pause
+        subprocess.run([sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)], check=True, timeout=LONG)
+        watch.drain()
+        written = watch.pause
+        assert watch.has_news(0)
+        seen = watch.pause  # the next commit may be near, too
+        assert written < seen < quiet
 
 
 @pytest.mark.sqlite

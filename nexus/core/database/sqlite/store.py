@@ -236,9 +236,9 @@ def exclusive_lock(kind: str) -> ExclusiveLock | None:
     return ExclusiveLock(lock)
 
 
-PAUSE_SECONDS = 0.015  # between two looks, each a read of shared memory of some 10 µs
-NEAR_PAUSE_SECONDS = 0.001  # while a commit is near: it was written, and counts once the disk has it
-NEAR_SECONDS = 0.05  # how long one is near that nothing came of
+PAUSE_SECONDS = 0.015  # between two looks where the kernel tells of no write
+# Where it does, between a share of the time since the last write: a commit counts once the disk has what was written.
+NEAR_SECONDS, SHARE, QUIET_SECONDS = 0.001, 0.1, 0.1
 
 IN_MODIFY = 0x2  # from <sys/inotify.h>: a file was written to
 NOTICES = 65536  # bytes; a notice of one file takes 16, and those that are alike are merged
@@ -254,24 +254,26 @@ class Watch:
         with connection.wrap_database_errors, store_file.opening():
             self._probe = connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True)
         self._version = self._read("PRAGMA data_version")
-        self._near_until = 0.0
+        self._written = -math.inf  # when the kernel last told of a write; earlier once a commit was seen
         self.descriptor = _notices_of(self._wal())
 
     @property
     def pause(self) -> float:
-        return NEAR_PAUSE_SECONDS if time.monotonic() < self._near_until else PAUSE_SECONDS
+        if self.descriptor is None:
+            return PAUSE_SECONDS
+        return min(max(NEAR_SECONDS, SHARE * (time.monotonic() - self._written)), QUIET_SECONDS)
 
     def has_news(self, seen: int) -> bool:
         """Return whether there may be rows with a key above `seen`; True if the store cannot be read."""
         before, self._version = self._version, self._read("PRAGMA data_version")
         if self._version is not None and self._version == before:
             return False
-        self._near_until = 0.0
+        self._written = time.monotonic() - PAUSE_SECONDS / SHARE  # the next may have been written meanwhile
         newest = self._read(self._newest)
         return newest is None or newest > seen
 
     def drain(self) -> None:
-        self._near_until = time.monotonic() + NEAR_SECONDS
+        self._written = time.monotonic()
         if self.descriptor is not None:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.descriptor, NOTICES)
