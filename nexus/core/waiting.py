@@ -317,7 +317,7 @@ class Waiter:
     async def _read(self) -> None:
         """Pass on every event of the log after the last one that was passed on."""
         assert self._seen is not None
-        while events := await in_thread(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
+        while events := await at_hand(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
             for event in events:
                 if event.event_id > self._seen:  # else it came from this process meanwhile
                     self._tell(event)
