@@ -50,6 +50,18 @@ class CoordinationConfig(NexusAppConfig):
         COORDINATION.administered_in("coordination.operations.administration")
         super().ready()
 
+    def connection_state(self, connection: str) -> Any:
+        from nexus.core.operations.runner import joined_as
+
+        return joined_as(connection)
+
+    def restore_connection(self, connection: str, state: Any) -> None:
+        from nexus.core.operations.runner import Joined, remember
+
+        if not (isinstance(state, list) and len(state) == 2 and all(isinstance(each, str) for each in state)):
+            raise ValueError("an agent and its project")
+        remember(connection, Joined(*state))
+
     def database_objects(self, vendor: str) -> Mapping[str, str]:
         from coordination.log.triggers import TRIGGERS
 

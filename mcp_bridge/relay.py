@@ -43,8 +43,10 @@ PAUSES = 0.05, 1.0  # seconds between attempts to connect: the first, and the lo
 PIECE = 65_536  # bytes read at once
 MOST_HELD = 1 << 20  # bytes buffered for one side, above which the other side is not read
 MOST_NOTICES = 100  # notifications that wait for a hub
+MOST_SLOTS = 1000  # writes under way, above which a further one is not sent again
 MOST_KEPT = 16 * 2**20  # bytes of unanswered requests, above which lines are not stored to be sent again
 
+REQUEST = b'{"nexus":"request",'  # starts the head of a write: JSON that ends at a tab, with the request's key
 REPEATABLE = frozenset(  # methods that change only the connection; the hub names the repeatable tools for `tools/call`
     (
         *("ping", "initialize", "server/discover", "logging/setLevel", "completion/complete", "tasks/get"),
@@ -67,13 +69,17 @@ class NoHub(Exception):
 
 class Sent(NamedTuple):
     """A request without an answer: its line, its number among the lines of this connection, whether it may be sent
-    again, whether it is a call of a tool, and how long it waits for a hub (seconds of the monotonic clock)."""
+    again, whether it is a call of a tool, and how long it waits for a hub (seconds of the monotonic clock). Of a write
+    that the hub records: its slot and its key, and whether a hub may have done it already."""
 
     line: bytes | None  # None: too much is stored already
     number: int  # 0: not sent
     repeatable: bool
     is_call: bool
     until: float
+    slot: int | None
+    key: str
+    repeated: bool = False
 
 
 def relay(resolved: Resolved, apps: list[str]) -> None:
@@ -292,7 +298,8 @@ class Relay:
         self._stdin, self._from_hub = Lines(LONGEST_LINE), Lines(LONGEST_ANSWER)
         self._ended = False  # the client has closed its end
         self._pause, self._next = PAUSES[0], 0.0
-        self._created, self._creator = 0, os.urandom(6).hex()  # parts of the client_ids that are added to calls
+        self._free_slots: list[int] = []  # no request has them; the slot of a cancelled one is not used again
+        self._slots = 0  # how many there are
         self._pipes = [number for number in (0, 1) if _is_pipe(number)]
         for number in self._pipes:
             os.set_blocking(number, False)
@@ -370,9 +377,8 @@ class Relay:
             is_call = method == "tools/call"
             name = params.get("name")
             repeatable = isinstance(name, str) and name in self._repeatable if is_call else method in REPEATABLE
-            if is_call and isinstance(name, str) and name in self._once:
-                line, repeatable = self._identified(line, message, params.get("arguments"))
-            self._keep(key, line, repeatable, is_call)
+            recorded = is_call and isinstance(name, str) and name in self._recorded
+            self._keep(key, line, repeatable, is_call, self._slot() if recorded else None)
             if self._hub is not None:
                 self._put(key)
             return
@@ -383,33 +389,30 @@ class Relay:
         elif len(self._notices) < MOST_NOTICES:
             self._notices.append(line)
 
-    def _identified(self, line: bytes, message: Any, arguments: Any) -> tuple[bytes, bool]:
-        """Add a client_id to a call that creates something, if it has none, so that a repeated call creates it once.
-        Return its line, and whether it may be sent again."""
-        if not isinstance(arguments, dict):
-            return line, False
-        if arguments.get("client_id") is None:
-            self._created += 1
-            arguments["client_id"] = f"{self._creator}-{self._created}"
-            try:
-                identified = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
-            except (ValueError, RecursionError):  # part of a character: the hub refuses it
-                return line, False
-            if len(identified) > LONGEST_LINE:
-                return line, False
-            line = identified
-        return line, True
+    def _slot(self) -> int | None:
+        """Return a slot that no request has."""
+        if self._free_slots:
+            return self._free_slots.pop()
+        if self._slots == MOST_SLOTS:
+            return None
+        self._slots += 1
+        return self._slots - 1
 
-    def _keep(self, key: int | str, line: bytes, repeatable: bool, is_call: bool) -> None:
+    def _keep(self, key: int | str, line: bytes, repeatable: bool, is_call: bool, slot: int | None) -> None:
         self._forget(key)
         self._kept += len(line)
-        self._sent[key] = Sent(line, 0, repeatable, is_call, time.monotonic() + AWAY_SECONDS)
+        until = time.monotonic() + AWAY_SECONDS
+        self._sent[key] = Sent(line, 0, repeatable, is_call, until, slot, os.urandom(16).hex())
 
     def _put(self, key: int | str) -> None:
         """Send a stored request."""
         sent = self._sent[key]
         assert sent.line is not None
-        self._push(sent.line)
+        head = b""
+        if sent.slot is not None and self._recorded:
+            rest = {"id": key, "slot": sent.slot, "key": sent.key, "repeated": sent.repeated}
+            head = REQUEST + json.dumps(rest, separators=(",", ":"))[1:].encode() + b"\t"
+        self._push(head + sent.line)
         self._sent[key] = sent._replace(number=self._lines)
         if self._kept > MOST_KEPT:
             self._kept -= len(sent.line)
@@ -436,9 +439,15 @@ class Relay:
         del self._inward[:count]
 
     def _answer(self, key: int | str, sent: Sent, answers: Mapping[str, Any]) -> None:
-        """Answer a request for the hub, in the hub's form."""
+        """Answer a request for the hub, which is gone, in the hub's form."""
+        self._free(sent)
         body = {"result": answers["call"]} if sent.is_call else {"error": answers["other"]}
         self._inward += json.dumps({"jsonrpc": "2.0", "id": key, **body}).encode() + b"\n"
+
+    def _free(self, sent: Sent | None) -> None:
+        """Let another request have the slot of one that the hub no longer works at."""
+        if sent is not None and sent.slot is not None:
+            self._free_slots.append(sent.slot)
 
     # the hub
 
@@ -447,14 +456,18 @@ class Relay:
         self._from_hub = Lines(LONGEST_ANSWER)
         self._away, self._lost = welcome["away"], welcome["lost"]
         self._repeatable = frozenset(welcome["repeatable"])
-        self._once = frozenset(welcome.get("once", ()))  # a hub from before an upgrade does not send it
+        self._recorded = frozenset(welcome.get("recorded", ()))  # a hub of an earlier version records nothing
         self._pause = PAUSES[0]
         hub.setblocking(False)
         for notice in self._notices:
             self._push(notice)
         self._notices.clear()
-        for key in self._sent:
-            self._put(key)
+        for key, sent in list(self._sent.items()):
+            if sent.repeated and not self._is_repeatable(sent):
+                self._forget(key)
+                self._answer(key, sent, self._lost)
+            else:
+                self._put(key)
         self._deliver(rest)
         self._finish()
 
@@ -495,7 +508,7 @@ class Relay:
                 sys.exit("[nexus] The hub sent a line that is larger than any answer.")
             else:
                 if answered := ANSWERED.match(line):
-                    self._forget(json.loads(answered[1]))
+                    self._free(self._forget(json.loads(answered[1])))
                 self._inward += line + b"\n"
 
     def _obey(self, line: bytes) -> None:
@@ -518,12 +531,17 @@ class Relay:
         reached = unsent if self._taken is None else min(unsent, self._taken)
         until = time.monotonic() + AWAY_SECONDS
         for key, sent in list(self._sent.items()):
-            if sent.line is not None and (sent.number > reached or sent.repeatable):
-                self._sent[key] = sent._replace(number=0, until=until)
+            if sent.line is not None and (sent.number > reached or self._is_repeatable(sent)):
+                repeated = sent.repeated or sent.number <= reached
+                self._sent[key] = sent._replace(number=0, until=until, repeated=repeated)
             else:
                 self._forget(key)
                 self._answer(key, sent, self._away if sent.number > reached else self._lost)
         self._next = time.monotonic() + self._pause
+
+    def _is_repeatable(self, sent: Sent) -> bool:
+        """Return whether this hub, or the one before it, lets a request that was done be sent again."""
+        return sent.repeatable or (sent.slot is not None and bool(self._recorded))
 
     def _flush_and_exit(self) -> NoReturn:
         if 1 in self._pipes:
@@ -540,7 +558,7 @@ class Relay:
         for key, sent in list(self._sent.items()):
             if sent.until <= now:
                 self._forget(key)
-                self._answer(key, sent, self._away)
+                self._answer(key, sent, self._lost if sent.repeated and sent.slot is not None else self._away)
         if now < self._next:
             return
         self._pause = min(2 * self._pause, PAUSES[1])

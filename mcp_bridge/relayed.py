@@ -11,6 +11,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
@@ -25,13 +26,18 @@ from pydantic import BaseModel, Field
 from coordination.waiting_calls import turn_of
 from mcp_bridge import choices, hub_commands, hub_hook, loopback
 from mcp_bridge.choices import ENABLE
+from mcp_bridge.context import Context
 from mcp_bridge.process import caller_of_process
+from mcp_bridge.recorded_calls import LOST, RelayedRequest, restore_states, states_of
 from mcp_bridge.relay import (
     ANSWER_SECONDS,
     DIRECTORY,
+    HEAD,
     LONGEST_LINE,
     LOOPBACK,
+    MOST_SLOTS,
     PROTOCOL,
+    REQUEST,
     SOCKET,
     TOO_LARGE,
     address,
@@ -45,7 +51,6 @@ from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
 from mcp_bridge.tools import wire
 from nexus.core.access import holder_of
-from nexus.core.apps import NexusAppConfig, nexus_apps
 from nexus.core.config import TABLE, CoreSettings, written
 from nexus.core.fairness import Turn
 from nexus.core.limits import most_values, values_in
@@ -53,6 +58,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice, Operation, default
 from nexus.core.operations.replies import Outcome, Reply
+from nexus.core.operations.runner import is_recorded
 from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)
@@ -100,6 +106,15 @@ class Hello(BaseModel):
         return f"{kind}:{self.process}-{self.random}"
 
 
+class Head(BaseModel):
+    """What a relay writes before a request that is recorded."""
+
+    id: int | str
+    slot: Annotated[int, Field(ge=0, lt=MOST_SLOTS)]
+    key: Annotated[str, Field(pattern=r"\A[0-9a-f]{32}\z")]
+    repeated: bool
+
+
 class Process(NamedTuple):
     """The process of an agent that the hub serves."""
 
@@ -145,7 +160,7 @@ async def _accept(listening: socket.socket, relays: Relays) -> None:
             await asyncio.sleep(PAUSE_SECONDS)
             continue
         warned = False
-        reader = asyncio.StreamReader(LONGEST_LINE)
+        reader = asyncio.StreamReader(LONGEST_LINE + HEAD)
         protocol = partial(asyncio.StreamReaderProtocol, reader, relays.connected)
         await loop.connect_accepted_socket(protocol, connection)
 
@@ -284,9 +299,7 @@ def _introduce(hello: Hello, peer: int | None) -> Process:
     _check_same(hello, peer)
     caller = caller_of_process(hello.key, transport="relay", connection=hello.connection("stdio"), cwd=hello.cwd)
     choice = choices.from_process(caller.agent_id, hello.settings.get("toolsets"))
-    for app in _stateful():
-        if (held := hello.state.apps.get(app.label)) is not None:
-            app.restore_connection(hello.connection("stdio"), held)
+    restore_states(hello.connection("stdio"), hello.state.apps)
     line = holder_of(hello.key) if hello.key else hello.connection("stdio")
     return Process(caller, choice, line, hello.state.opened)
 
@@ -328,21 +341,12 @@ def _is_same(name: str, text: str) -> bool:
     return not TABLE[name].live or settings.NEXUS_SOURCES[name] in GIVEN
 
 
-def _stateful() -> list[NexusAppConfig]:
-    return [app for app in nexus_apps() if type(app).connection_state is not NexusAppConfig.connection_state]
-
-
 def _welcome(reply: Reply) -> dict[str, Any]:
     away = NexusError(
         Code.DB_ERROR, "The hub is away, and this was not done. Send the same call again.", {"retryable": True}
     )
-    lost = NexusError(
-        Code.DB_ERROR,
-        "The hub ended before it answered, and this may have been done. Look whether it was, before you send it again.",
-        {"retryable": True, "may_be_done": True},
-    )
-    answers = {"away": _answer(away, reply), "lost": _answer(lost, reply)}
-    return {**answers, "repeatable": _repeatable(), "once": _once()}
+    answers = {"away": _answer(away, reply), "lost": _answer(LOST, reply)}
+    return {**answers, "repeatable": _repeatable(), "recorded": _tools_that(is_recorded)}
 
 
 def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:
@@ -357,11 +361,6 @@ def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:
 def _repeatable() -> list[str]:
     """Return the tools that a relay may call again: a second call has no further effect."""
     return [*_tools_that(lambda operation: operation.read_only or operation.idempotent), ENABLE]
-
-
-def _once() -> list[str]:
-    """Return the tools that create something once for each `client_id`."""
-    return _tools_that(lambda operation: "client_id" in operation.params.model_fields)
 
 
 def _tools_that(hold: Callable[[Operation[Any]], bool]) -> list[str]:
@@ -390,6 +389,7 @@ class Connection:
         self._taken = self._seen = 0  # lines that were read, and messages that the SDK got
         self._ending = False
         self._open: dict[Any, JSONRPCRequest] = {}  # unanswered requests
+        self._recorded: dict[Any, RelayedRequest] = {}  # by id, those that are recorded
         self._settled = asyncio.Event()  # set when one of these has changed
         self._restored = process.opened
         self._opened: list[dict[str, Any]] = []  # the messages that created the connection's state
@@ -397,7 +397,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Serve it until it leaves, or `end` is called and the requests under way are answered."""
-        server = build_server(lambda _: self._caller, lambda _: self._choice, self._turn, self._bus)
+        server = build_server(self._caller_of, lambda _: self._choice, self._turn, self._bus)
         async with stdio_server(cast(Any, self._lines()), cast(Any, Pipe(self._writer))) as (read, write):
             incoming = Answered(_Incoming(read, self), write, self._choice[0].reply)
             outgoing = _Outgoing(write, self)
@@ -419,19 +419,21 @@ class Connection:
         if isinstance(message, JSONRPCRequest):
             self._open[message.id] = message
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._open.pop((message.params or {}).get("requestId"), None)  # it gets no answer
+            cancelled = (message.params or {}).get("requestId")  # it gets no answer
+            self._open.pop(cancelled, None)
+            self._recorded.pop(cancelled, None)
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/initialized":
             self._opened.append(_as_json(message))
 
     def answers(self, answer: JSONRPCResponse | JSONRPCError) -> bool:
         """Record an answer; return whether it goes to the client, and does not answer a restored message."""
+        self._recorded.pop(answer.id, None)
         request = self._open.get(answer.id)
         if request is not None and isinstance(answer, JSONRPCResponse):
             self._note(request, answer.result)
         if _is_restored(answer.id):
             return False
-        apps = {app.label: app.connection_state(self._caller.connection or "") for app in _stateful()}
-        state = {"opened": list(self._opened), "apps": apps}
+        state = {"opened": list(self._opened), "apps": states_of(self._caller.connection or "")}
         if state != self._sent_state:  # before the answer, so that a relay with the answer also has the state
             self._sent_state = state
             _say(self._writer, nexus="state", state=state)
@@ -467,13 +469,29 @@ class Connection:
                 if not line.endswith((b"\n", TOO_LARGE)):
                     return  # an incomplete line
                 self._taken += 1
-                yield line.removesuffix(b"\n")
+                yield self._read(line.removesuffix(b"\n"))
                 # Calls that wait for their turns and as many that have them: one more must be refused.
                 await self._until(lambda: len(self._open) < 2 * CoreSettings.current().max_waiting_calls)
         except _Ending:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await self._until(lambda: self._seen == before + self._taken and not self._open)
+
+    def _read(self, line: bytes) -> bytes:
+        """Return a line of the client, without the head that its relay gave it."""
+        if not line.startswith(REQUEST):
+            return line
+        head, _, rest = line.partition(b"\t")
+        try:
+            read = Head.model_validate_json(head, strict=True)
+        except ValueError:
+            return line  # no relay wrote it: it is answered as malformed
+        self._recorded[read.id] = RelayedRequest(self._caller, read.slot, read.key, repeated=read.repeated)
+        return rest
+
+    def _caller_of(self, ctx: Context) -> Caller:
+        request = self._recorded.get(ctx.request_id)
+        return self._caller if request is None else replace(self._caller, request=request)
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         while not reached():

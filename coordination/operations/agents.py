@@ -101,7 +101,7 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
         workspace = workspaces.resolve(project_root=p.project_root or _started_in(caller), display_name=None)
         agents.register(agent_id=p.agent_id, given=given, by_operator=caller.operator is not None)
         session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=workspace.workspace_id, metadata=None)
-    runner.remember(caller, runner.Joined(p.agent_id, workspace.root_realpath))
+    runner.remember(caller.connection, runner.Joined(p.agent_id, workspace.root_realpath))
     moment = now()
     owed = debts.owed_by(p.agent_id)
     waiting = arrivals.waiting(p.agent_id, workspace.workspace_id, moment)

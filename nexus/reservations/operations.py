@@ -171,6 +171,7 @@ def _conflict_sentence(row: RefusedRow) -> str:
     guards=(in_session("session_id"),),
     slow=True,  # a file, too, is compared with each glob that may match it
     own_transaction=True,  # it compares before the transaction
+    idempotent=True,  # what an agent holds is renewed
     wait=Wait[FilesReserve](
         timeout=lambda p: p.timeout_seconds,
         interested=_ends,

@@ -70,9 +70,11 @@ def client(home: Path, *flags: str, started: list[warm.Process] | None = None, *
 class Raw:
     """A `runmcp` process spoken to line by line, for what no client would send."""
 
-    def __init__(self, home: Path, *flags: str, **more: str) -> None:
+    def __init__(self, home: Path, *flags: str, program: Path | str = warm.PROGRAM, **more: str) -> None:
         environ = environment(home, **more)
-        self.process = warm.Process(["runmcp", *flags], environ, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        self.process = warm.Process(
+            ["runmcp", *flags], environ, stdin=PIPE, stdout=PIPE, stderr=PIPE, program=Path(program)
+        )
 
     def __enter__(self) -> Raw:
         return self

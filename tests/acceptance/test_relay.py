@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -10,7 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -62,12 +65,12 @@ def test_only_its_user_reaches_the_socket(home: Path, hub_beside: Hub) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_new_hub_knows_what_the_former_one_knew(home: Path, hubs_of: list[Hub], project: str, number: int) -> None:
-    """Its toolsets, its subscriptions and the topics that it joined, although nobody says them again."""
+    """Its agent, its toolsets, its subscriptions and the topics that it joined, although nobody says them again."""
     with Raw(home) as raw, Raw(home, NEXUS_STANDALONE="1") as other:
         raw.greet()
         other.greet()
         assert noticed(raw, "toolset_enable", {"name": "topics"}, number=1)["ok"]
-        raw.call("agent_register", {"agent_id": "ann"}, number=2)
+        raw.call("join", {"agent_id": "ann", "project_root": project}, number=2)
         uri = {"uri": "nexus://inbox/ann"}
         raw.write(json.dumps({"jsonrpc": "2.0", "id": 3, "method": "resources/subscribe", "params": uri}).encode())
         assert raw.read()["result"] == {}
@@ -77,6 +80,7 @@ def test_a_new_hub_knows_what_the_former_one_knew(home: Path, hubs_of: list[Hub]
         hubs_of.append(hubs.start(home))
         sent = {"topic_id": topic, "outbox": [{"content_markdown": "hello"}], "wait_seconds": 0}
         assert noticed(raw, "sync", sent, number=6)["sent"], "it is the same peer"
+        assert raw.call("inbox_count", {}, number=7)["ok"], "it is the same agent"
         letter = {"project_root": project, "from_agent_id": "bob", "subject": "s", "body": "b"}
         other.call("message_create", {**letter, "target": {"strategy": "direct", "agent_id": "ann"}})
         assert raw.read()["params"] == uri
@@ -114,51 +118,69 @@ async def test_a_client_of_the_sdk_does_not_notice_that_the_hub_was_killed(
             assert (await waiting).structured_content["data"]["events"]
 
 
-def test_no_write_runs_twice_and_none_that_was_answered_is_lost(home: Path, hubs_of: list[Hub], project: str) -> None:
-    """Four agents send without a client_id while the hub is killed three times: each call waits for the next hub."""
+def test_no_write_runs_twice_and_none_is_lost(home: Path, hubs_of: list[Hub], project: str) -> None:
+    """Four agents send to each other, and hand work to themselves and do it, while their hub is killed: each call waits
+    for the next hub, and none of them is answered with an error."""
+    team = ("a", "b", "c", "d")
     sent: list[str] = []
-    undone: list[str] = []
+    acknowledged: list[str] = []
+    completed: list[str] = []
     over = threading.Event()
 
-    def send(name: str) -> None:
-        with Raw(home) as raw:
+    def work(name: str, other: str) -> None:
+        numbers = itertools.count(1)
+        with Raw(home, program=ROOT / "tests" / "mcp_bridge" / "patience.py", AWAY_SECONDS="600") as raw:
             raw.greet()
-            for number in range(1_000_000):
-                if over.is_set():
-                    break
-                subject = f"{name} {number}"
-                letter = {"project_root": project, "from_agent_id": name, "subject": subject, "body": "b"}
-                target = {"strategy": "direct", "agent_id": "ann"}
-                answer = raw.call("message_create", {**letter, "target": target}, number=number + 1)
-                if answer["ok"]:
-                    sent.append(subject)
-                else:
-                    assert answer["error"]["details"] == {"retryable": True}, answer  # the hub was away for too long
-                    undone.append(subject)
 
-    hubs_of[-1].call("agent_register", agent_id="ann")
-    agents = [threading.Thread(target=send, args=(name,)) for name in ("a", "b", "c", "d")]
-    for agent in agents:
-        agent.start()
-    try:
-        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
-            reached = len(sent) + 40
-            while len(sent) < reached:
-                assert any(agent.is_alive() for agent in agents)
-                over.wait(0.01)
-            hubs_of[-1].stop(number)
-            hubs_of.append(hubs.start(home))
-    finally:
-        over.set()
+            def call(verb: str, **arguments: Any) -> Any:
+                answer = raw.call(verb, arguments, number=next(numbers))
+                assert answer["ok"], answer
+                return answer["data"]
+
+            while not over.is_set():
+                to = {"project_root": project, "from_agent_id": name}
+                letter = {"subject": "s", "body": "b", "target": {"strategy": "direct", "agent_id": other}}
+                sent.append(call("message_create", **to, **letter)["message_id"])
+                mine = {"visibility": "public", "payload": {}, "target": {"strategy": "direct", "agent_id": name}}
+                handoff = call("handoff_create", **to, **mine)["handoff_id"]
+                of = {"project_root": project, "agent_id": name, "handoff_id": handoff}
+                call("handoff_claim", **of)
+                call("handoff_complete", **of, result={})
+                completed.append(handoff)
+                ids = [message["message_id"] for message in call("inbox_pull", agent_id=name)["messages"]]
+                if ids:
+                    call("inbox_ack", agent_id=name, message_ids=ids)
+                acknowledged.extend(ids)
+
+    for name in team:
+        hubs_of[-1].call("agent_register", agent_id=name)
+    with ThreadPoolExecutor(len(team)) as pool:
+        agents = [pool.submit(work, name, other) for name, other in zip(team, team[1:] + team[:1], strict=True)]
+        try:
+            for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):
+                reached = len(completed) + 12
+                while len(completed) < reached and not any(agent.done() for agent in agents):
+                    over.wait(0.01)
+                hubs_of[-1].stop(number)
+                hubs_of.append(hubs.start(home))
+        finally:
+            over.set()
         for agent in agents:
-            agent.join(START_SECONDS)
-    arrived: list[str] = []
-    while page := hubs_of[-1].call("inbox_pull", agent_id="ann", limit=200)["messages"]:
-        arrived += [message["subject"] for message in page]
-        hubs_of[-1].call("inbox_ack", agent_id="ann", message_ids=[message["message_id"] for message in page])
-    assert len(arrived) == len(set(arrived)), "nothing twice"
-    assert set(sent) == set(arrived) - set(undone), "nothing lost that was answered"
-    assert not set(undone) & set(arrived), "nothing done that was not answered"
+            agent.result()
+    for name in team:
+        while page := hubs_of[-1].call("inbox_pull", agent_id=name, limit=200)["messages"]:
+            ids = [message["message_id"] for message in page]
+            hubs_of[-1].call("inbox_ack", agent_id=name, message_ids=ids)
+            acknowledged += ids
+    mail = Counter(acknowledged)
+    assert {message: mail[message] for message in sent} == dict.fromkeys(sent, 1)
+    seen: list[Any] = []
+    at = {"project_root": project, "agent_id": "a", "stream": "handoff", "limit": 200}
+    while page := hubs_of[-1].call("event_get", **at, cursor=seen[-1]["event_id"] if seen else 0)["events"]:
+        seen += page
+    verbs = ("handoff.created", "handoff.claimed", "handoff.completed")
+    told = Counter((event["type"], event["payload"]["handoff_id"]) for event in seen if event["type"] in verbs)
+    assert told == {(verb, handoff): 1 for verb in verbs for handoff in completed}
 
 
 def test_a_hub_without_a_free_file_says_so_once_and_takes_relays_again(home: Path) -> None:

@@ -27,14 +27,14 @@ from tests import warm
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO, environment
 
-IMPATIENT = Path(__file__).parent / "impatient.py"
+PATIENCE = Path(__file__).parent / "patience.py"
 REFUSAL = {"call": {"content": [], "isError": True}, "other": {"code": -32603, "message": "no"}}
 WELCOME: dict[str, Any] = {
     "nexus": "welcome",
     "away": {"call": {"content": [], "structuredContent": "away"}, "other": {"code": -32603, "message": "away"}},
     "lost": {"call": {"content": [], "structuredContent": "lost"}, "other": {"code": -32603, "message": "lost"}},
     "repeatable": ["inbox_count"],
-    "once": ["message_create"],
+    "recorded": ["message_create", "handoff_claim"],
 }
 
 
@@ -61,7 +61,13 @@ class Side:
         self.connection.sendall(b"".join(map(line, messages)))
 
     def hear(self) -> Any:
-        return json.loads(self.file.readline())
+        """The next message, without the head of a write."""
+        return self.request()[1]
+
+    def request(self) -> tuple[Any, Any]:
+        """The head of the next message, if it has one, and the message."""
+        head, tab, rest = self.file.readline().rpartition(b"\t")
+        return json.loads(head) if tab else None, json.loads(rest)
 
     def close(self) -> None:
         self.file.close()
@@ -97,9 +103,8 @@ class Agent:
     """The client of a relay that runs."""
 
     def __init__(self, home: Path, program: Path) -> None:
-        self.process = warm.Process(
-            ["runmcp"], environment(home), stdin=PIPE, stdout=PIPE, stderr=PIPE, program=program
-        )
+        environ = environment(home, AWAY_SECONDS="0.2")
+        self.process = warm.Process(["runmcp"], environ, stdin=PIPE, stdout=PIPE, stderr=PIPE, program=program)
         assert self.process.stdin and self.process.stdout
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
 
@@ -155,60 +160,61 @@ def test_it_carries_lines_both_ways(connect: Connect) -> None:
     assert [agent.hear(), agent.hear()] == [answer(1), {"jsonrpc": "2.0", "method": "notifications/x"}]
 
 
-def test_it_sends_reads_again_and_no_write_that_could_happen_twice(connect: Connect, hub: Hub) -> None:
-    """The hub is killed in the middle of four calls, one of which it has answered."""
+def test_it_sends_again_what_a_killed_hub_did_not_answer(connect: Connect, hub: Hub) -> None:
+    """The hub is killed in the middle of five calls, one of which it has answered."""
     agent, side, _ = connect()
-    agent.say(call(1, "handoff_claim"), call(2, "inbox_count"), call(3, "handoff_claim"))
-    agent.say({"jsonrpc": "2.0", "id": "four", "method": "tools/list"})
-    for _ in range(4):
-        side.hear()
+    agent.say(
+        call(1, "handoff_claim"), call(2, "inbox_count"), call(3, "message_create"), call(4, "pool_worktree_merge")
+    )
+    agent.say({"jsonrpc": "2.0", "id": "five", "method": "tools/list"})
+    first, *_ = (side.request() for _ in range(5))
     side.say(answer(3))
     assert agent.hear() == answer(3)
     side.close()
     lost = agent.hear()
-    assert (lost["id"], lost["result"]["structuredContent"]) == (1, "lost")
+    assert (lost["id"], lost["result"]["structuredContent"]) == (4, "lost"), "no hub records it"
     side, _ = hub.accept()
-    assert [side.hear()["id"], side.hear()["id"]] == [2, "four"]
+    head, message = side.request()
+    assert (head, message) == ({**first[0], "repeated": True}, call(1, "handoff_claim"))
+    assert [side.hear()["id"], side.hear()["id"]] == [2, "five"]
     side.say(answer(2))
     assert agent.hear() == answer(2)
 
 
-def test_it_gives_a_call_that_creates_something_an_id_and_sends_it_again(connect: Connect, hub: Hub) -> None:
-    agent, side, _ = connect()
-    agent.say(call(1, "message_create", subject="ü"), call(2, "message_create", client_id="mine"))
-    first, second = side.hear(), side.hear()
-    assert first["params"]["arguments"].pop("client_id")
-    assert first == call(1, "message_create", subject="ü")
-    assert second == call(2, "message_create", client_id="mine")
-    side.close()
-    side, _ = hub.accept()
-    repeated = side.hear()
-    assert repeated["params"]["arguments"].pop("client_id")
-    assert [repeated, side.hear()] == [first, second]
-
-
-def test_each_call_that_creates_something_has_an_id_of_its_own(connect: Connect) -> None:
+def test_each_write_has_a_key_of_its_own_and_a_slot_until_it_is_answered(connect: Connect) -> None:
     """Also where a client gives each request the same number."""
     agent, side, _ = connect()
-    ids = set()
-    for _ in range(3):
-        agent.say(call(1, "message_create", client_id=None))
-        ids.add(side.hear()["params"]["arguments"]["client_id"])
-        side.say(answer(1))
-        agent.hear()
-    assert len(ids) == 3
+    heads = []
+    for number in (1, 1, 2, 3):
+        agent.say(call(number, "message_create"))
+        heads.append(side.request()[0])
+        if number == 1:
+            side.say(answer(1))
+            agent.hear()
+    assert [head["slot"] for head in heads] == [0, 0, 0, 1]
+    assert len({head["key"] for head in heads}) == 4
+    assert not any(head["repeated"] for head in heads)
 
 
-@pytest.mark.parametrize("arguments", [[], {"subject": "\ud800"}, {"body": "x" * (LONGEST_LINE - 120)}])
-def test_it_leaves_a_call_that_can_have_no_id_as_it_is(connect: Connect, arguments: Any) -> None:
-    """Arguments that are none, text that UTF-8 cannot hold, a line that is as long as it may be."""
+def test_the_slot_of_a_cancelled_write_is_not_used_again(connect: Connect) -> None:
+    """It may still be under way in the hub."""
     agent, side, _ = connect()
-    given = call(1, "message_create") | {"params": {"name": "message_create", "arguments": arguments}}
-    assert len(line(given)) <= LONGEST_LINE + 1
-    agent.say(given)
-    assert side.hear() == given
+    agent.say(call(1, "message_create"))
+    agent.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    agent.say(call(2, "message_create"))
+    assert [(side.request()[0] or {}).get("slot") for _ in range(3)] == [0, None, 1]
+
+
+def test_a_hub_that_records_nothing_gets_no_write_again(connect: Connect, hub: Hub) -> None:
+    """One of an earlier version, after one of this version."""
+    agent, side, _ = connect()
+    agent.say(call(1, "message_create"))
+    side.hear()
     side.close()
+    side, _ = hub.accept({name: value for name, value in WELCOME.items() if name != "recorded"})
     assert agent.hear()["result"]["structuredContent"] == "lost"
+    agent.say(call(2, "message_create"))
+    assert side.request() == (None, call(2, "message_create"))
 
 
 def test_it_sends_what_a_hub_did_not_take_again(connect: Connect, hub: Hub) -> None:
@@ -275,11 +281,14 @@ def test_a_cancelled_call_is_not_sent_again(connect: Connect, hub: Hub) -> None:
 
 
 def test_calls_wait_for_a_hub_that_is_away_and_not_for_ever(connect: Connect, hub: Hub, home: Path) -> None:
-    agent, side, _ = connect(IMPATIENT)
+    agent, side, _ = connect(PATIENCE)
+    agent.say(call(0, "message_create"))
+    side.hear()
     hub.close()
     hub.path.unlink()
     side.close()
     agent.say(call(1, "message_create"), {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    assert agent.hear()["result"]["structuredContent"] == "lost", "the hub had it"
     assert agent.hear()["result"]["structuredContent"] == "away"
     assert agent.hear()["error"]["message"] == "away"
     with closing(Hub(home)) as new:
@@ -395,7 +404,7 @@ def test_it_ends_once_nobody_reads_it(connect: Connect) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_at_a_signal_while_its_hub_is_away(connect: Connect, hub: Hub, number: int) -> None:
-    agent, side, _ = connect(IMPATIENT)
+    agent, side, _ = connect(PATIENCE)
     hub.close()
     side.close()
     agent.say(call(1, "message_create"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -43,6 +43,14 @@ def store_of(config: CoreSettings) -> Store:
 @contextmanager
 def write() -> Iterator[None]:
     """Run a writing transaction of the store; inside another one, a savepoint."""
+    if not connection.in_atomic_block and (lasting := getattr(_thread, "lasting", None)) is not None:
+        lasting.enter_context(_transaction())
+    with _transaction():
+        yield
+
+
+@contextmanager
+def _transaction() -> Iterator[None]:
     outermost = not connection.in_atomic_block
     with store().write():
         if outermost:
@@ -50,6 +58,34 @@ def write() -> Iterator[None]:
         yield
         if outermost:
             check_there()
+            if (mark := getattr(_thread, "mark", None)) is not None:
+                mark()
+
+
+@contextmanager
+def in_one_transaction() -> Iterator[None]:
+    """Let the first writing transaction of this thread in the block last until the end of the block; inside another
+    one, the block is a savepoint."""
+    if connection.in_atomic_block:
+        with transaction.atomic():
+            yield
+        return
+    with ExitStack() as lasting:
+        _thread.lasting = lasting
+        try:
+            yield
+        finally:
+            _thread.lasting = None
+
+
+@contextmanager
+def marked(mark: Callable[[], None]) -> Iterator[None]:
+    """Call `mark` at the end of each writing transaction of this thread in the block."""
+    _thread.mark = mark
+    try:
+        yield
+    finally:
+        _thread.mark = None
 
 
 class unless_busy(AbstractContextManager[None, bool]):

@@ -6,10 +6,36 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from nexus.core.operations.replies import Outcome
 
 OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
 HUB_AGENT = "nexus"  # the sender of mail that nobody wrote: time did, or a file
 LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
+
+
+class Request(Protocol):
+    """A write that its connection sends again if it lost the answer. What is recorded of it is in the store."""
+
+    repeated: bool  # whether it was sent before
+
+    def outcome(self) -> Outcome | None:
+        """Return the recorded outcome; None if nothing was done. If it was done and its outcome is unknown, that is an
+        error."""
+
+    def record(self, stage: int, outcome: Outcome | None = None) -> None:
+        """Record, in the transaction of the write, that it has reached this stage. Raises Repeated if the same request
+        did before."""
+
+
+class Repeated(Exception):
+    """The same request was done meanwhile, and this transaction must be rolled back."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 @dataclass(frozen=True)
@@ -38,6 +64,7 @@ class Caller:
     # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.
     vouched: bool = field(default=False, compare=False, repr=False)
     cwd: str | None = field(default=None, compare=False, repr=False)  # a relay's: where its relative paths begin
+    request: Request | None = field(default=None, compare=False, repr=False)  # of a relay: this call, if it writes
 
 
 def operator_behind(caller: Caller) -> str:

@@ -16,7 +16,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import Operation, Toolset, Wait
 from nexus.core.operations.replies import Data, Outcome
-from nexus.core.operations.runner import check_identity, documented, observed, permit, pool_of, prepared, retried
+from nexus.core.operations.runner import check_identity, documented, observed, once, permit, pool_of, prepared, retried
 from nexus.core.waiting import WRITERS, in_thread
 
 Kept = TypeVar("Kept")
@@ -75,7 +75,7 @@ async def _begun(
 ) -> Outcome | Kept:
     def perform() -> Outcome:
         try:
-            return Outcome(operation.call(params, caller))
+            return Outcome(once(operation, caller, partial(operation.call, params, caller)))
         except NexusError as error:
             return Outcome(error=error)  # behind what a refusal keeps
 
@@ -92,15 +92,14 @@ async def _begun(
             return keep(call, seconds)
 
     def performed() -> Outcome:
-        permit(caller, operation, params)
-        return retried(perform)
+        return permit(caller, operation, params) or retried(perform)
 
     def performed_and_kept() -> Outcome | Kept:
-        permit(caller, operation, params)
+        done = permit(caller, operation, params)
 
         def both() -> Outcome | Kept:
             with write():
-                return kept(perform())
+                return kept(done or perform())
 
         return retried(both)
 

@@ -26,10 +26,10 @@ from django.db import DatabaseError, connection
 from nexus.core import waiting
 from nexus.core.cancellation import Left
 from nexus.core.config import CoreSettings
-from nexus.core.database.store import commits, store, unless_busy, write
+from nexus.core.database.store import commits, in_one_transaction, marked, store, unless_busy, write
 from nexus.core.database.store_file import moved
 from nexus.core.domain import domain
-from nexus.core.operations.caller import Caller
+from nexus.core.operations.caller import Caller, Repeated, Request
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.outside import placed, reach, reach_from_thread
 from nexus.core.operations.parameters import Params
@@ -48,6 +48,7 @@ Interested = Callable[[Any], bool]
 checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
 
 PAGES = frozenset(("admin", "rest"))  # transports that call from a thread of a server
+BEGUN, CALLED, FINISHED = range(3)  # stages of a request: the last one belongs to a wait that writes its answer
 ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
 
 
@@ -71,7 +72,6 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
             params = placed(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
             params = reach_from_thread(params)
-        permit(caller, operation, params)
         data = _call(operation, params, caller)
         # asyncio's own way in: an interruption ends the wait, too, where asgiref's would leave it to its thread
         return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
@@ -122,9 +122,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
 
 
 def _permitted(operation: Operation[Any], params: Params, caller: Caller, interests: list[Interested]) -> Data:
-    """Perform a permitted call and return its data; if it reads and will wait, add the wait's interest to
+    """Make a call and return its data; if it reads and will wait, add the wait's interest to
     `interests`."""
-    permit(caller, operation, params)
     data, wait = _call(operation, params, caller), operation.wait
     if wait is not None and operation.read_only and wait.timeout(params) > 0 and not wait.done(data):
         interests.append(wait.interested(wait.resume(params, data)))
@@ -261,9 +260,9 @@ def _look(
 def _finished(operation: Operation[Any], params: Params, caller: Caller, performed: Data) -> Data:
     """Return the answer after something was found; a caller that gave up before this changes nothing."""
     assert operation.wait is not None and operation.wait.finish is not None
-    finish = operation.wait.finish
+    finish = partial(operation.wait.finish, params, caller, performed)
     with unless_busy():
-        return retried(lambda: finish(params, caller, performed))
+        return retried(partial(once, operation, caller, finish, finishes=operation.wait.done))
     return performed
 
 
@@ -273,11 +272,17 @@ def _seconds_until(moment: datetime | None) -> float:
     return max((moment - datetime.now(UTC)).total_seconds(), CoreSettings.current().poll_interval_ms / 1000)
 
 
-def permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Check that the store is still at its path, then the caller's identity, then the operation's guards."""
+def permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcome | None:
+    """Check that the store is still at its path, then the caller's identity, then the operation's guards. Return the
+    recorded outcome of a repeated call that was done before; no guard refuses that."""
     store().check()
     domain().refresh_settings()
+    if caller.request is not None and caller.request.repeated and is_recorded(operation):
+        check_identity(caller, operation, params)
+        if (outcome := retried(caller.request.outcome)) is not None:
+            return outcome
     check(caller, operation, params)
+    return None
 
 
 def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
@@ -315,7 +320,64 @@ def check_credential(caller: Caller) -> None:
 
 
 def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
-    return retried(lambda: _perform(operation, params, caller))
+    if (done := permit(caller, operation, params)) is not None:
+        return done.result()
+    return retried(partial(once, operation, caller, partial(_perform, operation, params, caller)))
+
+
+def is_recorded(operation: Operation[Any]) -> bool:
+    """Return whether calls are recorded, for connections that may repeat them. An idempotent one may simply be made
+    again, and one that calls other programs for minutes cannot be."""
+    return not (operation.read_only or operation.idempotent or operation.takes_minutes)
+
+
+def once(
+    operation: Operation[Any],
+    caller: Caller,
+    call: Callable[[], Data],
+    *,
+    finishes: Callable[[Data], bool] | None = None,
+) -> Data:
+    """Make a call, or finish a wait whose answer `finishes` it. The outcome is recorded in the same transaction, if the
+    connection may send the call again; the second of two such calls returns the outcome of the first."""
+    request = caller.request
+    if request is None or not is_recorded(operation):
+        return call()
+
+    def called() -> Outcome:
+        try:
+            return Outcome(call())
+        except NexusError as error:  # raised behind the commit, with what the refusal stored
+            return Outcome(error=error)
+
+    try:
+        if operation.own_transaction:
+            outcome = _marked(request, called)
+        else:
+            with in_one_transaction():
+                outcome = called()
+                waits = finishes is not None and outcome.data is not None and not finishes(outcome.data)
+                if connection.in_atomic_block and not waits:  # otherwise it wrote nothing, and may be made again
+                    request.record(CALLED if finishes is None else FINISHED, outcome)
+    except Repeated as repeated:
+        outcome = repeated.outcome
+    return outcome.result()
+
+
+def _marked(request: Request, called: Callable[[], Outcome]) -> Outcome:
+    """Make a call that has its own transactions: the first one records that it has begun, a further one the outcome."""
+    before = commits()
+
+    def mark() -> None:
+        if commits() == before:
+            request.record(BEGUN)
+
+    with marked(mark):
+        outcome = called()
+    if commits() > before:
+        with write():
+            request.record(CALLED, outcome)
+    return outcome
 
 
 def retried(call: Callable[[], T]) -> T:
@@ -395,9 +457,8 @@ _joined: OrderedDict[str, Joined] = OrderedDict()
 _lock = Lock()
 
 
-def remember(caller: Caller, joined: Joined) -> None:
+def remember(connection: str | None, joined: Joined) -> None:
     """Remember the agent and the project of a connection in this process."""
-    connection = caller.connection
     if connection is None or not connection.startswith(KINDS):
         return
     with _lock:
@@ -407,12 +468,17 @@ def remember(caller: Caller, joined: Joined) -> None:
             _joined.popitem(last=False)
 
 
+def joined_as(connection: str) -> Joined | None:
+    """Return the agent and the project of a connection, if this process remembers them."""
+    return _joined.get(connection)
+
+
 def completed(operation: Operation[Any], caller: Caller, arguments: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the arguments of a call, with the agent and the project of its connection where it leaves them out."""
     given = arguments or {}
     if operation.accepts_anything or caller.operator is not None:
         return given
-    joined = _joined.get(caller.connection or "")
+    joined = joined_as(caller.connection or "")
     acting, agent_id = operation.acts_as, caller.agent_id or (joined and joined.agent_id)
     more: dict[str, Any] = {}
     if acting is not None and agent_id is not None and acting not in given:
