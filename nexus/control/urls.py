@@ -12,10 +12,10 @@ PAGES = (
         views.questions,
         "Questions",
         "live_help",
-        "Now",
+        "More",
         words={"pool_list_questions": "the page Questions"},
         about="Agents' questions to you, and what you allowed always.",
-        position=3,
+        position=2,
     ),
     Page("question", "questions/<str:question_id>/", views.question),
     Page(
@@ -27,7 +27,7 @@ PAGES = (
         "Now",
         words={"pool_list_agents": "the page Pool"},
         about="The agents that the hub runs itself: create, send, stop, end.",
-        position=9,
+        position=2,
     ),
     Page(
         "pool_new",

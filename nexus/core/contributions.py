@@ -215,7 +215,7 @@ class Page:
     view: Callable[..., Any]
     title: str = ""
     icon: str = ""
-    section: str = "Now"
+    section: str = "More"
     position: int = 100  # in its section, lowest first
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
     about: str = ""  # what it is for, in a line of the help; of every page in the sidebar

@@ -14,7 +14,7 @@ PAGES = (
         "account_tree",
         "Now",
         about="What a project has to decide, and its tasks.",
-        position=7,
+        position=5,
         by_workspace=True,
     ),
     Page(

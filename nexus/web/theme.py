@@ -16,7 +16,7 @@ def _entry(title: str, icon: str, view: str) -> dict[str, Any]:
     return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{view}")}
 
 
-SECTIONS = ("Now", "Act", "Records", "Hub")
+SECTIONS = ("Now", "More", "Records", "Hub")
 RECORDS = (
     ("Workspaces", "folder_open", "coordination_workspace_changelist"),
     ("Sessions", "sensors", "coordination_session_changelist"),

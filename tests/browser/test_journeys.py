@@ -67,6 +67,21 @@ def test_it_inspects_an_agent_and_a_line_of_the_graph(page: Page, team: Ids) -> 
     expect(page.locator(".nx-map .node")).to_have_count(5)
 
 
+def test_it_skips_the_navigation_and_lists_the_keys(page: Page, team: Ids) -> None:
+    page.goto("/admin/board/")
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys).to_contain_text("search everything")
+    page.keyboard.press("Escape")
+    expect(keys).to_be_hidden()
+
+
 def test_it_chooses_a_workspace_by_a_few_letters_and_every_page_follows(page: Page, team: Ids) -> None:
     page.goto("/admin/graph/")
     menu = page.locator("#switcher")

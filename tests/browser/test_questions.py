@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -50,12 +51,15 @@ def test_it_rings_and_is_answered_on_home(page: Page, ask: Asks) -> None:
     call = ask("Run make?", detail="It builds the parser.", subject="run make")
     expect(bell).to_contain_text("1")
     expect(page).to_have_title("(1) Home | Nexus")
+    icon = page.locator("link[rel=icon]")
+    expect(icon).to_have_attribute("href", re.compile("icon-waiting"))
     expect(page.get_by_text("It builds the parser.")).to_be_visible()
     page.get_by_role("button", name="Allow once builder-1 asks: Run make?").click()
     answer = call.result(START_SECONDS)
     assert (answer["status"], answer["allowed"], answer["always"]) == ("allowed", True, False)
     expect(page.get_by_text("“Run make?” was allowed, this once.")).to_be_visible()
     expect(bell).to_be_hidden()
+    expect(icon).to_have_attribute("href", re.compile("icon[.]svg"))
 
 
 def test_it_is_allowed_always_until_that_is_taken_back(page: Page, ask: Asks) -> None:

@@ -7,6 +7,10 @@ function show(waiting) {
   const before = Number(bell.querySelector("[data-waiting]").textContent);
   bell.querySelector("[data-waiting]").textContent = String(waiting);
   bell.hidden = waiting === 0;
+  document.querySelectorAll("link[rel=icon]").forEach((icon) => {
+    icon.dataset.quiet ??= icon.href;
+    icon.href = waiting ? bell.dataset.icon : icon.dataset.quiet;
+  });
   document.title = waiting ? `(${waiting}) ${title}` : title;
   if (waiting > before && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
     bell.animate([{ rotate: "0deg" }, { rotate: "12deg" }, { rotate: "-12deg" }, { rotate: "0deg" }], { duration: 250, iterations: 3 });

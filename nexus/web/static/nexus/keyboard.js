@@ -11,6 +11,8 @@ label("#nav-sidebar-inner span[x-on\\:click]", "Hide the navigation");
 label("#nav-sidebar-inner h2[x-on\\:click]", "");
 label("#nav-sidebar-inner div[x-on\\:click*=openUserLinks]", "");
 label("#nav-sidebar-inner a[x-on\\:click], a[x-on\\:click*=filterOpen]", "");
+document.getElementById("content")?.setAttribute("role", "main");
+document.getElementById("content")?.setAttribute("tabindex", "-1"); // the link that skips the navigation leads to it
 document.getElementById("search-input-command")?.setAttribute("aria-label", "Search everything");
 document.querySelector("#nav-sidebar-inner a[href='/admin/']:not(li a)")?.setAttribute("aria-label", "Nexus, home");
 document.getElementById("searchbar-submit")?.setAttribute("aria-label", "Search");
@@ -34,6 +36,10 @@ document.addEventListener("keydown", (event) => {
   if (rows.length && "jk".includes(event.key)) {
     const next = rows.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
     rows[Math.max(0, Math.min(rows.length - 1, next))].focus();
+    return;
+  }
+  if (event.key === "?") {
+    document.getElementById("keys")?.showModal();
     return;
   }
   if (event.key === "/" && document.querySelector("input[name=q]")) {
