@@ -18,6 +18,7 @@ from coordination.routing import Target
 from nexus.core.clock import now
 from nexus.core.operations.errors import Code, NexusError
 from tests.conftest import LOCAL, Call, examples
+from tests.store import plans
 
 Read = Callable[..., dict[str, Any]]
 FOR_BOB: Target = {"strategy": "direct", "agent_id": "bob"}
@@ -350,3 +351,15 @@ class TestBoundedLooks:
         while page.more:
             page = follow.read(LOCAL, follow.Filters(type=frozenset({"rare"})), page.cursor)
         assert page.events == [wanted]
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_it_reads_a_handoffs_events_along_their_index_alone(log: Any, read: Read) -> None:
+    event = log(stream="handoff", handoff_id="hnd_1")
+    found: list[int] = []
+    looked = plans(
+        lambda: found.extend(ids(read(stream="handoff", cursor=event.event_id - 1, filters={"handoff_id": "hnd_1"})))
+    )
+    assert found == [event.event_id]
+    assert any("events_of_handoff (handoff_id=?" in plan for plan in looked), looked
+    assert not any("event_id>?" in plan for plan in looked), looked  # a walk through all that the stream holds
