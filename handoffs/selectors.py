@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 
 from django.db.models import Count, Min, Q, QuerySet, TextField
 from django.db.models.functions import Cast
@@ -43,11 +44,13 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
     agent, moment = agents_known.profile_of(agent_id), now()
     found: list[Handoff] = []
     examined, left = after, EXAMINED_AT_ONCE
-    open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(workspace_id=workspace_id)
-    open_ones = open_ones.order_by("created_event_id")
-    if ready_only and open_ones.filter(task_key__isnull=False).exists():
-        open_ones = open_ones.filter(Q(task_key=None) | Q(task_key__in=work().ready(workspace_id)))
-    while batch := list(open_ones.filter(created_event_id__gt=examined)[:READ_AT_ONCE]):
+    here = Handoff.objects.filter(workspace_id=workspace_id).exclude(deadline_at__lt=moment)
+    # No index serves both. In this order, so that one whose end is recorded meanwhile is in the second list.
+    pool = [here.lapsed(moment), here.open()]
+    if ready_only and any(rows.filter(task_key__isnull=False).exists() for rows in pool):
+        ready = Q(task_key=None) | Q(task_key__in=work().ready(workspace_id))
+        pool = [rows.filter(ready) for rows in pool]
+    while batch := _oldest(pool, after=examined):
         for handoff in batch:
             if visible(handoff, agent, moment) and eligible(handoff, agent, moment):
                 if len(found) == limit:
@@ -60,6 +63,13 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
         if left <= 0:
             return _page(found, str(examined))
     return _page(found, None)
+
+
+def _oldest(lists: Iterable[QuerySet[Handoff]], *, after: int) -> list[Handoff]:
+    """Return the next READ_AT_ONCE handoffs of several lists after an event; each list is read along its index."""
+    heads = [rows.filter(created_event_id__gt=after).order_by("created_event_id")[:READ_AT_ONCE] for rows in lists]
+    found = {handoff.created_event_id: handoff for handoff in chain.from_iterable(heads)}
+    return [found[event_id] for event_id in sorted(found)[:READ_AT_ONCE]]
 
 
 def _page(found: list[Handoff], next_cursor: str | None) -> Page:

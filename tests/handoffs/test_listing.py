@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from handoffs import selectors
 from handoffs.models import Handoff
 from handoffs.selectors import READ_AT_ONCE
 from tests.conftest import Call
 from tests.handoffs.conftest import PYTHON, TO_BOB, Clock, Offer
+from tests.store import plans
 
 INSTANT = timedelta(microseconds=1)
 REVIEWER_IN_A_MINUTE = {
@@ -186,6 +188,37 @@ class TestPages:
             pages.append(listed("cleo", limit=1, cursor=pages[-1]["next_cursor"]))
 
         assert [ids(page) for page in pages] == [[], [], [mine]]
+
+    @pytest.mark.sqlite  # whose plans say so; the indexes are the same
+    def test_it_reads_no_more_of_a_long_list_than_it_looks_at(self, listed: Call, offer: Offer) -> None:
+        offer()
+        looked = [plan for plan in plans(lambda: listed("cleo")) if "created_event_id>?" in plan]
+
+        assert looked and all("handoffs_by_status (workspace_id=? AND status=?" in plan for plan in looked), looked
+        assert not any("TEMP B-TREE" in plan for plan in looked), looked
+
+    def test_it_finds_a_handoff_whose_expiry_is_recorded_while_it_looks(
+        self, call: Call, offer: Offer, project: str, workspace: str, clock: Clock
+    ) -> None:
+        handoff = offer()
+        call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+        clock.shift(timedelta(days=1))
+        open_again = {"status": "OPEN", "claimed_by": None, "claimed_at": None, "lease_expires_at": None}
+        looked: list[str] = []
+
+        def record(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
+            found = execute(sql, parameters, many, context)
+            if '"handoffs"' in sql and sql.startswith("SELECT"):
+                looked.append(sql)
+                if len(looked) == 1:
+                    Handoff.objects.filter(pk=handoff).update(**open_again)
+            return found
+
+        with connection.execute_wrapper(record):
+            page = selectors.available(workspace_id=workspace, agent_id="cleo", after=0, limit=10)
+
+        assert [each.handoff_id for each in page.handoffs] == [handoff]
+        assert len(looked) == 2
 
     def test_it_gives_a_hundred_by_default_and_five_hundred_at_most(self, listed: Call, offer: Offer) -> None:
         row = Handoff.objects.filter(pk=offer()).values().get()
