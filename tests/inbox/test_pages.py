@@ -15,7 +15,7 @@ from inbox import monitoring
 from inbox.models import Delivery, Message
 from nexus.core.clock import now
 from tests.pages import Ids, do
-from tests.store import steps
+from tests.store import plans, steps
 
 pytestmark = pytest.mark.sqlite  # pages are the same on both; what they read is tested beside them
 
@@ -131,3 +131,18 @@ def test_the_mail_of_a_busy_agent_costs_what_its_page_does(played_team: Ids) -> 
     assert [each.pk for each in newest] == list(Message.objects.order_by("-pk").values_list("pk", flat=True)[:50])
     older = monitoring.mail(monitoring.MailFilter(agent_id="planner"), before=newest[-1].pk, limit=1)
     assert [each.pk for each in older] == [Message.objects.order_by("-pk")[50].pk]
+
+
+def test_the_deliveries_of_an_agent_are_found_along_their_index(played_team: Ids, browser: Client) -> None:
+    write(played_team, "One")
+    looked = plans(lambda: browser.get("/admin/inbox/delivery/?q=planner"))
+    (plan,) = (plan for plan in looked if "message_deliveries" in plan)
+    assert "deliveries_to (recipient_agent_id=?)" in plan and "TEMP B-TREE" not in plan, plan
+
+
+def test_deliveries_are_found_by_their_message_or_their_recipient(played_team: Ids, browser: Client) -> None:
+    one, other = write(played_team, "One"), write(played_team, "Another")
+    recipient = Delivery.objects.get(message_id=one).recipient_id
+    for words, found in ((one, {one}), (recipient, {one, other}), ("nobody", set())):
+        shown = browser.get("/admin/inbox/delivery/", {"q": words}).content.decode()
+        assert {each for each in (one, other) if f"m={each}" in shown} == found
