@@ -138,7 +138,12 @@ class Task(models.Model):
 
     class Meta:
         db_table = "plan_tasks"
-        indexes = [models.Index(fields=["workspace", "closed_at"], name="plan_tasks_by_cycle")]
+        indexes = [
+            models.Index(fields=["workspace", "closed_at"], name="plan_tasks_by_cycle"),
+            models.Index(  # those of all open cycles, and not through all that was ever planned
+                fields=["status", "task_key"], name="plan_tasks_by_status", condition=Q(closed_at=None)
+            ),
+        ]
         constraints = [
             *not_empty("plan_tasks", "task_key"),
             one_of("plan_tasks", "status", TaskStatus),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
+from nexus.dashboard.views.agents import works
 from nexus.planning.debts import owed
 from nexus.planning.models import Task, TaskStatus
 from nexus.planning.waking import calling
 from tests.planning.conftest import Project
+from tests.store import plans
 
 
 def _owed(agent: str) -> list[str]:
@@ -49,3 +53,12 @@ def test_a_closed_cycle_asks_nobody_for_anything(nexus: Project) -> None:
     _tasks(nexus)
     Task.objects.update(status=TaskStatus.IN_PROGRESS, closed_at=datetime.now(UTC))
     assert _owed("coder") == _owed("coder-7") == []
+
+
+@pytest.mark.sqlite  # whose plans say so; the index is the same
+def test_nobody_goes_through_the_tasks_of_closed_cycles(nexus: Project) -> None:
+    _tasks(nexus)
+    moment = datetime.now(UTC)
+    looked = plans(lambda: (_owed("coder"), list(owed(None, moment)), _wakes("coder"), works(moment)))
+    assert sum("plan_tasks_by_status (status=?" in plan for plan in looked) == 4, looked
+    assert not any("SCAN plan_tasks" in plan or "autoindex_plan_tasks" in plan for plan in looked), looked
