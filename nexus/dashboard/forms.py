@@ -31,7 +31,7 @@ from nexus.web.filters import (
     offer,
     words_field,
 )
-from nexus.web.forms import KnownField, LinesField, OperationForm, name_of
+from nexus.web.forms import SUGGESTED, KnownField, LinesField, OperationForm, name_of
 from nexus.web.templatetags.nexus import plain
 
 TIMELINES = {"15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days", "30d": "30 days"}
@@ -113,9 +113,6 @@ class SearchFilters(Filters):
     q = words_field("Words", size=40, autofocus=True)
 
 
-ACTS_OFFERED = 500  # agents to choose from
-
-
 class ActForm(OperationForm):
     """A field for each parameter that the action asks for."""
 
@@ -125,7 +122,7 @@ class ActForm(OperationForm):
             field: forms.CharField
             if name == "agent_id":
                 field = KnownField(label=label)
-                field.offer(name, Agent.objects.order_by("agent_id").values_list("agent_id", flat=True)[:ACTS_OFFERED])
+                field.offer(name, Agent.objects.order_by("agent_id").values_list("agent_id", flat=True)[:SUGGESTED])
             else:
                 field = forms.CharField(label=label, required=False)
             field.required = name in action.needed

@@ -9,7 +9,7 @@ from django import forms
 from coordination.models import Agent, Workspace
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.web.filters import OFFERED
-from nexus.web.forms import NamesField, OperationForm
+from nexus.web.forms import SUGGESTED, KnownField, NamesField, OperationForm
 from nexus.web.templatetags.nexus import plain
 
 
@@ -20,7 +20,7 @@ class WebhookForm(OperationForm):
         label="Address",
         widget=forms.URLInput(attrs={"placeholder": "https://example.com/nexus", "autocomplete": "off"}),
     )
-    agent_id = forms.ChoiceField(required=False, label="Mail and handoffs of")
+    agent_id = KnownField(label="Only mail and handoffs of; none: every event")
     project_root = forms.ChoiceField(required=False, label="Workspace")
     types = NamesField(
         required=False,
@@ -33,13 +33,10 @@ class WebhookForm(OperationForm):
         super().__init__(data)
         agents = Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", flat=True)
         workspaces = Workspace.objects.order_by("-last_seen_at")[:OFFERED]
-        self._offer("agent_id", "Everyone: every event", {agent_id: plain(agent_id) for agent_id in agents})
-        self._offer("project_root", "All workspaces", {row.root_realpath: plain(row) for row in workspaces})
-
-    def _offer(self, name: str, none: str, choices: dict[str, str]) -> None:
-        field = self.fields[name]
-        assert isinstance(field, forms.ChoiceField)
-        field.choices = [("", none), *choices.items()]
+        known, where = self.fields["agent_id"], self.fields["project_root"]
+        assert isinstance(known, KnownField) and isinstance(where, forms.ChoiceField)
+        known.offer("agent_id", agents[:SUGGESTED])
+        where.choices = [("", "All workspaces"), *((row.root_realpath, plain(row)) for row in workspaces)]
 
     def given(self) -> dict[str, Any]:
         """Return the operation's parameters; empty fields are left out."""

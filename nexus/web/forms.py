@@ -69,6 +69,9 @@ class NumberField(forms.CharField):
         return number
 
 
+SUGGESTED = 500  # names in one datalist
+
+
 class KnownField(forms.CharField):
     """A name; the browser suggests the known ones, and accepts others."""
 

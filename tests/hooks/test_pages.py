@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from coordination.models import Event
+from coordination.models import Agent, Event
 from coordination.toolset import run
 from nexus.hooks.models import Webhook, WebhookDelivery
+from nexus.web.forms import SUGGESTED
 from tests.conftest import OPERATOR
 from tests.pages import Ids, queries
 
 URL = "https://example.com/hook"
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def add(**more: Any) -> str:
@@ -99,3 +101,16 @@ def test_it_asks_no_more_queries_of_more_webhooks(played_team: Ids, browser: Cli
     for number in range(5):
         fail(add(project_root=played_team["root"]), number, "dead", "refused")
     assert queries(lambda: browser.get("/admin/webhooks/")) == few
+
+
+def test_it_suggests_only_so_many_agents(db: None, browser: Client) -> None:
+    Agent.objects.bulk_create(
+        Agent(agent_id=f"agent-{number:04d}", created_at=NOON, updated_at=NOON) for number in range(SUGGESTED + 9)
+    )
+    page = browser.get("/admin/webhooks/").content.decode()
+    assert page.count('<option value="agent-') == SUGGESTED
+
+
+def test_it_takes_an_agent_by_its_name_alone(db: None, browser: Client) -> None:
+    answer = browser.post("/admin/webhooks/", {"url": URL, "agent_id": "nobody"})
+    assert "NOT_FOUND" in answer.content.decode() and not Webhook.objects.exists()
