@@ -188,7 +188,7 @@ def _main(argv: list[str]) -> None:
     choose_settings(command)
     if command == "runmcp":
         gc.disable()  # until it serves: imported objects stay, and a collection among them finds nothing
-        _import_asyncio_alone()
+        _import_without_openssl()
 
     import django
 
@@ -208,14 +208,16 @@ def _main(argv: list[str]) -> None:
         execute_from_command_line([argv[0], command, *rest])
 
 
-def _import_asyncio_alone() -> None:
-    """Without TLS, which takes more than a MiB: an agent's process speaks none, and asyncio can do without."""
-    if "ssl" in sys.modules:
-        return
-    sys.modules["ssl"] = None  # type: ignore[assignment]
+def _import_without_openssl() -> None:
+    """Import asyncio and hashes without OpenSSL, which takes 5 MiB: an agent's process speaks no TLS, asyncio can do
+    without, and Python has hashes of its own."""
+    left_out = [name for name in ("ssl", "_hashlib") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(left_out))  # type: ignore[arg-type]
     import asyncio  # noqa: F401
+    import hmac  # noqa: F401  # and hashlib
 
-    del sys.modules["ssl"]
+    for name in left_out:
+        del sys.modules[name]
 
 
 UNUSED = ("django.forms", "django.core.checks.caches", "sqlparse")  # which Django imports with its models and commands

@@ -99,7 +99,7 @@ from nexus_site import launch
 os._exit = lambda code: (at_end(), os.kill(os.getpid(), 9))
 
 def at_end():
-    unused = ("ssl", "django.forms.fields", "django.template", "django.core.cache.backends.filebased")
+    unused = ("ssl", "_hashlib", "django.forms.fields", "django.template", "django.core.cache.backends.filebased")
     print(*[name for name in unused if name in sys.modules], file=sys.stderr)
     from django import forms
     from django.core.checks import caches
