@@ -16,8 +16,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcp_bridge.relay import NO_HUB, NoHub, own_user
 from nexus.core import files
+from nexus.core.files import own_user
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -26,6 +26,10 @@ HOST = "127.0.0.1"
 LONGEST = 200  # bytes of a line, either side's
 NONCE = re.compile(rb"[0-9a-f]{64}")
 HUB, RELAY = b"hub", b"relay"  # who proves: no side can send back the other's proof
+
+
+class NotTheHub(Exception):
+    """What listens at the address of the hub is no hub."""
 
 
 def listen(path: Path) -> tuple[socket.socket, bytes]:
@@ -45,7 +49,7 @@ def listen(path: Path) -> tuple[socket.socket, bytes]:
 
 
 def connect(path: Path, seconds: float) -> socket.socket:
-    """Return a connection to the hub in the file, which has proved that it is the hub. Raises OSError, and NoHub where
+    """Return a connection to the hub in the file, which has proved that it is the hub. Raises OSError, and NotTheHub where
     something else listens."""
     port, token = _read(path)
     connection = socket.create_connection((HOST, port), seconds)
@@ -55,11 +59,11 @@ def connect(path: Path, seconds: float) -> socket.socket:
         connection.sendall(mine + b"\n")
         while not received.endswith(b"\n"):
             if not (piece := connection.recv(LONGEST)) or len(received) > LONGEST:
-                raise NoHub(NO_HUB)
+                raise NotTheHub
             received += piece
         nonce, _, proof = received.rstrip(b"\n").partition(b" ")
         if not NONCE.fullmatch(nonce) or not hmac.compare_digest(proof, _proof(token, HUB, mine, nonce)):
-            raise NoHub(NO_HUB)
+            raise NotTheHub
         connection.sendall(_proof(token, RELAY, mine, nonce) + b"\n")
     except BaseException:
         connection.close()

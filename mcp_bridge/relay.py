@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from nexus.core.config import TABLE, TRUE, Resolved, written
-from nexus.core.files import network_kind
+from nexus.core.files import network_kind, own_user
 from nexus.core.time_limit import OutOfTime
 
 PROTOCOL = 1  # of relay and hub; a relay with another one serves itself
@@ -171,11 +171,6 @@ def user_at(connection: socket.socket) -> tuple[int | None, int | None]:
     return process, user
 
 
-def own_user() -> int | None:
-    """Return the user of this process, if the system knows users."""
-    return os.geteuid() if hasattr(os, "geteuid") else None
-
-
 def connect(
     home: Path, hello: Mapping[str, Any], state: bytes | None, seconds: float = ANSWER_SECONDS
 ) -> tuple[socket.socket, Any, bytes]:
@@ -231,7 +226,10 @@ def _reach(home: Path, seconds: float) -> socket.socket:
     if (home / DIRECTORY / LOOPBACK).exists():
         from mcp_bridge import loopback  # most homes can hold a socket
 
-        return loopback.connect(home / DIRECTORY / LOOPBACK, seconds)
+        try:
+            return loopback.connect(home / DIRECTORY / LOOPBACK, seconds)
+        except loopback.NotTheHub:
+            raise NoHub(NO_HUB) from None
     if not hasattr(socket, "AF_UNIX"):
         raise FileNotFoundError
     connection = socket.socket(socket.AF_UNIX)

@@ -42,7 +42,6 @@ from mcp_bridge.relay import (
     TOO_LARGE,
     address,
     namespace,
-    own_user,
     user_at,
 )
 from mcp_bridge.remote_command import GO, HOOK
@@ -53,6 +52,7 @@ from mcp_bridge.tools import wire
 from nexus.core.access import holder_of
 from nexus.core.config import TABLE, CoreSettings, written
 from nexus.core.fairness import Turn
+from nexus.core.files import own_user
 from nexus.core.limits import most_values, values_in
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError

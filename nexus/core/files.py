@@ -16,6 +16,11 @@ from typing import Any, NamedTuple
 PRIVATE = 0o600  # readable and writable by its owner alone
 
 
+def own_user() -> int | None:
+    """Return the user of this process, if the system knows users."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
 @contextmanager
 def draft(destination: Path) -> Iterator[Path]:
     """Yield a private empty file in the directory of `destination`; it is removed at the end unless it was moved away.
