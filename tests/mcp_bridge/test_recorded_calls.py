@@ -14,7 +14,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Session
-from handoffs.models import Handoff
+from handoffs.models import Handoff, Remark
 from inbox.models import Message
 from mcp_bridge import recorded_calls
 from mcp_bridge.models import RecordedCall
@@ -24,7 +24,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
 from nexus.planning.models import Task
 from nexus.topics.models import TopicMessage as Post
-from tests.conftest import Call, at_once
+from tests.conftest import Call, at_once, does
 
 pytestmark = pytest.mark.usefixtures("committed", "team")
 
@@ -64,11 +64,21 @@ def claim(call: Call, project: str) -> dict[str, Any]:
     return {"project_root": project, "handoff_id": made["handoff_id"], "agent_id": "bob"}
 
 
-def test_a_repeated_refusal_is_the_same(call: Call, claim: dict[str, Any]) -> None:
+def test_a_refusal_that_stores_nothing_is_not_recorded(call: Call, claim: dict[str, Any]) -> None:
     call("handoff_claim", **claim)
-    refused = sent("handoff_claim", claim)
-    assert refused["error"]["code"] == "HANDOFF_ALREADY_CLAIMED"
-    assert sent("handoff_claim", claim, again=True)["error"]["message"] == refused["error"]["message"]
+    assert sent("handoff_claim", claim)["error"]["code"] == "HANDOFF_ALREADY_CLAIMED"
+    assert not RecordedCall.objects.exists()
+
+
+def test_a_refusal_that_stores_something_stores_it_once(call: Call, claim: dict[str, Any]) -> None:
+    """A result that comes when an operator has taken the handoff back."""
+    call("handoff_claim", **claim)
+    does("handoff_release", handoff_id=claim["handoff_id"])
+    late = {**claim, "result": "42"}
+    refused = sent("handoff_complete", late)
+    assert refused["error"]["details"]["kept"]
+    assert sent("handoff_complete", late, again=True) == refused
+    assert Remark.objects.count() == 1
 
 
 def test_a_handoff_is_claimed_and_completed_once(claim: dict[str, Any]) -> None:

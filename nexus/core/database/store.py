@@ -43,10 +43,17 @@ def store_of(config: CoreSettings) -> Store:
 @contextmanager
 def write() -> Iterator[None]:
     """Run a writing transaction of the store; inside another one, a savepoint."""
-    if not connection.in_atomic_block and (lasting := getattr(_thread, "lasting", None)) is not None:
-        lasting.enter_context(_transaction())
-    with _transaction():
+    lasting: ExitStack | None = getattr(_thread, "lasting", None)
+    if lasting is None or connection.in_atomic_block:
+        with _transaction():
+            yield
+        return
+    lasting.enter_context(_transaction())
+    try:
         yield
+    except BaseException:
+        with lasting.pop_all():  # nothing else is in it yet
+            raise
 
 
 @contextmanager
@@ -64,8 +71,8 @@ def _transaction() -> Iterator[None]:
 
 @contextmanager
 def in_one_transaction() -> Iterator[None]:
-    """Let the first writing transaction of this thread in the block last until the end of the block; inside another
-    one, the block is a savepoint."""
+    """Let the first writing transaction of this thread in the block last until the end of the block, unless it fails;
+    those after it are savepoints. Inside another one, the block is a savepoint."""
     if connection.in_atomic_block:
         with transaction.atomic():
             yield
