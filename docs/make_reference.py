@@ -19,7 +19,7 @@ from drf_spectacular.generators import SchemaGenerator  # noqa: E402
 from coordination.log import websocket  # noqa: E402
 from coordination.log.sse import stream  # noqa: E402
 from docs import reference_pages  # noqa: E402
-from mcp_bridge import reading  # noqa: E402
+from mcp_bridge import features  # noqa: E402
 from mcp_bridge.choices import enabling  # noqa: E402
 from nexus.control import websocket as pool_websocket  # noqa: E402
 from nexus.control.rpc import Stream as PoolStream  # noqa: E402
@@ -74,16 +74,16 @@ def pages() -> dict[str, str]:
         "mcp.md": reference_pages.mcp(
             enabling(choice, lambda toolset: None),
             {
-                "instructions": reading.instructions(choice),
+                "instructions": features.instructions(choice),
                 **{page.name: page.text() for toolset in choice for page in toolset.references},
             },
             [
-                *((resource.uri, resource.description or "") for resource in reading.resources(choice)),
-                *((template.uri_template, template.description or "") for template in reading.templates(choice)),
+                *((resource.uri, resource.description or "") for resource in features.resources(choice)),
+                *((template.uri_template, template.description or "") for template in features.templates(choice)),
             ],
             [
                 (prompt.name, prompt.description or "", [argument.name for argument in prompt.arguments or ()])
-                for prompt in reading.prompts(choice)
+                for prompt in features.prompts(choice)
             ],
             [each.name for each in operations() if each.wait is not None and each.wait.deferrable],
         ),

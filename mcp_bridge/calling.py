@@ -17,8 +17,8 @@ from mcp_bridge.choices import ENABLE
 from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern
 from mcp_bridge.enabling import Choices
 from mcp_bridge.extension import created, declared
+from mcp_bridge.features import result, wire
 from mcp_bridge.models import Task
-from mcp_bridge.tools import result, wire
 from nexus.core.cancellation import while_there
 from nexus.core.fairness import holding
 from nexus.core.operations.deferred import NotKept

@@ -1,4 +1,4 @@
-"""The toolsets that an MCP connection begins with, and the tool that adds one."""
+"""How an MCP connection begins: who calls, with which toolsets; and the tool that adds a toolset."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mcp_bridge.config import McpBridgeSettings, names
+from mcp_bridge.relay import API_KEY
 from nexus.core.domain import domain
 from nexus.core.operations import registry
 from nexus.core.operations.caller import Caller
@@ -96,3 +97,17 @@ def _others(choice: Choice) -> list[Data]:
         for toolset in TOOLSETS.values()
         if toolset not in choice
     ]
+
+
+def caller_of_process(key: str | None, *, transport: str, connection: str, cwd: str | None = None) -> Caller:
+    """Return the caller, bound to the agent of the key if there is one. Reads the store. Raises CONFIG_ERROR for an
+    invalid key."""
+    if key is None:
+        return Caller(transport, connection=connection, cwd=cwd)
+    credential = domain().credential_of_key(key)
+    agent_id = domain().agent_of_credential(credential)
+    if agent_id is None:
+        raise NexusError(
+            Code.CONFIG_ERROR, f"{API_KEY} is no valid key of this store. Issue a new one, or unset it to run unbound."
+        )
+    return Caller(transport, agent_id=agent_id, connection=connection, credential=credential, cwd=cwd)

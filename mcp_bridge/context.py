@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from nexus.core.fairness import TURN, Turn
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import documented
 
 Context = ServerRequestContext[Any, Any]
 CallerOf = Callable[[Context], Caller]
@@ -24,3 +27,9 @@ def turn_of_request(ctx: Context) -> Turn | None:
 def is_modern(ctx: Context) -> bool:
     """Return whether the request has no session: the protocol from 2026-07-28 on has none."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def as_mcp(error: Exception, code: int = INTERNAL_ERROR) -> MCPError:
+    """Return the MCP error for a documented one."""
+    known = documented(error)
+    return MCPError(code, known.message, {"code": known.code.value, **known.details})

@@ -49,8 +49,8 @@ def listen(path: Path) -> tuple[socket.socket, bytes]:
 
 
 def connect(path: Path, seconds: float) -> socket.socket:
-    """Return a connection to the hub in the file, which has proved that it is the hub. Raises OSError, and NotTheHub where
-    something else listens."""
+    """Return a connection to the hub in the file, which has proved that it is the hub. Raises OSError, and NotTheHub
+    where something else listens."""
     port, token = _read(path)
     connection = socket.create_connection((HOST, port), seconds)
     try:

@@ -24,10 +24,10 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, Field
 
 from coordination.waiting_calls import turn_of
-from mcp_bridge import choices, hub_commands, hub_hook, loopback
-from mcp_bridge.choices import ENABLE
+from mcp_bridge import choices, hub_commands, loopback
+from mcp_bridge.choices import ENABLE, caller_of_process
 from mcp_bridge.context import Context
-from mcp_bridge.process import caller_of_process
+from mcp_bridge.features import wire
 from mcp_bridge.recorded_calls import LOST, RelayedRequest, restore_states, states_of
 from mcp_bridge.relay import (
     ANSWER_SECONDS,
@@ -44,11 +44,10 @@ from mcp_bridge.relay import (
     namespace,
     user_at,
 )
-from mcp_bridge.remote_command import GO, HOOK
+from mcp_bridge.remote import GO, HOOK
 from mcp_bridge.server import build_server
 from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
-from mcp_bridge.tools import wire
 from nexus.core.access import holder_of
 from nexus.core.config import TABLE, CoreSettings, written
 from nexus.core.fairness import Turn
@@ -309,7 +308,11 @@ def _understood(hello: Hello, peer: int | None) -> Ready:
     _check_same(hello, peer)
     name, *words = hello.command
     if name == HOOK:
-        return partial(hub_hook.answer, hub_hook.Question.model_validate_json("".join(words)), hello.connection("hook"))
+        return partial(
+            hub_commands.answer_hook,
+            hub_commands.Question.model_validate_json("".join(words)),
+            hello.connection("hook"),
+        )
     try:
         ready = hub_commands.understood(
             hello.command, operator=hello.operator, connection=hello.connection("cli"), cwd=hello.cwd

@@ -20,15 +20,14 @@ from mcp_types import (
     ReadResourceResult,
 )
 
-from mcp_bridge import reading
+from mcp_bridge import features
 from mcp_bridge.calling import Calls
 from mcp_bridge.choices import enabling, offered
 from mcp_bridge.context import CallerOf, Context, TurnOf, turn_of_request
 from mcp_bridge.enabling import Choices
 from mcp_bridge.extension import Tasks, install
-from mcp_bridge.subscribing import Subscribers
-from mcp_bridge.subscriptions import ResourceBus
-from mcp_bridge.tools import tool, tools
+from mcp_bridge.features import tool, tools
+from mcp_bridge.subscriptions import ResourceBus, Subscribers
 from nexus.core.operations.registry import TOOLSETS, Choice, default
 from nexus.core.version import package_version
 
@@ -51,19 +50,19 @@ def build_server(
         return ListToolsResult(tools=[*tools(chosen, bound=caller_of(ctx).agent_id is not None), *more])
 
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return ListResourcesResult(resources=reading.resources(choices.of(ctx)))
+        return ListResourcesResult(resources=features.resources(choices.of(ctx)))
 
     async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=reading.templates(choices.of(ctx)))
+        return ListResourceTemplatesResult(resource_templates=features.templates(choices.of(ctx)))
 
     async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await reading.read(choices.of(ctx), str(params.uri), caller_of(ctx))
+        return await features.read(choices.of(ctx), str(params.uri), caller_of(ctx))
 
     async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
-        return ListPromptsResult(prompts=reading.prompts(choices.of(ctx)))
+        return ListPromptsResult(prompts=features.prompts(choices.of(ctx)))
 
     async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
-        return reading.prompt(choices.of(ctx), params.name, params.arguments)
+        return features.prompt(choices.of(ctx), params.name, params.arguments)
 
     server = Server[Any](
         "nexus",
@@ -95,4 +94,4 @@ async def _introduce(choices: Choices, ctx: Context, call_next: CallNext) -> Han
     if ctx.method == "initialize" and len(TOOLSETS) > 1:
         for name in ("tools", "prompts", "resources"):
             answer["capabilities"][name]["listChanged"] = True
-    return {**answer, "instructions": reading.instructions(choices.of(ctx))}
+    return {**answer, "instructions": features.instructions(choices.of(ctx))}

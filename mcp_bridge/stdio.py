@@ -22,8 +22,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic import ValidationError
 
+from mcp_bridge.features import wire
 from mcp_bridge.relay import HEAD, TOO_LARGE
-from mcp_bridge.tools import wire
 from nexus.core.limits import most_values, values_in
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.replies import Outcome, Reply

@@ -9,19 +9,33 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
-from mcp_types import INTERNAL_ERROR
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    EmptyResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
 
+from mcp_bridge import features
+from mcp_bridge.context import CallerOf, Context, as_mcp
+from mcp_bridge.extension import listened
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.registry import TOOLSETS, Choice
 from nexus.core.operations.runner import check_credential
 from nexus.core.waiting import AUTHENTICATION, at_hand, waiter
+
+if TYPE_CHECKING:
+    from mcp_bridge.enabling import Choices
 
 log = logging.getLogger(__name__)
 
@@ -151,3 +165,78 @@ class ListenBus:
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Register the stream's listener; the returned function ends it."""
         return self._bus.hear(Hearing(self._caller, self._uris, listener, self.listen.close))
+
+
+class Subscribers:
+    """The subscribed connections."""
+
+    def __init__(self, caller_of: CallerOf, choices: Choices, bus: ResourceBus) -> None:
+        self._caller_of, self._choices, self._bus = caller_of, choices, bus
+        # by connection and resource, the function that ends it
+        self._subscribed: dict[tuple[int, str], Callable[[], None]] = {}
+        self._sendings: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references to tasks
+
+    async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        """Subscribe a client of the handshake era: updates use the connection, until it closes or the client
+        unsubscribes."""
+        uri, caller = str(params.uri), self._caller_of(ctx)
+        await _check_own(self._choices.of(ctx), [uri], caller)
+        connection = ctx.session._connection
+        key = (id(connection), uri)
+        await self._started()
+        if key in self._subscribed:  # after the last await: the same request may have come twice at once
+            return EmptyResult()
+
+        def notify(event: ServerEvent) -> None:
+            if isinstance(event, ResourceUpdated):
+                sending = asyncio.create_task(ctx.session.send_resource_updated(uri))
+                self._sendings.add(sending)
+                sending.add_done_callback(self._sendings.discard)
+
+        def forget() -> None:
+            if self._subscribed.pop(key, None):
+                stop()
+
+        stop = self._bus.hear(Hearing(caller, frozenset({uri}), notify, forget))
+        self._subscribed[key] = forget
+        connection.exit_stack.callback(forget)
+        return EmptyResult()
+
+    async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        """End a subscription, if there is one."""
+        forget = self._subscribed.get((id(ctx.session._connection), str(params.uri)))
+        if forget is not None:
+            forget()
+        return EmptyResult()
+
+    async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Subscribe a client of the current protocol: updates are part of this request's response."""
+        caller, uris = self._caller_of(ctx), [str(uri) for uri in params.notifications.resource_subscriptions or ()]
+        await _check_own(self._choices.of(ctx), uris, caller)
+        await self._started()
+        return await listened(ctx, params, caller, ListenBus(self._bus, caller, uris).listen)
+
+    async def _started(self) -> None:
+        """Begin to watch the log. Raises an MCP error for the documented one where the store cannot be watched."""
+        try:
+            await self._bus.start()
+        except Exception as error:
+            raise as_mcp(error) from None
+
+
+async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> None:
+    """Check that resources are the caller's own and the key is valid. Raises an MCP error."""
+    for uri in uris:
+        own = features.agent_of(choice, uri)
+        if own is None:
+            those = ", ".join(template.uri_template for template in features.templates(choice)) or "nothing"
+            raise MCPError(INVALID_PARAMS, f"This cannot be subscribed to; what can: {those}.", {"uri": uri[:200]})
+        resource, agent_id = own
+        if caller.agent_id is not None and caller.agent_id != agent_id:
+            raise MCPError(
+                INVALID_PARAMS, f"This connection may follow the {resource.name} of {caller.agent_id!r} only."
+            )
+    try:
+        await at_hand(AUTHENTICATION, partial(check_credential, caller))
+    except Exception as error:
+        raise as_mcp(error) from None

@@ -164,7 +164,7 @@ def _finished(caller: Caller, call: Deferred, found: Data) -> Outcome | None:
 
 def _end(task: Task, caller: Caller, call: Deferred, ending: Callable[[], Outcome | None]) -> Task:
     """Return the task with its result. Of two concurrent checks, or a check and a cancel, the first ends it."""
-    from mcp_bridge.tools import (
+    from mcp_bridge.features import (
         wire,
     )  # imports the SDK's types, which a command that only finds its operation does not need
 

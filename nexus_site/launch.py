@@ -179,10 +179,10 @@ def _main(argv: list[str]) -> None:
 
         relay(resolved(), APPS)
     if command in AGENT_COMMANDS:
-        from mcp_bridge import remote_command
+        from mcp_bridge import remote
 
-        if command in remote_command.COMMANDS:
-            code = remote_command.run(resolved(), APPS, command, rest)
+        if command in remote.COMMANDS:
+            code = remote.run(resolved(), APPS, command, rest)
             if code is not None:
                 sys.exit(code)
     choose_settings(command)
@@ -290,10 +290,10 @@ def _hooked(arguments: list[str]) -> bool:
         logging.disable()  # a failure is one line on stderr, which `entry` writes
 
     def ask(name: str, call: Any, **arguments: Any) -> Any:
-        from mcp_bridge import relay, remote_hook
+        from mcp_bridge import relay, remote
 
         try:
-            return remote_hook.ask(resolved(), APPS, name, call, arguments)
+            return remote.ask_hook(resolved(), APPS, name, call, arguments)
         except relay.NoHub:
             start_django()
         from nexus.hooks import look

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mcp_bridge.relay import DIRECTORY, SOCKET
-from mcp_bridge.remote_command import GO, WELCOME
+from mcp_bridge.remote import GO, WELCOME
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import ROOT, calls_of, environment

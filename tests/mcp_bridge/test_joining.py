@@ -10,7 +10,7 @@ import pytest
 
 from coordination.toolset import COORDINATION
 from coordination.toolset import run as operate
-from mcp_bridge.tools import tools
+from mcp_bridge.features import tools
 from nexus.core.operations import registry, runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS

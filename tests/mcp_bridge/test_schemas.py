@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp_types import Tool
 
-from mcp_bridge.tools import tools
+from mcp_bridge.features import tools
 from nexus.core.operations import registry
 
 # What all three name as supported, of what is used here:

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from mcp_types import Tool
 
 from coordination.toolset import COORDINATION
-from mcp_bridge import tools as described
+from mcp_bridge import features as described
 from mcp_bridge.choices import enabling
-from mcp_bridge.reading import instructions
-from mcp_bridge.tools import tools
+from mcp_bridge.features import instructions, tools
 from nexus.core.operations import registry
 from tests.conftest import examples
 from tests.mcp_bridge.conftest import Connect

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_bridge.tools import tools
+from mcp_bridge.features import tools
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.planning import edits, reuse, state

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_bridge.reading import instructions
-from mcp_bridge.tools import tools
+from mcp_bridge.features import instructions, tools
 from nexus.core.operations import registry
 from tests.mcp_bridge.context import characters
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_bridge.tools import wire
+from mcp_bridge.features import wire
 from nexus.core.operations import runner
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import Outcome

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from mcp_bridge import reading
-from mcp_bridge.tools import tools
+from mcp_bridge import features
+from mcp_bridge.features import tools
 from nexus.core.operations.registry import choose
 from nexus.topics.toolset import TOPICS
 
@@ -43,11 +43,11 @@ def test_the_ten_tools_stay_within_their_budget_of_an_agents_context() -> None:
 
 def test_it_teaches_the_ways_of_working_in_a_topic() -> None:
     (page,) = TOPICS.references
-    assert [resource.uri for resource in reading.resources(CHOICE)] == [page.uri]
+    assert [resource.uri for resource in features.resources(CHOICE)] == [page.uri]
     for way in ("task", "question", "review", "Handing over", "Coming back", "ack_through", "client_message_id"):
         assert way in page.text()
     assert "reclaim_token" in TOPICS.instructions()
     asked = {"topic": "cache", "agent_name": "red-squirrel"}
-    (message,) = reading.prompt(CHOICE, "work_in_topic", asked).messages
+    (message,) = features.prompt(CHOICE, "work_in_topic", asked).messages
     told = message.content.text  # type: ignore[union-attr]
     assert "'cache'" in told and "'red-squirrel'" in told and page.text() in told

@@ -15,8 +15,8 @@ from typing import Any
 from django.conf import settings
 
 from mcp_bridge import choices, lean_sdk
+from mcp_bridge.choices import caller_of_process
 from mcp_bridge.config import McpBridgeSettings
-from mcp_bridge.process import caller_of_process
 from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
 from nexus.core.apps import nexus_apps
 from nexus.core.cli import Group, NexusCommand

@@ -1,4 +1,4 @@
-"""A short command that the hub of the home runs: `nexus status` without the start of Django.
+"""Short commands and the queries of `nexus hook`, which the hub of the home answers without a start of Django.
 
 Standard library only on this side, as in `relay`.
 """
@@ -11,18 +11,24 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_bridge.relay import ANSWER_SECONDS, PIECE, NoHub, connect, hello_of, serves_itself
 from nexus.core.config import Resolved
 from nexus.core.time_limit import OutOfTime
 
+if TYPE_CHECKING:
+    from nexus.hooks.harness import Call
+
 COMMANDS = ("send", "inbox", "status")
-HOOK = "hook"  # as a client calls it: a command whose one argument is a query, see `remote_hook`
+HOOK = "hook"  # as a client calls it: a command whose one argument is a query of `nexus.hooks.look`
 GO = b"go\n"  # confirms that the hub runs the command: it must not run twice
 STDIN = "-"  # an argument that means standard input
 WELCOME = {"nexus": "welcome"}  # a hub that knows no commands says more, and would take this process for a relay
 LOST = "The hub ended before it answered. This may have been done: look first."
+HOOK_SECONDS = 1.0  # for a hub that does not answer: the client waits, and Django needs time after that
+OWN = ("busy_timeout_ms", "guard_edits", "planning_gate_edits")  # settings that only the hook's process reads
+WRITING = ("perform", "refresh")  # queries that may write, for which the hub gets more time
 
 
 class Lost(Exception):
@@ -81,3 +87,31 @@ def _answer(connection: socket.socket) -> dict[str, Any]:
     except (OSError, ValueError):
         raise Lost from None
     return answer
+
+
+def ask_hook(resolved: Resolved, apps: list[str], name: str, call: Call, arguments: Mapping[str, Any]) -> Any:
+    """Return the hub's answer to a query of `nexus.hooks.look`.
+
+    Raises NoHub where this process must answer it, OutOfTime, and NexusError with the hub's message.
+    """
+    asker = {"client": call.client, "event": call.event, "root": call.root, "agent_id": call.agent_id}
+    question = json.dumps({"call": asker, "question": {"name": name, **arguments}})
+    hello = {**hello_of(resolved, apps), "key": None, "command": [HOOK, question]}
+    hello["settings"] = {key: value for key, value in hello["settings"].items() if key not in OWN}
+    try:
+        answer = run_by_hub(
+            resolved.settings.home,
+            hello,
+            seconds=HOOK_SECONDS,
+            answer_seconds=None if name in WRITING else HOOK_SECONDS,
+        )
+    except Lost:
+        if name != "perform":  # the others are harmless when repeated
+            raise NoHub from None
+        answer = {"error": {"code": "DB_ERROR", "message": LOST, "details": {"may_be_done": True}}}
+    if "error" in answer:
+        from nexus.core.operations.errors import Code, NexusError  # most hooks start without
+
+        code = next((each for each in Code if each == answer["error"]["code"]), Code.INTERNAL_ERROR)
+        raise NexusError(code, answer["error"]["message"], answer["error"].get("details"))
+    return answer["data"]
