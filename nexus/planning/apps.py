@@ -25,7 +25,7 @@ class PlanningConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import debts
         from handoffs import work
-        from nexus.planning.debts import owed
+        from nexus.planning.selectors import owed
 
         import_module("nexus.planning.toolset")  # imports the modules that declare the operations
         import_module("nexus.planning.shared_md")  # registers its section
@@ -33,6 +33,6 @@ class PlanningConfig(NexusAppConfig):
         work.register(lambda: import_module("nexus.planning.work"))
 
     def wake_kinds(self) -> Sequence[WakeKind]:
-        from nexus.planning.waking import WAKES
+        from nexus.planning.attention import WAKES
 
         return (WAKES,)

@@ -1,13 +1,21 @@
-"""The tasks that a person must look at."""
+"""Tasks that wait: for a person's attention, and to wake an agent of the pool."""
 
 from __future__ import annotations
 
-from coordination.models import Agent
+from collections.abc import Collection, Iterator
+from datetime import timedelta
+
+from coordination.log.selectors import ids_within
+from coordination.models import Agent, Event
 from coordination.presence import Presence
 from handoffs.debts import patience
 from inbox.monitoring import Picture
-from nexus.core.contributions import AttentionItem, AttentionKind, Found
-from nexus.planning.debts import owed
+from nexus.core.contributions import AttentionItem, AttentionKind, Found, WakeKind, WakeReason
+from nexus.planning import work
+from nexus.planning.models import STREAM, Task, TaskStatus
+from nexus.planning.selectors import owed
+
+AROUND = timedelta(minutes=1)  # ids of the log rise with time, except for events written at the same moment
 
 
 def _left(picture: Picture, each: int) -> Found:
@@ -34,4 +42,41 @@ KINDS = (
         look="Change it",
         command="nexus tasks",
     ),
+)
+
+
+def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
+    """Yield the agent's pending tasks whose dependencies are met, in any project."""
+    mine = Task.objects.on_their_own(TaskStatus.PENDING).owned_by([agent_id])
+    ready: dict[str, set[str]] = {}
+    for task in mine.select_related("workspace").order_by("task_key"):
+        if task.workspace_id not in ready:
+            ready[task.workspace_id] = work.ready(task.workspace_id)
+        if task.task_key in ready[task.workspace_id]:
+            yield WakeReason(
+                task.task_key,
+                f"Task {task.number} of yours can begin (project_root {task.workspace.root_realpath}): task_update("
+                f'id={task.number}, status="in_progress") takes it.',
+                {"title": task.title, "context": task.context},
+                _moved_by(task),
+                task.updated_at,
+                task.updated_at,
+            )
+
+
+def _moved_by(task: Task) -> str | None:
+    """Return who changed a task last, from the log; where that has no event of it, who added it."""
+    if task.updated_at == task.created_at:
+        return task.created_by
+    first, beyond = ids_within(task.updated_at - AROUND, task.updated_at + AROUND)
+    near = Event.objects.filter(workspace_id=task.workspace_id, stream=STREAM, event_id__gte=first, event_id__lt=beyond)
+    latest = near.filter(created_at=task.updated_at).order_by("-event_id").first()
+    return task.created_by if latest is None else latest.actor_agent_id
+
+
+WAKES = WakeKind(
+    "task",
+    "planned tasks of its own that can begin",
+    frozenset(("task.ready", "task.added", "task.updated", "task.completed", "plan.reopened")),
+    calling,
 )

@@ -1,6 +1,7 @@
-"""A project's `.nexus` directory. Each path component is opened on its own, so that no link leads out of the project.
+"""A project's `.nexus` directory and its git branch, read without a program.
 
-Standard library only, without Django, because a hook uses it.
+Each path component of `.nexus` is opened on its own, so that no link leads out of the project. Standard library only,
+without Django, because a hook uses it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import hashlib
 import logging
 import os
+import re
 import secrets
 import stat
 import threading
@@ -17,10 +19,35 @@ import time
 from collections.abc import Iterator
 from io import BufferedReader
 from math import inf
+from pathlib import Path
 from typing import Self
 
-from nexus.core.operations.errors import NexusError
-from nexus.planning.errors import PlanningCode
+from nexus.core.files import read_regular
+from nexus.core.operations.errors import ErrorCode, NexusError
+
+NO_BRANCH = "_default"  # where there is no branch, because consumers need a name
+LONGEST_HEAD = 4096  # bytes of a file that are read
+POINTER = "gitdir: "
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+REF = re.compile(r"ref: refs/(?:heads/)?(?P<name>[^\x00-\x20\x7f~^:?*\[\\]{1,255})")
+UNUSABLE = re.compile(r"\.\.|@\{|//|/\.|^[./]|[./]$|\.lock$|\.lock/|\ufffd")  # as in `git check-ref-format`
+
+
+class PlanningCode(ErrorCode):
+    """Errors of the files in a project's `.nexus` directory."""
+
+    STATE_FILE_INVALID = (
+        "STATE_FILE_INVALID",
+        409,
+        "A file in .nexus breaks its schema; details name file and fault. It was left as it is: correct or remove it.",
+    )
+    STATE_UNAVAILABLE = (
+        "STATE_UNAVAILABLE",
+        503,
+        "The project's .nexus directory cannot be used: read-only, full, gone, or a link that leads elsewhere.",
+    )
+    STATE_BUSY = "STATE_BUSY", 503, "Another process works on this project's plan; send the same call again."
+
 
 try:
     import fcntl
@@ -301,3 +328,34 @@ def _folder_in(name: str, parent: int, *, make: bool) -> int | None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=parent)
         return os.open(name, FOLDER, dir_fd=parent)
+
+
+def branch_of(root: str) -> str:
+    """Return the branch's name; the commit's first twelve digits on a detached head; `_default` without git.
+
+    An agent may write `.git`: a link there is not followed, and content that is no ref or commit is not shown.
+    """
+    here = Path(root)
+    for folder in (here, *here.parents):
+        if head := _first_line(_git_dir(folder / ".git") / "HEAD"):
+            return _named(head) or NO_BRANCH
+    return NO_BRANCH
+
+
+def _git_dir(git: Path) -> Path:
+    """Return the git directory: `.git` itself, or the one that a worktree's `.git` file names."""
+    pointer = _first_line(git)
+    return git.parent / pointer.removeprefix(POINTER) if pointer.startswith(POINTER) else git
+
+
+def _named(head: str) -> str:
+    """Return the branch or the commit in a HEAD; the empty string for any other content, which is never shown."""
+    if COMMIT.fullmatch(head):
+        return head[:12]
+    ref = REF.fullmatch(head)
+    return ref["name"] if ref and not UNUSABLE.search(ref["name"]) else ""
+
+
+def _first_line(path: Path) -> str:
+    content = read_regular(str(path), LONGEST_HEAD) or b""
+    return content.partition(b"\n")[0].decode(errors="replace").replace("\0", "").strip()

@@ -1,11 +1,12 @@
-"""An agent's debts in plans, as SQL: `nexus hook` runs it without Django.
-
-`nexus.planning.debts` finds the same.
+"""This app's part of `nexus hook`, without Django: an agent's debts in plans as SQL, as `selectors.owed` finds them,
+and the reaction to events of a coding client, only in projects with a plan.
 """
 
 from __future__ import annotations
 
-from nexus.core.harness_events import HOOK_QUERIES, HookQuery
+import os
+
+from nexus.core.harness_events import HANDLERS, HOOK_QUERIES, NOTHING, Happening, HarnessEvent, HookQuery, Said
 
 OWED = """
 SELECT 'task ' || task_key FROM plan_tasks
@@ -13,4 +14,20 @@ WHERE closed_at IS NULL AND status = 'in_progress' AND held_by IS NULL AND coale
 LIMIT 1000
 """
 
+
 HOOK_QUERIES.append(HookQuery("plan_tasks", owed=OWED))
+
+
+def handle(what: Happening) -> Said:
+    """Handle an event in a project with a `.nexus`, or where the hook was installed to create it. Raises NexusError."""
+    nexus_dir = f"{what.root}/.nexus"
+    if not (what.wanted or os.path.isdir(f"{nexus_dir}/state")) or nexus_dir == str(what.settings.home):  # noqa: PTH112  # a tenth of pathlib's time
+        return NOTHING  # a user's own home has a .nexus, too, with the store
+    if what.event is HarnessEvent.PRE_TOOL_USE and not (what.agent_type or what.settings.planning_gate_edits):
+        return NOTHING  # the most frequent case, and the main agent may use any tool
+    from nexus.planning import turns
+
+    return turns.handle(what)
+
+
+HANDLERS.append(handle)

@@ -28,9 +28,8 @@ from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import directory, schemas
-from nexus.planning.directory import TIME_LIMIT_SECONDS, Directory
+from nexus.planning.directory import TIME_LIMIT_SECONDS, Directory, PlanningCode
 from nexus.planning.documents import KEPT_FILES, Kept, TakeIn
-from nexus.planning.errors import PlanningCode
 from nexus.planning.models import MirroredFile
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,7 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import OPERATORS_ONLY
 from nexus.planning import documents, edits, mirror, reuse, schemas, selectors
-from nexus.planning.branch import branch_of
-from nexus.planning.directory import EDITS, Directory
-from nexus.planning.errors import PlanningCode
+from nexus.planning.directory import EDITS, Directory, PlanningCode, branch_of
 from nexus.planning.models import Cycle, TaskStatus
 from nexus.planning.schemas import MOST_ISSUES, CycleEntry, IssueEntry, Reference, TaskEntry
 from nexus.planning.services import cycles, plans, tasks

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
 from nexus.planning import directory
-from nexus.planning.errors import PlanningCode
+from nexus.planning.directory import PlanningCode
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")

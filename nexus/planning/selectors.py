@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from functools import reduce
 from math import inf
 from operator import or_
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
+from coordination.debts import Debt
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
@@ -28,6 +30,7 @@ _held = Select(
     lambda: Task.objects.current(Slot("workspace_id")).exclude(held_by=None).values_list("number", "held_by")
 )
 _numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
+MOST_OWED = 1_000
 
 
 class Progress(NamedTuple):
@@ -154,3 +157,15 @@ def _decisions_in(content: bytes | None) -> list[Any] | None:
     found = document.get("decisions") if isinstance(document, dict) else document
     usable = isinstance(found, list) and not unstorable({"": found}, lambda _: inf)
     return found if usable else None
+
+
+def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+    """Yield a debt for each task in progress whose owner is one of the agents: the instance where one is named."""
+    rows = Task.objects.on_their_own(TaskStatus.IN_PROGRESS)
+    if agents is not None:
+        rows = rows.owned_by(agents)
+    for task in rows.order_by("task_key")[:MOST_OWED]:
+        owner = task.owner_agent_id if task.owner_agent_id is not None else task.owner
+        if owner is not None:
+            to = task.created_by if task.created_by != owner else None
+            yield Debt(owner, "task", task.task_key, task.title, to, task.updated_at, task.workspace_id)

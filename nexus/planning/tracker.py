@@ -15,8 +15,7 @@ from nexus.core.clock import iso_milliseconds
 from nexus.core.harness_events import edits_files
 from nexus.core.operations.errors import NexusError
 from nexus.planning import edits
-from nexus.planning.directory import AGENTS, EDITS, LOG, NAME, NOTES, Directory
-from nexus.planning.errors import PlanningCode
+from nexus.planning.directory import AGENTS, EDITS, LOG, NAME, NOTES, Directory, PlanningCode
 
 RUNNING, COMPLETED = "running", "completed"
 LEAD = "lead"  # the agent when no subagent acts

@@ -205,7 +205,7 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
 
 def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
     code = (
-        "import nexus.planning.harness_events, nexus.planning.turns, sys;"
+        "import nexus.planning.hook_queries, nexus.planning.turns, sys;"
         "print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp', 'yaml')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -213,7 +213,7 @@ def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
 
 
 def test_it_registers_what_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nexus.planning.harness_events import handle
+    from nexus.planning.hook_queries import handle
 
     assert handle in harness_events.HANDLERS
 

@@ -244,16 +244,16 @@ from nexus_site import launch
 launch._populate()
 from nexus.core import cli
 from nexus.core.operations import registry
-from mcp_bridge import reading, server, stdio, tools
+from mcp_bridge import features, server, stdio
 def tools_of(choice):
-    return reading.instructions(choice) and {tool.name for tool in tools.tools(choice)}
+    return features.instructions(choice) and {tool.name for tool in features.tools(choice)}
 assert "inbox_pull" in tools_of(registry.default())
 late = {f"nexus.topics.{name}" for name in ("operations", "services", "resources")}
 assert not {*late, "django.http"} & set(sys.modules)
 assert "nexus.core.contributions" not in sys.modules and not [name for name in sys.modules if "administration" in name]
 registry.TOOLSETS["coordination"].find("retention_prune")
 choice = registry.choose(["topics"])
-assert reading.prompts(choice) and "sync" in tools_of(choice)
+assert features.prompts(choice) and "sync" in tools_of(choice)
 """
 
 

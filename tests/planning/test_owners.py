@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from nexus.dashboard.views.agents import works
-from nexus.planning.debts import owed
+from nexus.planning.attention import calling
 from nexus.planning.models import Task, TaskStatus
-from nexus.planning.waking import calling
+from nexus.planning.selectors import owed
 from tests.planning.conftest import Project
 from tests.store import plans
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, schemas, state, tracker
-from nexus.planning.directory import Directory
-from nexus.planning.errors import PlanningCode
-from nexus.planning.harness_events import handle
+from nexus.planning.directory import Directory, PlanningCode
+from nexus.planning.hook_queries import handle
 from tests.conftest import examples
 from tests.planning.conftest import Project
 

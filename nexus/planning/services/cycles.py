@@ -17,10 +17,8 @@ from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import documents, mirror
-from nexus.planning.branch import branch_of
-from nexus.planning.directory import ARTIFACTS, EDITS, REOPENED, Directory
+from nexus.planning.directory import ARTIFACTS, EDITS, REOPENED, Directory, PlanningCode, branch_of
 from nexus.planning.edits import counts as edits_of
-from nexus.planning.errors import PlanningCode
 from nexus.planning.mirror import Change
 from nexus.planning.models import Board, Cycle, Plan, Task
 from nexus.planning.notices import emit_event
