@@ -32,8 +32,7 @@ from nexus.core.operations.replies import Outcome, failure  # noqa: E402
 from nexus_site.serving import garbage, metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 from nexus_site.serving.django import Django  # noqa: E402
-from nexus_site.serving.proxies import BehindProxies  # noqa: E402
-from nexus_site.serving.turns import InTurn  # noqa: E402
+from nexus_site.serving.middleware import BehindProxies, InTurn  # noqa: E402
 
 log = logging.getLogger(__name__)
 

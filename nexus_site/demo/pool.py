@@ -22,8 +22,7 @@ from nexus.core.database.store import instead
 from nexus.core.instance import running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
 from nexus_site import ending
-from nexus_site.demo.stage import own_store
-from nexus_site.demo.team import PLANNER, WORKERS, DemoFailure
+from nexus_site.demo.team import PLANNER, WORKERS, DemoFailure, own_store
 from nexus_site.demo.timeline import Line, Lines, Summary, newest_event
 
 RUNNERS = Path(__file__).with_name("runners.toml")

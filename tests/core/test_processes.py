@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from nexus.core import processes
-from nexus_site.demo import stage
+from nexus_site.demo import team
 
 ROOT = Path(__file__).parents[2]
 STARTERS = {  # the module, and the programs that it starts by their file
@@ -23,7 +23,7 @@ STARTERS = {  # the module, and the programs that it starts by their file
     *("nexus/control/runners/programs/sandbox_init.py", "nexus/control/runners/programs/with_environment.py"),
 }
 # The demo's clients are the MCP library's, which starts their servers itself: with `-P`, our environment and `/`.
-LIBRARY = {"nexus_site/demo/stage.py": {"stdio_client"}}
+LIBRARY = {"nexus_site/demo/team.py": {"stdio_client"}}
 APART = {"tests", "benchmarks", "docs", "build"}  # not part of the product
 MODULES = {"subprocess", "multiprocessing", "pty"}
 CALLS = {
@@ -96,8 +96,8 @@ def test_one_module_starts_every_process() -> None:
 def test_the_demo_starts_its_servers_away_from_any_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     monkeypatch.setenv("SECRET", "planted")
-    monkeypatch.setattr(stage, "stdio_client", given.append)
-    stage.throwaway(tmp_path).transport("planner")
+    monkeypatch.setattr(team, "stdio_client", given.append)
+    team.throwaway(tmp_path).transport("planner")
     (server,) = given
     assert (server.command, server.args[:2], server.cwd) == (sys.executable, ["-P", "-m"], processes.NEUTRAL)
     assert "SECRET" not in server.env and server.env["PYTHONPATH"] == processes.CODE
@@ -161,7 +161,6 @@ def test_it_says_that_a_program_is_not_there() -> None:
 PARENT = """
 import sys
 from nexus.core import processes
-from nexus_site.demo import stage
 program = processes.start(["sh", "-c", "sleep 600 & echo $!; wait"], cwd="/", env=processes.environment(), stdout=-1)
 print(program.stdout.readline().decode(), flush=True)
 sys.stdin.read()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nexus.core.access import allowed_hosts, is_loopback
 from nexus.core.config import parse
 from nexus.core.operations.errors import NexusError
-from nexus_site.serving.proxies import BehindProxies
+from nexus_site.serving.middleware import BehindProxies
 
 Seen = Callable[..., dict[str, Any]]
 PROXIES = "127.0.0.1, ::1, 10.0.0.0/8"

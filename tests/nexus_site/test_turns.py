@@ -16,7 +16,7 @@ from nexus.core.access import ConnectionInfo, caller_name, recognise_session
 from nexus.core.fairness import SHARE, turns
 from nexus_site.asgi import hub
 from nexus_site.serving import metrics
-from nexus_site.serving.turns import InTurn
+from nexus_site.serving.middleware import InTurn
 from tests.acceptance.hub import START_SECONDS
 from tests.control.wire import TOKEN
 

@@ -11,7 +11,7 @@ nexus(
     nexus.web.login nexus.web.middleware nexus.dashboard.views.home
     django.contrib.messages.storage.fallback nexus.hooks.worker nexus.maintenance.reaper
     nexus.maintenance.store_file mcp_bridge.http
-    nexus_site.serving.metrics nexus_site.serving.proxies nexus_site.serving.django nexus_site.serving.turns
+    nexus_site.serving.metrics nexus_site.serving.middleware nexus_site.serving.django nexus_site.serving.middleware
     nexus_site.urls nexus.topics.embedding.worker
     """,
 )

@@ -17,8 +17,7 @@ from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
 from nexus_site.demo import pool, team, timeline
-from nexus_site.demo.stage import Stage, hub, throwaway
-from nexus_site.demo.team import Agent, joined
+from nexus_site.demo.team import Agent, Stage, hub, joined, throwaway
 from nexus_site.demo.timeline import Lines, Timeline
 
 OBSERVER = "demo-observer"
