@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from coordination.models import Agent, Stream
+from coordination.models import Agent
 from nexus.core.contributions import EntityRef, Sentence
 
 
@@ -12,7 +12,6 @@ def _agents(ids: Collection[str]) -> Mapping[str, str]:
     return {name: name for name in Agent.everyone.filter(pk__in=ids).values_list("pk", flat=True)}
 
 
-STREAMS = dict(Stream.choices)
 THINGS = {
     "agent": EntityRef("an agent", "agent", "agent_id", name="agent_id", names=_agents),
     "session": EntityRef("a session", "coordination_session_change", "session_id"),

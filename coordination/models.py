@@ -180,6 +180,9 @@ class Stream(models.TextChoices):
     AGENT = "agent", "what operators did"
 
 
+STREAMS = dict(Stream.choices)
+
+
 class VisibilityChoices(models.TextChoices):
     """Who may see an event or a handoff."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from handoffs.models import STREAM, Handoff
+from handoffs.models import Handoff
 from nexus.core.contributions import EntityRef, Sentence
 
 
@@ -13,7 +13,6 @@ def titles(ids: Collection[str]) -> Mapping[str, str]:
     return dict(Handoff.objects.filter(pk__in=ids).values_list("pk", "title"))
 
 
-STREAMS = {STREAM: "the life of handoffs"}
 THINGS = {"handoff": EntityRef("a handoff", "handoff", "handoff_id", name="title", names=titles)}
 SENTENCES = {
     "handoff.created": Sentence("{actor} handed {handoff} to {target}", "{count} handoffs created"),

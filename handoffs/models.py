@@ -11,6 +11,7 @@ from coordination.models import ID_LENGTH, TargetField, VisibilityChoices, Works
 from handoffs.titles import MAX_TITLE
 
 STREAM = "handoff"  # of the log
+STREAMS = {STREAM: "the life of handoffs"}
 
 
 class HandoffQuerySet(models.QuerySet["Handoff"]):

@@ -51,7 +51,6 @@ def emit_question_event(type: str, actor: str | None, question: Question, moment
     )
 
 
-STREAMS = {STREAM: "the pool: its agents, their turns, and agents' questions"}
 THINGS = {
     "pool_agent": EntityRef("an agent of the pool", "pool_agent", "pool_agent_id", name="agent_id"),
     "question": EntityRef("a question", "question", "question_id", name="title"),

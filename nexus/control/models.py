@@ -11,6 +11,7 @@ from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.control.rules import LONGEST_ID, Permissions, Preset
 
 STREAM = "pool"  # of the log
+STREAMS = {STREAM: "the pool: its agents, their turns, and agents' questions"}
 PATH_LENGTH = 4096
 TITLE_LENGTH = 255  # of a question
 

@@ -43,7 +43,8 @@ class NexusAppConfig(AppConfig):
     |---|---|
     | `config.py` | its settings |
     | `operations.py` or `operations/` | its operations |
-    | `events.py` | `STREAMS`, `SENTENCES` and `THINGS` |
+    | `models.py` | `STREAMS` |
+    | `events.py` | `SENTENCES` and `THINGS` |
     | `maintenance.py` | `LANES`, `KINDS`, `CHECKS` and `IMPOSSIBLE` |
     | `attention.py` | `KINDS` and `ACTIONS` |
     | `metrics.py` | `collect` and `FIGURES` |
@@ -78,7 +79,7 @@ class NexusAppConfig(AppConfig):
 
     def streams(self) -> Mapping[str, str]:
         """Return the streams of the log that the app writes to: descriptions by name."""
-        return self._declared("events", "STREAMS", {})
+        return self._declared("models", "STREAMS", {})
 
     def sentences(self) -> Mapping[str, Sentence]:
         """Return the types of events that the app writes, each with the sentence that pages show."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from nexus.core.contributions import EntityRef, Sentence
-from nexus.planning.models import STREAM
 
-STREAMS = {STREAM: "plans, tasks and cycles"}
 THINGS = {  # events of planning refer to tasks by number; the plan of the project shows them all
     "plan": EntityRef("the plan", "plan", "workspace_id", argument="workspace", name="topic"),
     "issue": EntityRef("an issue", "plan", "workspace_id", argument="workspace", name="title"),

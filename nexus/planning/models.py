@@ -11,6 +11,7 @@ from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from nexus.core.database.prepared import Slot
 
 STREAM = "planning"  # of the event log
+STREAMS = {STREAM: "plans, tasks and cycles"}
 
 
 class IssueStatus(models.TextChoices):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from nexus.core.contributions import Sentence
-from nexus.reservations.models import STREAM
 
-STREAMS = {STREAM: "who reserved which files"}
 SENTENCES = {
     "file.reserved": Sentence(
         "{actor} reserved {patterns}[ for {handoff}][: {reason}]", "{count} reservations of files"

@@ -12,6 +12,7 @@ from nexus.core.database.prepared import Slot
 from nexus.reservations.patterns import EXTENSION_LENGTH, MAX_PATTERN, PLACE_LENGTH
 
 STREAM = "file"  # of the event log
+STREAMS = {STREAM: "who reserved which files"}
 
 
 class Outcome(models.TextChoices):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from nexus.core.contributions import EntityRef, Sentence
-from nexus.topics.models import STREAM
 
-STREAMS = {STREAM: "topics and their messages"}
 THINGS = {
     "topic": EntityRef("a topic", "topic", "topic_id", name="topic"),
     "said": EntityRef("a message", "topic_message", "message_id"),

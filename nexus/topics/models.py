@@ -11,6 +11,7 @@ from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.topics.naming import MAX_AGENT_NAME, MAX_CLIENT_MESSAGE_ID, MAX_MESSAGE_TYPE, MAX_TOPIC_NAME
 
 STREAM = "topic"  # of the event log
+STREAMS = {STREAM: "topics and their messages"}
 
 
 class TopicStatus(models.TextChoices):
