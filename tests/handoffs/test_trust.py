@@ -8,25 +8,9 @@ import pytest
 
 from coordination.models import Event
 from tests.conftest import Call
+from tests.coordination.test_trust import SENSITIVE
 
-VERBS = [
-    "message_create",
-    "inbox_pull",
-    "inbox_ack",
-    "inbox_extend",
-    "inbox_peek",
-    "inbox_history",
-    "handoff_create",
-    "handoff_claim",
-    "handoff_complete",
-    "handoff_reject",
-    "handoff_cancel",
-    "handoff_start",
-    "handoff_block",
-    "handoff_extend",
-    "handoff_accept",
-    "handoff_return",
-]
+VERBS = sorted(SENSITIVE)
 SESSION_OF = {"message_create": "from_session_id"}
 
 
