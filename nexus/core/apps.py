@@ -72,7 +72,7 @@ class NexusAppConfig(AppConfig):
 
     def ready(self) -> None:
         for module in self.declared_in:
-            _submodule(self.name, module)
+            _submodule(self.module, module)
 
     def check_settings(self) -> None:
         """Check settings that depend on those of other apps, before anything is written. Raises CONFIG_ERROR."""
@@ -194,13 +194,13 @@ class NexusAppConfig(AppConfig):
         return ()
 
     def _declared(self, module: str, name: str, otherwise: T) -> T:
-        return cast(T, getattr(_submodule(self.name, module), name, otherwise))
+        return cast(T, getattr(_submodule(self.module, module), name, otherwise))
 
 
 @cache
-def _submodule(package: str, name: str) -> ModuleType | None:
+def _submodule(package: ModuleType, name: str) -> ModuleType | None:
     """Return a module of a package, imported; None if there is none."""
-    return import_module(f"{package}.{name}") if module_has_submodule(import_module(package), name) else None
+    return import_module(f"{package.__name__}.{name}") if module_has_submodule(package, name) else None
 
 
 class CoreConfig(NexusAppConfig):
