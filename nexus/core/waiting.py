@@ -17,6 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -179,7 +180,7 @@ class Waiter:
         self._news: deque[Any] = deque()  # what this process committed, from whichever thread
         self._called = False
         self._seen: int | None = None  # the last event that was told to who is parked; None while nobody watches
-        self._kept: deque[Any] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[Any, frozenset[Hashable]]] = deque(maxlen=KEPT)  # events with their keys
         self._kept_from = 0  # the event behind which all that were told are kept
         self._unread = False  # the log has events that were not told
         self._stirred = asyncio.Event()  # set to let the watch look now, or end
@@ -231,15 +232,16 @@ class Waiter:
         """The id of the last event that was passed to the waits, for `told_since`; None while nothing is watched."""
         return self._seen
 
-    def told_since(self, place: int | None, interested: Callable[[Any], bool]) -> bool:
-        """Return whether an event after `place` that `interested` admits was passed to the waits; True if that is not
+    def told_since(self, place: int | None, wait: Parked) -> bool:
+        """Return whether an event after `place` that concerns `wait` was passed to the waits; True if that is not
         known.
 
         A caller that read the store after `place`, and is parked, has missed nothing if this is False.
         """
         if place is None or place < self._kept_from:
             return True
-        return any(event.event_id > place and interested(event) for event in self._kept)
+        later = takewhile(lambda kept: kept[0].event_id > place, reversed(self._kept))
+        return any(not keys.isdisjoint(wait.keys) and wait.admits(event) for event, keys in later)
 
     def committed(self, event: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Record an event that this process committed; called from any thread. The events of a transaction call the
@@ -327,10 +329,11 @@ class Waiter:
     def _tell(self, event: Any) -> None:
         """Wake the waits that an event concerns."""
         if len(self._kept) == KEPT:
-            self._kept_from = self._kept[0].event_id
-        self._kept.append(event)
+            self._kept_from = self._kept[0][0].event_id
+        keys = EVERY.union(domain().keys_of(event))
+        self._kept.append((event, keys))
         self._seen = event.event_id
-        for key in (*domain().keys_of(event), *EVERY):
+        for key in keys:
             for wait in self._by_key.get(key, ()):
                 if wait.admits(event):
                     # Between an earlier watch and this one events may have come of which nobody was told.

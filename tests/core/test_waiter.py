@@ -22,6 +22,7 @@ from django.conf import settings
 from django.db import OperationalError, connection
 
 from coordination.log import selectors
+from coordination.log.follow import Filters
 from coordination.toolset import arun
 from nexus.core import waiting
 from nexus.core.database.sqlite import store as commits
@@ -120,6 +121,27 @@ async def test_it_looks_at_intervals_where_the_kernel_tells_of_no_write(
     command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
     await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
     assert names(await page_of(wait)) == ["from afar"]
+
+
+async def test_the_keys_of_an_event_are_found_once(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    really = domain().keys_of
+
+    def keys_of(event: Any) -> Any:
+        asked.append(event.event_id)
+        return really(event)
+
+    await put(project)
+    async with waiting.waiter().park(lambda event: True) as first:
+        place = await newest()
+        monkeypatch.setattr(domain(), "keys_of", keys_of)
+        await put(project)
+        assert await first.wait(LONG)
+        for agent_id in ("ann", "bob"):
+            async with waiting.waiter().park(Filters().interest(agent_id)) as wait:
+                assert waiting.waiter().told_since(place, wait)
+                assert not waiting.waiter().told_since(await newest(), wait)
+    assert asked == [await newest()]
 
 
 async def test_it_needs_no_look_at_the_log_for_a_commit_of_this_process(

@@ -215,7 +215,7 @@ async def _wait(
     async with waiting.waiter().park(interested) as parked:
         deadline += waiting.waiter().spread(seconds)
         stays, told = wait.next_change is None and not wait.unfinished(data), 0
-        if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, interested):
+        if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, parked):
             woken = await parked.wait(deadline - time.monotonic())
             if not woken and wait.finish is None:
                 return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
