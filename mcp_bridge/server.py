@@ -1,14 +1,20 @@
-"""The MCP server: the registry's operations over any transport of the SDK."""
+"""The MCP server: the registry's operations over any transport of the SDK, from a request to the operation and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp_types import (
+    SERVER_INFO_META_KEY,
+    CallToolRequestParams,
+    CallToolResult,
     GetPromptRequestParams,
     GetPromptResult,
     ListPromptsResult,
@@ -20,16 +26,115 @@ from mcp_types import (
     ReadResourceResult,
 )
 
-from mcp_bridge import features
-from mcp_bridge.calling import Calls
-from mcp_bridge.choices import enabling, offered
-from mcp_bridge.context import CallerOf, Context, TurnOf, turn_of_request
+from mcp_bridge import features, tasks
+from mcp_bridge.choices import ENABLE, enabling, offered
+from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern, turn_of_request
 from mcp_bridge.enabling import Choices
-from mcp_bridge.extension import Tasks, install
-from mcp_bridge.features import tool, tools
+from mcp_bridge.extension import Tasks, created, declared, install
+from mcp_bridge.features import result, tool, tools, wire
+from mcp_bridge.models import Task
 from mcp_bridge.subscriptions import ResourceBus, Subscribers
-from nexus.core.operations.registry import TOOLSETS, Choice, default
+from nexus.core.cancellation import while_there
+from nexus.core.fairness import holding
+from nexus.core.operations.deferred import NotKept
+from nexus.core.operations.errors import NexusError, invalid, not_found
+from nexus.core.operations.registry import TOOLSETS, Choice, default, find_tool
+from nexus.core.operations.replies import Outcome, Reply
+from nexus.core.operations.runner import aperform
 from nexus.core.version import package_version
+
+
+class Calls:
+    """The two paths of a call through the SDK."""
+
+    def __init__(self, caller_of: CallerOf, choices: Choices, turn_of: TurnOf) -> None:
+        self._caller_of, self._choices, self._turn_of = caller_of, choices, turn_of
+
+    async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+        """Answer a call that the SDK has parsed."""
+        reply, done = await self._perform(ctx, params.name, params.arguments)
+        return result(reply, done) if isinstance(done, Outcome) else cast(CallToolResult, created(done))
+
+    async def at_once(self, server: Server[Any], ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer a plain call directly in wire form: the SDK would validate it twice and copy the result four times."""
+        params = ctx.params or {}
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        name, arguments = params.get("name"), params.get("arguments")
+        if not (isinstance(name, str) and isinstance(arguments, dict | None)):
+            error = invalid("Call a tool by its name, with its arguments as an object.")
+            return _as_sent(server, ctx, self._choices.of(ctx)[0].reply, Outcome(error=error))
+        plain = params.keys() <= {"name", "arguments", "_meta"} and ("_meta" not in params or ctx.meta is not None)
+        said_hello = is_modern(ctx) or ctx.session.client_params is not None
+        if not plain or not said_hello:
+            return await call_next(ctx)
+        return _as_sent(server, ctx, *await self._perform(ctx, name, arguments))
+
+    async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome | Task]:
+        try:
+            turn = self._turn_of(ctx)
+        except NexusError as error:
+            return self._choices.of(ctx)[0].reply, Outcome(error=error)
+        async with holding(turn):
+            return await self._performed(ctx, name, arguments)
+
+    async def _performed(
+        self, ctx: Context, name: str, arguments: dict[str, Any] | None
+    ) -> tuple[Reply, Outcome | Task]:
+        chosen = self._choices.of(ctx)
+        operation = find_tool(chosen, name)
+        if operation is not None:
+            toolset, caller = operation.toolset, self._caller_of(ctx)
+            if operation.wait is not None and operation.wait.deferrable and declared(ctx):
+                with contextlib.suppress(NotKept):  # the call then proceeds as if the extension had not been declared
+                    return toolset.reply, await tasks.begin(operation, caller, arguments)
+            performing = aperform(toolset, caller, name, arguments)
+            if operation.wait is not None:
+                performing = with_progress(ctx, name, _while_connected(ctx.request, performing))
+            return toolset.reply, await performing
+        if name == ENABLE and len(TOOLSETS) > 1:
+            return chosen[0].reply, await self._choices.enable(ctx, arguments)
+        return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))
+
+
+def _as_sent(server: Server[Any], ctx: Context, reply: Reply, done: Outcome | Task) -> dict[str, Any]:
+    answer = wire(reply, done) if isinstance(done, Outcome) else created(done)
+    if is_modern(ctx):
+        answer.setdefault("resultType", "complete")
+        answer["_meta"] = {SERVER_INFO_META_KEY: server.server_info_stamp}
+    return answer
+
+
+async def _while_connected(request: Any, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Return the outcome of a waiting call, cancelled when its HTTP client hangs up: the SDK itself would go on
+    waiting."""
+    if request is None:
+        return await performing
+    left = Outcome(error=invalid("The client hung up."))  # nobody reads it
+    return await while_there(request.receive, performing) or left
+
+
+FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, some earlier
+
+
+async def with_progress(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Return the outcome of a waiting call. Until then, send progress notices with the seconds so far, if the request
+    has a token for them."""
+    token = (ctx.meta or {}).get("progress_token")
+    if token is None:
+        return await performing
+    call, started, pace = asyncio.ensure_future(performing), time.monotonic(), FIRST_SECONDS
+    try:
+        while not (await asyncio.wait({call}, timeout=pace))[0]:
+            seconds, message = round(time.monotonic() - started, 3), f"{name} waits."
+            if is_modern(ctx):
+                await ctx.session.report_progress(seconds, message=message)
+            else:  # on the session's own stream: over HTTP the answer is one JSON body
+                await ctx.session.send_progress_notification(token, seconds, message=message)
+            pace = min(2 * pace, MOST_SECONDS)
+        return call.result()
+    finally:
+        call.cancel()
 
 
 def build_server(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nexus.core.apps import NexusAppConfig
@@ -26,6 +25,7 @@ def _check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> No
 
 class ControlConfig(NexusAppConfig):
     name = "nexus.control"
+    declared_in = ("toolset",)
     commands = {
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
@@ -47,7 +47,6 @@ class ControlConfig(NexusAppConfig):
         from coordination import overlong
         from nexus.control.models import Question
 
-        import_module("nexus.control.toolset")  # names the modules that declare the operations
         runner.checks.append(_check_ceiling)
         overlong.register(
             "questions",
@@ -57,6 +56,7 @@ class ControlConfig(NexusAppConfig):
             ends="expires_at",
             later="expires_at",
         )
+        super().ready()
 
     def check_settings(self) -> None:
         from nexus.control.config import ControlSettings

@@ -57,7 +57,8 @@ class NexusAppConfig(AppConfig):
     routes. An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes.
     """
 
-    # What declares its operations and its texts for agents, in the order in which agents see them.
+    # What declares its operations and its texts for agents, in the order in which agents see them. A `toolset` names
+    # the modules of operations that most agents do not need, and which are imported later.
     declared_in: Sequence[str] = ("operations", "resources")
     # By table, the column that holds when a row was last written; none of these times may be in the future.
     clock_columns: Mapping[str, str] = {}

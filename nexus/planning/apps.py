@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 class PlanningConfig(NexusAppConfig):
     name = "nexus.planning"
+    declared_in = ("toolset", "shared_md")
     clock_columns = {"plan_tasks": "updated_at"}
     commands = {
         "plan_status": "nexus plan",
@@ -27,10 +28,9 @@ class PlanningConfig(NexusAppConfig):
         from handoffs import work
         from nexus.planning.selectors import owed
 
-        import_module("nexus.planning.toolset")  # imports the modules that declare the operations
-        import_module("nexus.planning.shared_md")  # registers its section
         debts.register("task", owed)
         work.register(lambda: import_module("nexus.planning.work"))
+        super().ready()
 
     def wake_kinds(self) -> Sequence[WakeKind]:
         from nexus.planning.attention import WAKES

@@ -17,7 +17,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.planning import documents, edits, mirror, reuse, schemas, selectors
+from nexus.planning import documents, edits, mirror, schemas, selectors, state
 from nexus.planning.directory import EDITS, Directory, PlanningCode, branch_of
 from nexus.planning.models import Cycle, TaskStatus
 from nexus.planning.schemas import MOST_ISSUES, CycleEntry, IssueEntry, Reference, TaskEntry
@@ -476,7 +476,7 @@ def resume_decide(p: ResumeDecide, caller: Caller) -> ResumeDecision:
     task = task_of(entry)
     with Directory(project.root) as directory:
         tracked, edited = directory.read(schemas.TRACKER.path), directory.read(EDITS)
-    found = reuse.decided(
+    found = state.resume_decision(
         task,
         p.agent or task.owner_agent_id or task.owner or None,
         [] if tracked is None else schemas.TRACKER.parse(tracked),

@@ -1,12 +1,15 @@
-"""plan.json and tasks.json as a hook reads them: without Django; malformed parts are skipped."""
+"""plan.json and tasks.json as a hook reads them, and whether an agent is resumed for a task: without Django; malformed
+parts are skipped."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nexus.planning import rules
+from nexus.planning import resume, rules
+from nexus.planning.catalog import bundled
 from nexus.planning.directory import PLAN, TASKS, Directory
 
 STATUSES = ("pending", "in_progress", "completed")
@@ -102,3 +105,28 @@ def _entries(document: dict[str, Any] | None, name: str) -> list[dict[str, Any]]
 def _text(entry: Mapping[str, Any], name: str) -> str:
     value = entry.get(name)
     return value if isinstance(value, str) else ""
+
+
+def resume_decision(
+    task: Task, agent: str | None, sessions: Sequence[resume.Session], edited: resume.Edits
+) -> resume.Decision:
+    """Decide whether an agent, by its type or as an instance, is resumed for a task."""
+    instance = next((entry for entry in sessions if entry["agent_id"] == agent), None)
+    agent_type = instance["agent_type"] if instance else agent or ""
+    role = bundled.agents().get(agent_type) or bundled.agents().get(task.owner) or {}
+    text = "\n".join((task.title, task.context, task.approach, task.acceptance))
+    known = {*edited, *(path for entry in sessions for path in entry.get("files_touched", ()))}
+    return resume.decide(
+        tier=role.get("resume_tier"),
+        policy=task.owner_reuse_policy or None,
+        agent=agent,
+        assigned=task.owner_agent_id or None,
+        files=[path for path in known if path in text and _names_path(path, text)],
+        tracker=sessions,
+        edits=edited,
+    )
+
+
+def _names_path(path: str, text: str) -> bool:
+    """Return whether a text names a path, and not a longer one that contains it."""
+    return re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w/-])", text) is not None

@@ -14,8 +14,7 @@ from nexus.planning.catalog import bundled
 from nexus.planning.catalog.capability_map import blocks
 from nexus.planning.catalog.tags import Found, find_tags
 from nexus.planning.directory import AGENTS, EDITS, LOG, NOTES, RUNTIME, TASKS, Directory
-from nexus.planning.reuse import decided
-from nexus.planning.state import State, Task
+from nexus.planning.state import State, Task, resume_decision
 
 ALONE = ("gemini", "text")  # clients that report no subagents
 CHECKS = "check"  # the category of agents that verify
@@ -77,7 +76,7 @@ def _spawn(what: Happening, directory: Directory) -> Said:
     known = brief.index(knowledge.index(directory))
     if len(tasks) != 1:
         return Said(_joined(brief.choice(tasks), known))
-    decision = decided(tasks[0], agent_type, before, edited)
+    decision = resume_decision(tasks[0], agent_type, before, edited)
     which = f" {line(decision.agent_id)}" if decision.agent_id else ""
     resume = f"{MARK} This is task {tasks[0].id}. Resume decision: {decision.decision}{which}. {decision.why}"
     return Said(_joined(brief.task(tasks[0]), known, resume))

@@ -11,6 +11,7 @@ GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended
 
 class FilesConfig(NexusAppConfig):
     name = "nexus.reservations"
+    declared_in = ("toolset",)
     label = "files"  # the label in django_migrations and django_content_type
     clock_columns = {"file_reservations": "created_at"}
     commands = {
@@ -30,7 +31,6 @@ class FilesConfig(NexusAppConfig):
         from nexus.reservations.models import Reservation
 
         overlong.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
-        import_module("nexus.reservations.toolset")  # imports the modules that declare the operations
         arrivals.register("reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked))
         renewal.register(
             "files",
@@ -40,6 +40,7 @@ class FilesConfig(NexusAppConfig):
             "question", lambda agents, moment: import_module("nexus.reservations.attention").owed(agents, moment)
         )
         committed.connect(settle)
+        super().ready()
 
 
 def settle(sender: object, event: Any, **_: object) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nexus.core.apps import NexusAppConfig
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
 
 class TopicsConfig(NexusAppConfig):
     name = "nexus.topics"
+    declared_in = ("toolset",)
     commands = {
         "topic_create": "nexus topics post",
         "topic_list": "nexus topics",
@@ -29,9 +29,6 @@ class TopicsConfig(NexusAppConfig):
         "messages_search": "nexus topics search",
     }
     clock_columns = {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
-
-    def ready(self) -> None:
-        import_module("nexus.topics.toolset")  # imports the modules that declare the operations
 
     def connection_state(self, connection: str) -> Any:
         from nexus.topics.connections import joined

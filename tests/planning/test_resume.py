@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp_bridge.features import tools
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.planning import edits, reuse, state
+from nexus.planning import edits, state
 from nexus.planning.edits import Edit
 from nexus.planning.resume import decide
 from nexus.planning.toolset import PLANNING
@@ -211,7 +211,7 @@ def test_it_names_a_tracker_that_breaks_its_schema_and_leaves_it(nexus: Project)
 
 def test_it_knows_the_tiers_of_the_nine_roles() -> None:
     resumed = {
-        role: reuse.decided(
+        role: state.resume_decision(
             state.Task(1, "", "pending"), role, [{**session(role), "agent_type": role, "files_touched": []}], {}
         ).decision
         for role in ("tester", "reviewer", "architect", "designer", "postdoc", "strategist", "researcher")
