@@ -23,6 +23,7 @@ POSTS_OF_A_ROOM = 100
 EXPERTS = 3  # agents of a role and a capability of their own, and with a session in a project of their own
 BUSY, QUIET = "agent-000", "expert-0"
 OF_A_MESSAGE = ("messages", "message_deliveries", "message_documents")  # tables
+ALIKE = ("control", "planning")  # apps whose tables are nearly as large in any store
 
 Call = Callable[[], Any]
 
@@ -136,6 +137,7 @@ def fill_rooms(count: int, end: datetime) -> None:
 
 def bytes_used() -> dict[str, int]:
     """The bytes of the whole, of a message, of an event, and of each table and index, the largest first."""
+    from django.apps import apps
     from django.db import connection
 
     from coordination.models import Event
@@ -149,8 +151,10 @@ def bytes_used() -> dict[str, int]:
         rows = cursor.fetchall()
     of = {table: sum(size for _, on, size in rows if on == table) for _, table, _ in rows}
     mail = sum(of.get(table, 0) for table in OF_A_MESSAGE)
+    alike = {model._meta.db_table for name in ALIKE for model in apps.get_app_config(name).get_models()}
     return {
         "in all": sum(of.values()),
+        "in all that grows with the years": sum(size for table, size in of.items() if table not in alike),
         "a message, with its delivery": round(mail / Message.objects.count()),
         "an event": round(of["events"] / Event.objects.count()),
         **{f"of {name}": size for name, _, size in rows},
