@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
@@ -65,6 +66,7 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 2000  # each costs an open file and some memory
 BACKLOG = 1000  # connections that wait to be accepted
 PAUSE_SECONDS = 1.0  # before the next attempt to accept where it failed
+QUIET_SECONDS = 60.0  # without a failure, before one is logged again
 LONGEST_HELLO = 2**20  # bytes, with the state from an earlier hub
 DRAIN_SECONDS = 10  # for the calls under way to be answered when the hub ends
 RESTORING = "nexus-restores:"  # prefix of the ids of requests that are repeated from an earlier hub
@@ -146,19 +148,18 @@ async def _accept(listening: socket.socket, relays: Relays) -> None:
     """Accept connections until cancelled. Where no file can be opened, asyncio's own server logs a thousand attempts a
     second."""
     loop = asyncio.get_running_loop()
-    warned = False
+    quiet_until = -math.inf
     while True:
         try:
             connection, _ = await loop.sock_accept(listening)
         except ConnectionError:  # it left
             continue
         except OSError as error:
-            if not warned:
+            if loop.time() >= quiet_until:
                 log.warning("Agents on stdio cannot connect to the hub now: %s.", error.strerror)
-            warned = True
+            quiet_until = loop.time() + QUIET_SECONDS
             await asyncio.sleep(PAUSE_SECONDS)
             continue
-        warned = False
         reader = asyncio.StreamReader(LONGEST_LINE + HEAD)
         protocol = partial(asyncio.StreamReaderProtocol, reader, relays.connected)
         await loop.connect_accepted_socket(protocol, connection)
@@ -475,6 +476,8 @@ class Connection:
                 yield self._read(line.removesuffix(b"\n"))
                 # Calls that wait for their turns and as many that have them: one more must be refused.
                 await self._until(lambda: len(self._open) < 2 * CoreSettings.current().max_waiting_calls)
+        except ConnectionError:  # it left while the hub wrote to it
+            return
         except _Ending:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -308,6 +309,42 @@ async def test_what_is_no_relay_gets_no_answer(
         assert client.welcome["nexus"] == "welcome"
         client.close()
     assert not caplog.records
+
+
+async def test_a_relay_that_left_before_it_was_welcomed_is_no_error(
+    home: Path, hello: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gave up while the hub could accept nobody; the hub then writes to a closed connection."""
+    async with serving(home):
+        with socket.socket(socket.AF_UNIX) as left, relay.address(home) as path:
+            left.connect(path)  # the hub runs on this loop, and accepts later
+            left.sendall(json.dumps(hello).encode() + b"\n")
+        client = await connected(home, hello)
+        assert client.welcome["nexus"] == "welcome"
+        client.close()
+    assert not caplog.records
+
+
+async def test_a_hub_that_lacks_files_now_and_then_says_so_once(
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(relayed, "PAUSE_SECONDS", 0.01)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving(home):
+        for _ in range(3):
+            with socket.socket(socket.AF_UNIX) as silent, relay.address(home) as path:
+                free = os.dup(silent.fileno())
+                os.close(free)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+                try:
+                    silent.connect(path)
+                    for _ in range(100):  # the hub, which runs on this loop, cannot accept it
+                        await asyncio.sleep(0)
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                client = await connected(home, hello)
+                client.close()
+    assert [record.args for record in caplog.records] == [("Too many open files",)]
 
 
 async def test_half_a_line_of_a_relay_that_was_killed_is_no_call(
