@@ -1,7 +1,8 @@
 """Scheduling of full garbage collections: they stop every thread, so they run rarely, and while no call is served.
 
-A full collection visits all objects, which takes tenths of a second with a thousand sessions. Objects that are new
-since the last check are collected separately.
+A full collection visits all objects, which takes tenths of a second with a thousand sessions. So objects that are new
+since the last check are collected separately, and what survived a collection of the old ones is left out of the next
+until the memory has grown or shrunk much.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ FEW = 700  # new objects that an idle hub makes
 LOOK_SECONDS = 1.0
 QUIET_LOOKS = 5  # checks in a row without a call
 GROWN, MUCH_GROWN = 1.5, 2.0  # growth since the last full collection: one is due, and one no longer waits
+SHRUNK = 0.8  # what is left of the most memory: of what went with the rest, garbage may remain
 
 
 async def collect() -> None:
@@ -24,19 +26,25 @@ async def collect() -> None:
     before = gc.get_threshold()
     gc.set_threshold(OBJECTS, SEARCHES, 1_000_000)
     gc.freeze()  # existing objects stay and need no collection
-    left, quiet = sys.getallocatedblocks(), 0
+    left = most = sys.getallocatedblocks()  # after the last collection of all objects, and the most after any since
+    quiet = 0
     try:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             new, once, older = gc.get_count()
             called = new > FEW or once > 0
             quiet = 0 if called else quiet + 1
-            grown = sys.getallocatedblocks() / left
-            idle = turns().is_idle
-            # Old objects are collected once nobody calls: a few of them may be megabytes of answers.
-            if grown > MUCH_GROWN or (idle and (grown > GROWN or (older and quiet >= QUIET_LOOKS))):
+            blocks, idle = sys.getallocatedblocks(), turns().is_idle
+            if blocks > left * MUCH_GROWN or (idle and (blocks > left * GROWN or blocks < most * SHRUNK)):
+                gc.unfreeze()
                 gc.collect()
-                left = sys.getallocatedblocks()
+                gc.freeze()
+                left = most = sys.getallocatedblocks()
+            # Old objects are collected once nobody calls: a few of them may be megabytes of answers.
+            elif idle and older and quiet >= QUIET_LOOKS:
+                gc.collect()
+                gc.freeze()
+                most = max(most, sys.getallocatedblocks())
             elif idle and called:
                 gc.collect(1)
     finally:

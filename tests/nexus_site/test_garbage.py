@@ -102,3 +102,40 @@ async def test_an_idle_hub_searches_for_nothing(searched: list[int]) -> None:
     for _ in range(50):
         await asyncio.sleep(0.001)
     assert 2 not in searched
+
+
+class Session:
+    """What holds itself, and much that goes at once when it ends."""
+
+    def __init__(self) -> None:
+        self.itself = self
+        self.holds: list[list[int]] = [[] for _ in range(sys.getallocatedblocks() // 2)]
+
+
+async def survive(searched: list[int]) -> None:
+    """Return once the hub was idle for so long that old objects were searched."""
+    kept = objects(2 * garbage.FEW)
+    while 2 not in searched:
+        await asyncio.sleep(0.001)
+    assert kept
+    searched.clear()
+
+
+async def test_what_survived_is_not_searched_again_while_the_hub_is_idle(searched: list[int]) -> None:
+    session = Session()
+    session.holds.clear()
+    ended = weakref.ref(session)
+    await survive(searched)
+    del session
+    await survive(searched)
+    assert ended() is not None
+
+
+async def test_what_survived_is_searched_once_much_of_the_memory_was_given_back(searched: list[int]) -> None:
+    session = Session()
+    ended = weakref.ref(session)
+    await survive(searched)
+    session.holds.clear()
+    del session
+    while ended() is not None:
+        await asyncio.sleep(0.001)
