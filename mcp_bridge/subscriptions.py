@@ -35,7 +35,7 @@ from nexus.core.operations.runner import check_credential
 from nexus.core.waiting import AUTHENTICATION, at_hand, waiter
 
 if TYPE_CHECKING:
-    from mcp_bridge.enabling import Choices
+    from mcp_bridge.server import Choices
 
 log = logging.getLogger(__name__)
 

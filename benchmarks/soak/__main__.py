@@ -26,8 +26,7 @@ from typing import Any
 from benchmarks.harness import ROOT, Benchmark, Figures, amount
 from benchmarks.soak.agents import Agent, Ledger
 from benchmarks.soak.checks import grown, violations
-from benchmarks.soak.servers import Servers
-from benchmarks.soak.troubles import HOUR, Troubles
+from benchmarks.soak.servers import HOUR, Servers, Troubles
 
 ON_STDIO, OVER_HTTP = 4, 16
 PROGRESS_SECONDS = 5

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.soak.agents import Ledger
-from benchmarks.soak.servers import Servers
-from benchmarks.soak.troubles import Memory
+from benchmarks.soak.servers import Memory, Servers
 
 WARM_UP = 0.4  # of a process's life, before its memory counts
 GROWTH, SLACK_BYTES = 1.15, 8 << 20  # from the first third of what counts to the last
