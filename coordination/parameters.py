@@ -22,7 +22,7 @@ ProjectRoot = Annotated[
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
     OfConnection(),
     MOUNTED,
-    Field(max_length=4096, description="The project's absolute path."),
+    Field(max_length=4096, description="Absolute path."),
     AfterValidator(not_blank),
 ]
 WorkspaceId = Annotated[

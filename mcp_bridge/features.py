@@ -117,7 +117,8 @@ def tools(choice: Choice, *, bound: bool = False) -> list[Tool]:
 
     A connection that is `bound` to an agent need not name the agent.
     """
-    return [tool(operation, bound=bound) for toolset in choice for operation in toolset.tools]
+    found = {operation.name: operation for toolset in choice for operation in toolset.tools}  # two may share one
+    return [tool(operation, bound=bound) for operation in found.values()]
 
 
 def result(reply: Reply, outcome: Outcome) -> CallToolResult:

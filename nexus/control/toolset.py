@@ -1,4 +1,4 @@
-"""The toolset of the pool: agents that Nexus runs itself. JSON-RPC serves the same operations by their short names."""
+"""The toolsets of the pool, whose operations JSON-RPC serves by their short names, and of questions to people."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ CONTROL = Toolset(
     ),
 )
 operation = CONTROL.operation
+QUESTIONS = Toolset(  # for the many agents that ask a person and need nothing else of the pool
+    "questions",
+    "Ask a person, in words or for a permission, and wait for the answer.",
+    instructions=packaged("nexus.control", "questions"),
+    modules=("nexus.control.operations.questions",),
+)
 PREFIX = "pool_"  # of the operations' names; JSON-RPC omits it
 AgentId = Annotated[Id, Field(description="An agent of the pool.")]
 RequestId = Annotated[Id, Field(description="Your own id, for cancelling and for safe retries.")]

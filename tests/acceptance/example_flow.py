@@ -59,7 +59,7 @@ async def call(session: ClientSession, name: str, **arguments: Any) -> Any:
 
 
 async def flow(builder: ClientSession, reviewer: ClientSession, project: str) -> None:
-    assert len((await builder.list_tools()).tools) == 45  # and toolset_enable
+    assert len((await builder.list_tools()).tools) == 42  # and toolset_enable
     workspace = (await call(builder, "workspace_resolve", project_root=project))["workspace_id"]
     await call(builder, "agent_register", agent_id="builder", role="builder", capabilities=["py"])
     await call(reviewer, "agent_register", agent_id="reviewer")

@@ -26,7 +26,6 @@ FREE = {
     *("message_create.target", "handoff_create.target"),
     *("plan_decide.how_summary", "plan_decide.how_agent_ids", "sync.outbox[].metadata"),
 }
-ANYTHING = {"message_get", "message_list", "message_wait"}  # removed; their answer says what to call
 ALL = [one for toolset in registry.choose(["all"]) for one in tools((toolset,))]
 
 
@@ -52,7 +51,7 @@ def test_it_says_nothing_that_one_of_them_does_not_take(tool: Tool) -> None:
         assert part.get("type") in TYPES or "anyOf" in part, path
         assert part.get("type") != "array" or "items" in part, path
         assert "enum" not in part or (part["type"] == "string" and len(part["enum"]) <= MOST_ENUMERATED), path
-        if part.get("type") == "object" and tool.name not in ANYTHING and path not in FREE:
+        if part.get("type") == "object" and path not in FREE:
             assert "properties" in part and part["additionalProperties"] is False, path
     assert sum(len(part.get("properties", ())) for _, _, part in every) <= MOST_PROPERTIES
 
@@ -64,7 +63,7 @@ def test_the_free_objects_are_those_that_are_named() -> None:
         for path, _, part in parts(tool.input_schema, tool.name)
         if part.get("type") == "object" and part.get("additionalProperties") is not False
     }
-    assert found == FREE | ANYTHING
+    assert found == FREE
 
 
 def test_choices_between_types_are_few() -> None:

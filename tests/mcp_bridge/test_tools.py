@@ -14,6 +14,7 @@ from mcp_bridge import features as described
 from mcp_bridge.choices import enabling
 from mcp_bridge.features import instructions, tools
 from nexus.core.operations import registry
+from nexus_site.management.commands.setup import USUAL
 from tests.conftest import examples
 from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.context import characters
@@ -27,7 +28,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "workspace_resolve": "project_root* display_name",
     "workspace_list": "limit cursor",
     "agent_register": "agent_id* role capabilities metadata",
-    "agent_list": "limit cursor",
+    "agent_list": "limit cursor present=False",
     "agent_get": "agent_id*",
     "agent_whoami": "",
     "capability_list": "",
@@ -48,9 +49,6 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "inbox_peek": "agent_id* limit include_parked=False session_id session_secret",
     "inbox_count": "agent_id*",
     "inbox_history": "agent_id* cursor limit session_id session_secret",
-    "message_get": "",
-    "message_list": "",
-    "message_wait": "",
     "handoff_create": "project_root* from_agent_id* target* visibility* payload title task_id deadline_seconds"
     " verifier session_id session_secret client_id",
     "handoff_list_available": "project_root* agent_id* cursor limit timeout_seconds ready_only=False",
@@ -82,7 +80,7 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
     async with connect() as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
     assert sorted(listed) == sorted([*SURFACE, "toolset_enable"])
-    assert len(SURFACE) == 44
+    assert len(SURFACE) == 41
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,6 +90,14 @@ def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureF
     with capsys.disabled():
         print(f"\ninstructions and tools/list: {size} of {BUDGET} characters")
     assert size < BUDGET
+
+
+def test_it_stays_within_the_budget_with_what_setup_turns_on() -> None:
+    """Names, descriptions and input schemas; reservations and asking a person included."""
+    offered = tools(registry.choose(USUAL))
+    assert {"files_reserve", "ask_operator"} < {tool.name for tool in offered}
+    size = sum(len(tool.name + str(tool.description) + json.dumps(tool.input_schema)) for tool in offered)
+    assert size <= 24_000
 
 
 @pytest.mark.parametrize("tool", tools(CHOICE), ids=lambda tool: tool.name)
@@ -155,7 +161,7 @@ async def test_it_keeps_a_string_that_looks_like_json(connect: Connect, project:
             },
         )
         pulled = await client.call_tool("inbox_pull", {"agent_id": "r"})
-    assert sent.structured_content["data"]["body"] == '{"a": 1}'
+    assert sent.structured_content["data"]["subject"] == "[1]"
     assert pulled.structured_content["data"]["messages"][0]["body"] == '{"a": 1}'
 
 

@@ -16,7 +16,7 @@ from nexus.control.operations.agents import MOST_SECONDS
 from nexus.control.selectors import ASKED, QuestionRow, question_row
 from nexus.control.services import questions
 from nexus.control.services.questions import Verdict, interest_in_end
-from nexus.control.toolset import operation
+from nexus.control.toolset import QUESTIONS, operation
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.parameters import Id, Limit, Params
@@ -101,6 +101,7 @@ def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
         capped=False,
         deferrable=True,
     ),
+    also=(QUESTIONS,),
 )
 def ask_operator(p: AskOperator, caller: Caller) -> QuestionRow:
     """Ask a person and wait for the answer: words, or a permission. If the time is over first, status is still

@@ -87,7 +87,7 @@ class Operation(Generic[P]):
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
     sign_of_life: bool = False  # it says nothing but that an agent is there: no act of an operator
     tool: bool = True  # whether agents get it as an MCP tool
-    accepts_anything: bool = False  # a shim answers every call shape
+    accepts_anything: bool = False  # it was removed: it answers every call shape, and is not advertised
     wait: Wait[P] | None = field(default=None, repr=False)
 
     @property
@@ -151,8 +151,9 @@ class Toolset:
 
     @property
     def tools(self) -> list[Operation[Any]]:
-        """The operations that agents get."""
-        return [operation for operation in self.contents.operations.values() if operation.tool]
+        """The operations that agents are offered."""
+        every = self.contents.operations.values()
+        return [operation for operation in every if operation.tool and not operation.accepts_anything]
 
     @property
     def references(self) -> list[Reference]:
@@ -187,8 +188,9 @@ class Toolset:
         tool: bool = True,
         accepts_anything: bool = False,
         wait: Wait[P] | None = None,
+        also: tuple[Toolset, ...] = (),
     ) -> Callable[[Callable[[P, Caller], D]], Callable[[P, Caller], D]]:
-        """Register the decorated function as the operation of its name.
+        """Register the decorated function as the operation of its name, in the toolsets of `also`, too.
 
         Its docstring is the description for agents; the TypedDict that it is annotated to return is the shape of
         its data.
@@ -200,7 +202,7 @@ class Toolset:
                 raise ValueError(f"operation {name} of {self.name} is declared twice")
             if tool and call.__module__ in self._administration:
                 raise ValueError(f"operation {name} is a tool: declare it where agents' processes read it")
-            self._contents.operations[name] = Operation(
+            registered = Operation(
                 toolset=self,
                 name=name,
                 params=params,
@@ -222,6 +224,8 @@ class Toolset:
                 accepts_anything=accepts_anything,
                 wait=wait,
             )
+            for toolset in (self, *also):
+                toolset._contents.operations[name] = registered
             return call
 
         return register
@@ -255,7 +259,7 @@ def operations() -> Iterator[Operation[Any]]:
         yield from toolset.operations.values()
 
 
-Choice = tuple[Toolset, ...]  # never empty, and no name stands in two of them
+Choice = tuple[Toolset, ...]  # never empty, and no name stands for two things
 
 ALL = "all"
 
@@ -292,11 +296,12 @@ def default() -> Choice:
 
 
 def add(choice: Choice, toolset: Toolset) -> Choice:
-    """Return a choice with one more toolset. Raises CONFIG_ERROR if both have the same name."""
+    """Return a choice with one more toolset. Raises CONFIG_ERROR if two of them have different things of one name."""
     if toolset in choice:
         return choice
     for other in choice:
-        if shared := sorted(_names(other) & _names(toolset)):
+        theirs, ours = _names(other), _names(toolset)
+        if shared := sorted(name for name in theirs.keys() & ours.keys() if theirs[name] is not ours[name]):
             what, name = shared[0]
             raise NexusError(
                 Code.CONFIG_ERROR,
@@ -312,11 +317,11 @@ def find_tool(choice: Choice, name: str) -> Operation[Any] | None:
     return next((operation for operation in found if operation is not None and operation.tool), None)
 
 
-def _names(toolset: Toolset) -> set[tuple[str, str]]:
+def _names(toolset: Toolset) -> dict[tuple[str, str], object]:
     """Return what a client identifies by name alone."""
     return {
-        *(("tool", operation.name) for operation in toolset.tools),
-        *(("prompt", prompt.name) for prompt in toolset.prompts),
-        *(("resource", reference.uri) for reference in toolset.references),
-        *(("resource", resource.prefix) for resource in toolset.agent_resources),
+        **{("tool", operation.name): operation for operation in toolset.tools},
+        **{("prompt", prompt.name): prompt for prompt in toolset.prompts},
+        **{("resource", reference.uri): reference for reference in toolset.references},
+        **{("resource", resource.prefix): resource for resource in toolset.agent_resources},
     }

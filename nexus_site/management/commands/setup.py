@@ -34,7 +34,7 @@ from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
 
-USUAL = ("coordination", "files", "control")  # mail and handoffs, reservations, questions to a person
+USUAL = ("coordination", "files", "questions")  # mail and handoffs, reservations, questions to a person
 PARTS = ("hub", "guard", "hooks", "texts")  # for --without
 LACKING = 4  # exit code of --check
 ANSWER_SECONDS = 60
