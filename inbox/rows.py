@@ -16,7 +16,7 @@ DeliveryState = Annotated[str, one_of(DeliveryStatus, "delivered: leased and not
 
 
 class SentRow(TypedDict):
-    """A message as its sender sees it, who knows the project."""
+    """A message as its sender gets it, who knows the project and the body."""
 
     message_id: str
     workspace_id: str
@@ -26,7 +26,6 @@ class SentRow(TypedDict):
     parent_message_id: str | None
     target: dict[str, Any] | None
     subject: str
-    body: str
     artifacts: list[str]
     created_at: Time
 
@@ -41,18 +40,18 @@ def sent_row(message: Message) -> SentRow:
         "parent_message_id": message.parent_id,
         "target": message.target,
         "subject": message.subject,
-        "body": message.body,
         "artifacts": message.artifacts,
         "created_at": iso(message.created_at),
     }
 
 
 class MessageRow(SentRow):
+    body: str
     workspace_name: str  # of the project it belongs to
 
 
 def message_row(message: Message) -> MessageRow:
-    return {**sent_row(message), "workspace_name": message.workspace.name}
+    return {**sent_row(message), "body": message.body, "workspace_name": message.workspace.name}
 
 
 class InboxRow(TypedDict):

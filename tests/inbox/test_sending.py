@@ -23,12 +23,13 @@ def letter(project: str) -> dict[str, Any]:
     return {"project_root": project, "from_agent_id": "ana", "subject": "Hello", "body": "World", "target": TO_BOB}
 
 
-def test_it_answers_the_message_whole(call: Call, letter: dict[str, Any]) -> None:
+def test_it_answers_the_message_without_its_body(call: Call, letter: dict[str, Any]) -> None:
     sent = call("message_create", **letter, artifacts=["art_1", "art_2"])
 
     assert sent["message_id"].startswith("msg")
     assert sent["from_agent_id"] == "ana"
-    assert (sent["subject"], sent["body"], sent["target"]) == ("Hello", "World", TO_BOB)
+    assert (sent["subject"], sent["target"]) == ("Hello", TO_BOB)
+    assert "body" not in sent
     assert sent["artifacts"] == ["art_1", "art_2"]
     assert (sent["channel_id"], sent["parent_message_id"], sent["from_session_id"]) == (None, None, None)
     assert sent["event_id"] == Event.objects.get(type="message.created").event_id
@@ -65,7 +66,8 @@ def test_it_measures_content_in_bytes_inclusively(
 ) -> None:
     fits = "é" * 32_768
 
-    assert call("message_create", **letter | {field: fits})[field] == fits
+    call("message_create", **letter | {field: fits})
+    assert call("inbox_peek", agent_id="bob")["messages"][0][field] == fits
     error = refused("message_create", **letter | {field: fits + "x"})
 
     assert error["code"] == "CONTENT_TOO_LARGE"
