@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from typing_extensions import TypedDict
 
-from coordination.config import CoordinationSettings
-from coordination.models import Agent, Session, SessionStatus
+from coordination import selectors
+from coordination.models import Agent
+from nexus.core.operations.caller import Caller
 
 MOST = 20  # agents, or rows of one app
 
 Part = Callable[[str, str, datetime], Any]  # (agent_id, workspace_id, moment)
 
 _parts: dict[str, Part] = {}
+_returns: dict[str, Callable[[Caller], Any]] = {}
 
 
 def register(name: str, part: Part) -> None:
     """Register the function that reads one part of the answer. It must use indexes and return a few rows."""
     _parts[name] = part
+
+
+def register_return(name: str, gives_back: Callable[[Caller], Any]) -> None:
+    """Register the function that gives a joining connection back what its agent had, and names it; empty if nothing."""
+    _returns[name] = gives_back
 
 
 class Present(TypedDict):
@@ -32,14 +39,13 @@ class Present(TypedDict):
 
 def present(agent_id: str, workspace_id: str, moment: datetime) -> list[Present]:
     """Return the other agents in a workspace that broadcasts reach, up to MOST."""
-    since = moment - timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
-    sessions = Session.objects.filter(
-        workspace_id=workspace_id, status=SessionStatus.ACTIVE, last_heartbeat_at__gte=since
-    )
+    sessions = selectors.present_sessions(moment).filter(workspace_id=workspace_id)
     agents = Agent.objects.filter(pk__in=sessions.values("agent_id")).exclude(pk=agent_id).order_by("pk")[:MOST]
     return [{"agent_id": each.agent_id, "role": each.role} for each in agents]
 
 
-def waiting(agent_id: str, workspace_id: str, moment: datetime) -> dict[str, Any]:
+def waiting(agent_id: str, workspace_id: str, moment: datetime, caller: Caller) -> dict[str, Any]:
     """Return each app's part of the answer, by name."""
-    return {name: part(agent_id, workspace_id, moment) for name, part in _parts.items()}
+    parts = {name: part(agent_id, workspace_id, moment) for name, part in _parts.items()}
+    returned = {name: gives_back(caller) for name, gives_back in _returns.items()}
+    return {**parts, **{name: part for name, part in returned.items() if part}}

@@ -111,6 +111,12 @@ def roles() -> dict[str, int]:
     return {role: count for role, count in named.order_by("role") if role}
 
 
+def present_sessions(moment: datetime) -> QuerySet[Session]:
+    """Return the active sessions with a heartbeat within presence_ttl_seconds."""
+    since = moment - timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
+    return Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__gte=since)
+
+
 def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[str]]:
     """Return the agents with an active session in a workspace, sorted: those present, and those with only old
     heartbeats.

@@ -80,7 +80,7 @@ class JoinedTeam(TypedDict):
     session_secret: str
     here: list[Present]
     owes: list[DebtRow]
-    waiting: Annotated[dict[str, Any], Field(description="By app: mail, open handoffs, reserved files.")]
+    waiting: Annotated[dict[str, Any], Field(description="By app: mail, open handoffs, reserved files, your topics.")]
     next: Annotated[list[str], Field(description="The calls that are useful now.")]
 
 
@@ -101,10 +101,10 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
         workspace = workspaces.resolve(project_root=p.project_root or _started_in(caller), display_name=None)
         agents.register(agent_id=p.agent_id, given=given, by_operator=caller.operator is not None)
         session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=workspace.workspace_id, metadata=None)
-    runner.remember(caller.connection, runner.Joined(p.agent_id, workspace.root_realpath))
+    runner.remember(caller.connection, runner.Joined(p.agent_id, workspace.root_realpath, session.session_id))
     moment = now()
     owed = debts.owed_by(p.agent_id)
-    waiting = arrivals.waiting(p.agent_id, workspace.workspace_id, moment)
+    waiting = arrivals.waiting(p.agent_id, workspace.workspace_id, moment, caller)
     return {
         "agent_id": p.agent_id,
         "workspace_id": workspace.workspace_id,
@@ -190,14 +190,19 @@ def agent_register(p: AgentRegister, caller: Caller) -> AgentProfile:
     return agent_profile(agents.register(agent_id=p.agent_id, given=given, by_operator=by_operator))
 
 
+class AgentsPaged(Paged):
+    present: Annotated[bool, Field(description="Only those that a broadcast could reach.")] = False
+
+
 class AgentList(PageEnd):
     agents: list[AgentRow]
 
 
-@operation(Paged, Code.VALIDATION_ERROR, read_only=True)
-def agent_list(p: Paged, caller: Caller) -> AgentList:
-    """List all agents with role, capabilities and last action: find whom to address."""
-    agents, end = page(Agent.objects.all(), p, by="created_at")
+@operation(AgentsPaged, Code.VALIDATION_ERROR, read_only=True)
+def agent_list(p: AgentsPaged, caller: Caller) -> AgentList:
+    """List agents with role, capabilities and last action: find whom to address."""
+    rows = Agent.objects.filter(pk__in=selectors.present_sessions(now()).values("agent_id"))
+    agents, end = page(rows if p.present else Agent.objects.all(), p, by="created_at")
     return {"agents": [agent_row(agent) for agent in agents], **end}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nexus.core.apps import NexusAppConfig
@@ -29,6 +30,12 @@ class TopicsConfig(NexusAppConfig):
         "messages_search": "nexus topics search",
     }
     clock_columns = {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
+
+    def ready(self) -> None:
+        from coordination import arrivals
+
+        arrivals.register_return("topics", lambda caller: import_module("nexus.topics.connections").reclaim(caller))
+        super().ready()
 
     def connection_state(self, connection: str) -> Any:
         from nexus.topics.connections import joined

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from nexus.core.operations.caller import Caller
+from nexus.topics import services
 
 MOST = 100_000  # names of connections; beyond that, the least recently used are forgotten
 
@@ -39,6 +40,18 @@ def joined_peer(caller: Caller, topic_id: str) -> Held | None:
         if found:
             _held.move_to_end(_key(caller, topic_id))
         return found
+
+
+def reclaim(caller: Caller) -> list[dict[str, str]]:
+    """Make a connection with a key the peers that its agent was, and return their topics and names. A connection that
+    has names, as one that joins again, keeps them."""
+    if caller.agent_id is None or not caller.connection or joined(caller.connection):
+        return []
+    found = []
+    for peer, token in services.reclaim(agent_id=caller.agent_id):
+        hold(caller, peer.topic_id, Held(peer.agent_name, token))
+        found.append({"topic_id": peer.topic_id, "topic": peer.topic.name, "agent_name": peer.agent_name})
+    return found
 
 
 def joined(connection: str) -> dict[str, Held]:

@@ -28,6 +28,8 @@ from nexus.topics.archive import ArchivedTopic
 from nexus.topics.errors import TopicCode, argument
 from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
 
+MOST_RECLAIMED = 20  # topics of an agent that joins
+
 
 @dataclass(frozen=True)
 class Outgoing:
@@ -127,6 +129,24 @@ def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, 
             )
         _emit("topic.joined", topic, agent_id, moment, agent_name=agent_name)
     return Joined(topic, token)
+
+
+def reclaim(*, agent_id: str) -> list[tuple[Peer, str]]:
+    """Give an agent its names in open topics back, the latest MOST_RECLAIMED; return the peers with their new tokens.
+
+    The agent's key proves that the names are its own, so it needs no token.
+    """
+    mine = Peer.objects.filter(agent_id=agent_id, token_hash__isnull=False, topic__status=TopicStatus.OPEN)
+    if not mine.exists():
+        return []
+    with write():
+        moment = now()
+        peers = list(mine.select_related("topic").order_by("-claimed_at", "-pk")[:MOST_RECLAIMED])
+        tokens = [secrets.token_hex(16) for _ in peers]
+        for peer, token in zip(peers, tokens, strict=True):
+            Peer.objects.filter(pk=peer.pk).update(token_hash=digest(token), claimed_at=moment)
+            _emit("topic.joined", peer.topic, agent_id, moment, agent_name=peer.agent_name)
+    return list(zip(peers, tokens, strict=True))
 
 
 def digest(token: str) -> str:

@@ -55,6 +55,20 @@ def test_it_lists_agents_in_the_order_they_came(call: Call) -> None:
     assert [agent["agent_id"] for agent in call("agent_list")["agents"]] == ["zoe", "ann", "bob"]
 
 
+def test_it_lists_those_present_alone(call: Call, workspace: str) -> None:
+    with time_machine.travel(NEW, tick=False):
+        for agent_id in ("ann", "bob", "cleo", "dan"):
+            call("agent_register", agent_id=agent_id)
+        call("session_open", agent_id="cleo", workspace_id=workspace)
+    with time_machine.travel(LATER, tick=False):
+        sessions = [call("session_open", agent_id=each, workspace_id=workspace) for each in ("ann", "bob", "dan")]
+        call("session_close", session_id=sessions[1]["session_id"])
+        page = call("agent_list", present=True, limit=1)
+        assert [agent["agent_id"] for agent in page["agents"]] == ["ann"] and page["has_more"]
+        page = call("agent_list", present=True, limit=1, cursor=page["next_cursor"])
+        assert [agent["agent_id"] for agent in page["agents"]] == ["dan"] and not page["has_more"]
+
+
 @pytest.mark.parametrize("arguments", [{}, {"agent_id": None}, {"agent_id": ""}, {"agent_id": "  "}, {"agent_id": 7}])
 @pytest.mark.parametrize("name", ["agent_register", "agent_get"])
 def test_it_wants_an_agent_id(refused: Call, name: str, arguments: dict[str, Any]) -> None:

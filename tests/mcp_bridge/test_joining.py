@@ -13,6 +13,7 @@ from coordination.toolset import run as operate
 from mcp_bridge.features import tools
 from nexus.core.operations import registry, runner
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS
 from tests.conftest import Call
 
@@ -78,6 +79,30 @@ def test_a_key_says_who_a_connection_is(call: Call, project: str) -> None:
     assert called(bound, "inbox_count", agent_id="bob")["error"]["code"] == "NOT_OWNER"
     assert data(bound, "join", project_root=project)["agent_id"] == "ana"
     assert called(bound, "message_create", subject="s", body="b")["error"]["code"] == "WORKSPACE_REQUIRED"
+
+
+def test_a_key_takes_its_names_in_topics_back(call: Call, project: str) -> None:
+    def topics(caller: Caller, name: str, /, **arguments: Any) -> Any:
+        return runner.perform(TOOLSETS["topics"], caller, name, arguments).result()
+
+    call("agent_register", agent_id="ana")
+    before, after = (Caller("http", agent_id="ana", connection=f"mcp:{number}-of-ana") for number in (1, 2))
+    topic = topics(before, "topic_create", name="parser")["topic_id"]
+    first = topics(before, "topic_join", topic_id=topic, agent_name="red-squirrel")
+    stranger = Caller("stdio", connection="stdio:9-no-key")
+    assert "topics" not in data(stranger, "join", agent_id="ana", project_root=project)["waiting"]
+    assert data(after, "join", project_root=project)["waiting"]["topics"] == [
+        {"topic_id": topic, "topic": "parser", "agent_name": "red-squirrel"}
+    ]
+    sent = topics(after, "sync", topic_id=topic, outbox=[{"content_markdown": "again"}])["sent"]
+    assert sent[0]["message"]["sender"] == "red-squirrel"
+    with pytest.raises(NexusError, match="red-squirrel"):  # the former token is of no use
+        topics(
+            stranger, "topic_join", topic_id=topic, **{each: first[each] for each in ("agent_name", "reclaim_token")}
+        )
+    topics(after, "topic_close", topic_id=topic)
+    last = Caller("http", agent_id="ana", connection="mcp:3-of-ana")
+    assert "topics" not in data(last, "join", project_root=project)["waiting"]
 
 
 def test_a_project_is_where_the_client_was_started(call: Call, project: str, monkeypatch: pytest.MonkeyPatch) -> None:

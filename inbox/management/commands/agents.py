@@ -32,7 +32,7 @@ class Command(VerbsCommand):
                 self.list,
                 _add_project,
                 operation="agent_list",
-                options=["limit", "cursor"],
+                options=["present", "limit", "cursor"],
                 rows="agents",
                 columns={
                     "agent": "agent_id",

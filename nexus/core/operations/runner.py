@@ -447,10 +447,11 @@ class OfConnection:
 
 
 class Joined(NamedTuple):
-    """The agent of a connection, and its project."""
+    """The agent of a connection, its project and its session there."""
 
     agent_id: str
     project_root: str
+    session_id: str
 
 
 _joined: OrderedDict[str, Joined] = OrderedDict()
