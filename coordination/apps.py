@@ -58,8 +58,8 @@ class CoordinationConfig(NexusAppConfig):
     def restore_connection(self, connection: str, state: Any) -> None:
         from nexus.core.operations.runner import Joined, remember
 
-        if not (isinstance(state, list) and len(state) == 2 and all(isinstance(each, str) for each in state)):
-            raise ValueError("an agent and its project")
+        if not (isinstance(state, list) and len(state) in (2, 3) and all(isinstance(each, str) for each in state)):
+            raise ValueError("an agent, its project, and its session")
         remember(connection, Joined(*state))
 
     def database_objects(self, vendor: str) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ import logging
 import math
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,13 @@ from typing import Annotated, Any, NamedTuple, cast
 
 from django.apps import apps
 from django.conf import settings
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, Field
 
+from coordination.services import sessions
 from coordination.waiting_calls import turn_of
 from mcp_bridge import choices, hub_commands, loopback
 from mcp_bridge.choices import ENABLE, caller_of_process
@@ -50,6 +52,7 @@ from mcp_bridge.server import build_server
 from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
 from nexus.core.access import holder_of
+from nexus.core.background_work import Work
 from nexus.core.config import TABLE, CoreSettings, written
 from nexus.core.fairness import Turn
 from nexus.core.files import own_user
@@ -58,7 +61,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice, Operation, default
 from nexus.core.operations.replies import Outcome, Reply
-from nexus.core.operations.runner import is_recorded
+from nexus.core.operations.runner import is_recorded, joined_as
 from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)
@@ -379,6 +382,31 @@ def _say(writer: asyncio.StreamWriter, **message: Any) -> None:
     writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
+_connected: set[str] = set()  # the connections that are open
+
+
+class Presence(Work[list[str], None]):
+    """Keep agents present as long as their connections are open."""
+
+    name = "presence"
+    tick_seconds = 10.0
+
+    def lanes(self) -> Sequence[str]:
+        return ["sessions"]
+
+    def claim(self, lane: str) -> list[str]:
+        return [joined.session_id for each in [*_connected] if (joined := joined_as(each))]
+
+    def act(self, item: list[str]) -> None:
+        sessions.keep_present(item)
+
+    def settle(self, item: list[str], outcome: None) -> bool:
+        return False  # once per tick
+
+
+PRESENCE = Presence()
+
+
 class Connection:
     """One relay that is served. Between its lines and the SDK it tracks the requests under way, and the connection's
     state, which it sends to the relay for the next hub."""
@@ -402,13 +430,21 @@ class Connection:
     async def serve(self) -> None:
         """Serve it until it leaves, or `end` is called and the requests under way are answered."""
         server = build_server(self._caller_of, lambda _: self._choice, self._turn, self._bus)
+        connection = self._caller.connection or ""
+        _connected.add(connection)
+        try:
+            await self._run(server)
+        finally:
+            _connected.discard(connection)
+        if self._ending:
+            _say(self._writer, nexus="bye", taken=self._taken)
+            await self._writer.drain()
+
+    async def _run(self, server: Server[Any]) -> None:
         async with stdio_server(cast(Any, self._lines()), cast(Any, Pipe(self._writer))) as (read, write):
             incoming = Answered(_Incoming(read, self), write, self._choice[0].reply)
             outgoing = _Outgoing(write, self)
             await server.run(cast(Any, incoming), cast(Any, outgoing), server.create_initialization_options())
-        if self._ending:
-            _say(self._writer, nexus="bye", taken=self._taken)
-            await self._writer.drain()
 
     def end(self) -> None:
         """Take no more lines."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -63,6 +64,17 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
             agents.touch(session.agent_id, moment)
         _reap(session.workspace_id, moment)
     return session
+
+
+def keep_present(session_ids: Sequence[str]) -> None:
+    """Update the heartbeats of sessions whose connections are open: their agents may think for minutes between two
+    calls. It is no act of theirs, so it renews no lease."""
+    moment = now()
+    due = moment - timedelta(seconds=CoordinationSettings.current().session_stale_ttl_seconds) / 2
+    rows = Session.objects.filter(pk__in=session_ids, status=SessionStatus.ACTIVE, last_heartbeat_at__lt=due)
+    if rows.exists():
+        with write():
+            rows.update(last_heartbeat_at=moment)
 
 
 def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, operator: str | None = None) -> Session:

@@ -451,7 +451,7 @@ class Joined(NamedTuple):
 
     agent_id: str
     project_root: str
-    session_id: str
+    session_id: str = ""  # unknown where an earlier version passed it on
 
 
 _joined: OrderedDict[str, Joined] = OrderedDict()
