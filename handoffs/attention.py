@@ -154,7 +154,7 @@ def _untaken(picture: Picture, each: int) -> Found:
 
 def _untakeable(picture: Picture, each: int, *, ever: bool) -> Found:
     these = [verdict for verdict in picture.once(_verdicts) if verdict.ever is ever]
-    needs = [AttentionItem(row.title, why, row.pk, since=row.created_at) for row, why, _ in these[:each]]
+    needs = [AttentionItem(row.title, why, row.pk, since=row.updated_at) for row, why, _ in these[:each]]
     return Found(len(these), needs, or_more=len(picture.once(_open)) == EXAMINED)
 
 
@@ -173,7 +173,7 @@ def _verdicts(picture: Picture) -> list[Verdict]:
         may = admitted[key]
         if not may:
             verdicts.append(Verdict(row, _why_nobody(row.target), False))
-        elif row.created_at <= picture.moment - _patience():
+        elif row.updated_at <= picture.moment - _patience():  # it may have been given to another since
             if away.issuperset(may):
                 verdicts.append(
                     Verdict(row, f"{_comma_separated(may)} {'is' if len(may) == 1 else 'are'} offline", True)

@@ -90,7 +90,7 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
 
 
 def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: str) -> Handoff:
-    """Open a handoff for one agent alone, and notify that agent and the former holder.
+    """Open a handoff for one agent alone, and notify that agent and the former holder. A deadline counts anew.
 
     It is not claimed for the agent, because the lease would run before the agent has looked.
     Raises CONTENT_TOO_LARGE, NOT_FOUND (handoff, agent), INVALID_TRANSITION.
@@ -100,12 +100,21 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
     with write():
         require_agent(agent_id)
         target: Target = {"strategy": Strategy.DIRECT.value, "agent_id": agent_id}
-        handoff, former = _open_again(handoff_id, "reassign", moment, target=target)
+        columns = {"target": target, "deadline_at": _deadline_anew(selectors.get_handoff(handoff_id), moment)}
+        handoff, former = _open_again(handoff_id, "reassign", moment, **columns)
         record(handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         if former.claimed_by != agent_id:
             _tell_holder(former, f"was given to {agent_id}", reason, moment)
         notices.offered(handoff, moment)
     return handoff
+
+
+def _deadline_anew(handoff: Handoff, moment: datetime) -> datetime | None:
+    """Return the deadline of a handoff that gets all of its time once more."""
+    if handoff.deadline_at is None:
+        return None
+    given = Event.objects.filter(handoff_id=handoff.pk, type="handoff.reassigned").order_by("-event_id").first()
+    return moment + (handoff.deadline_at - (given.created_at if given else handoff.created_at))
 
 
 def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
@@ -184,7 +193,7 @@ def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) ->
     """Open a handoff, whoever holds it; return it as it is then and as it was. Call it inside a transaction."""
     handoff, former = selectors.get_handoff(handoff_id), selectors.get_handoff(handoff_id)
     status = lifecycle.step(verb, handoff.status, OPERATOR)
-    if handoff.deadline_at is not None and handoff.deadline_at < moment:
+    if "deadline_at" not in columns and handoff.deadline_at is not None and handoff.deadline_at < moment:
         columns["deadline_at"] = None  # somebody had it by then; it would expire as soon as it is open
     _update(handoff, status=status, updated_at=moment, **UNCLAIMED, **columns)
     if former.status in HELD and handoff.task_key is not None:

@@ -11,6 +11,7 @@ import pytest
 from coordination.models import Event
 from coordination.toolset import run
 from handoffs.models import Handoff
+from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from tests.conftest import Call, at_once, does
 from tests.handoffs.conftest import PYTHON, TO_BOB, Clock, Offer, events_of, mail_of
@@ -132,6 +133,14 @@ def test_it_opens_again_what_was_held_at_its_deadline(
     clock.shift(61)
     does(verb, handoff_id=handoff_id, **({"agent_id": "bob"} if verb == "handoff_reassign" else {}))
     assert call("handoff_claim", **of)["status"] == "CLAIMED"
+
+
+def test_it_gives_another_agent_all_of_the_time(clock: Clock, offer: Offer, call: Call, project: str) -> None:
+    handoff_id = offer(deadline_seconds=60)
+    for agent_id in ("bob", "cleo"):
+        clock.shift(50)
+        does("handoff_reassign", handoff_id=handoff_id, agent_id=agent_id)
+        assert Handoff.objects.get(pk=handoff_id).deadline_at == now() + timedelta(seconds=60)
 
 
 def test_it_reassigns_to_nobody_who_is_unknown(held: str) -> None:
