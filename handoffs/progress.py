@@ -217,7 +217,8 @@ def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
     record(handoff, "returned", by.actor, moment, claimed_by=doer, reason=reasons, **by.event_fields)
     body = (
         f"{by.operator or by.agent_id} returned it: {reasons}\n\n"
-        f"It is yours again until {iso(until)}; handoff_complete it anew."
+        f"It is yours again until {iso(until)}, and so are the files that you reserved for it and whose lease still "
+        "runs; handoff_complete it anew."
     )
     return notify(handoff, doer, "was returned to you", body, moment, by=by.agent_id)
 

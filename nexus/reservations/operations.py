@@ -63,9 +63,10 @@ class FilesReserve(OfAgent, Trusted):
     exclusive: Annotated[bool, Field(description="false: shared, you only read.")] = True
     seconds: Annotated[Seconds | None, Field(description="From your latest act; 900 by default.")] = None
     reason: Annotated[str | None, Field(description="Why; shown to agents that want them.")] = None
-    handoff_id: Annotated[Id | None, Field(description="One that you hold: the reservation ends with your claim.")] = (
-        None
-    )
+    handoff_id: Annotated[
+        Id | None,
+        Field(description="One that you hold: the reservation ends with your claim."),
+    ] = None
     task_id: Annotated[int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it is for.")] = None
     all_or_nothing: Annotated[bool, Field(description="false: take what is free.")] = True
     timeout_seconds: Annotated[float, Field(ge=0, description="Longest wait; the server allows 30 by default.")] = 0

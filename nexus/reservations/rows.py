@@ -25,6 +25,7 @@ class ReservationRow(TypedDict):
     task_id: int | None
     created_at: Time
     expires_at: Annotated[Time, Field(description="When it ends without an act of its holder.")]
+    asked_by: NotRequired[Annotated[list[str], Field(description="Who asked for the files.")]]
     released_at: NotRequired[Annotated[Time, Field(description="When it ended.")]]
     outcome: NotRequired[Annotated[str, one_of(Outcome.values, "How it ended.")]]
 
@@ -49,6 +50,8 @@ def reservation_row(reservation: Reservation) -> ReservationRow:
         "created_at": iso(reservation.created_at),
         "expires_at": iso(reservation.expires_at),
     }
+    if reservation.asked_by:
+        row["asked_by"] = reservation.asked_by
     if reservation.released_at is not None and reservation.outcome is not None:
         row["released_at"], row["outcome"] = iso(reservation.released_at), reservation.outcome
     return row

@@ -15,7 +15,7 @@ from django.db.models.functions import StrIndex
 from django.db.models.lookups import GreaterThan
 
 from coordination.arrivals import MOST
-from handoffs.models import Handoff
+from handoffs.models import HELD, Handoff, HandoffStatus
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import invalid
@@ -34,15 +34,23 @@ BEYOND = "g"  # sorts after every hexadecimal digit
 
 
 def held(moment: datetime | Slot) -> ReservationQuerySet:
-    """Return the reservations in force: the lease runs, and the holder still has the handoff that it is for."""
-    return Reservation.objects.running(moment).filter(Q(handoff_id=None) | claimed(moment))
+    """Return the reservations in force: the lease runs, and the holder has the handoff that it is for, or submitted
+    it."""
+    return Reservation.objects.running(moment).filter(Q(handoff_id=None) | kept_for(moment))
 
 
-def claimed(moment: datetime | Slot) -> Exists:
-    """Return the condition that the holder of a reservation has the handoff that it is for."""
+def kept_for(moment: datetime | Slot) -> Exists:
+    """Return the condition that the holder of a reservation has the handoff that it is for, or waits for a verdict: the
+    files are still its own if the handoff is returned before the lease ends."""
+    return claimed(moment, Q(status=HandoffStatus.SUBMITTED))
+
+
+def claimed(moment: datetime | Slot, otherwise: Q | None = None) -> Exists:
+    """Return the condition that the holder of a reservation has the handoff that it is for, or `otherwise`."""
+    has = Q(status__in=HELD, lease_expires_at__gte=moment)
     return Exists(
-        Handoff.objects.held().filter(
-            pk=OuterRef("handoff_id"), claimed_by=OuterRef("agent_id"), lease_expires_at__gte=moment
+        Handoff.objects.filter(
+            has if otherwise is None else has | otherwise, pk=OuterRef("handoff_id"), claimed_by=OuterRef("agent_id")
         )
     )
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.db.models import Q
+
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.services import agents, workspaces
@@ -294,11 +296,11 @@ RECORDED_AT_ONCE = 200  # expired reservations: a call must not pay for a year o
 
 _lapsed = Select(lambda: Reservation.objects.unended().filter(expires_at__lt=Slot("moment")).order_by("expires_at"))
 _orphaned = Select(
-    lambda: Reservation.objects.unended().filter(~selectors.claimed(Slot("moment")), handoff_id=Slot("handoff_id"))
+    lambda: Reservation.objects.unended().filter(~selectors.kept_for(Slot("moment")), handoff_id=Slot("handoff_id"))
 )
 _orphans = Select(
     lambda: Reservation.objects.running(Slot("moment")).filter(
-        ~selectors.claimed(Slot("moment")), handoff_id__isnull=False
+        ~selectors.kept_for(Slot("moment")), handoff_id__isnull=False
     )
 )
 _lengths = Select(
@@ -307,8 +309,11 @@ _lengths = Select(
     )
 )
 _renew = Update(
-    lambda: selectors.held(Slot("moment")).filter(
-        agent_id=Slot("agent_id"), seconds=Slot("seconds"), expires_at__lt=Slot("due")
+    lambda: Reservation.objects.running(Slot("moment")).filter(
+        Q(handoff_id=None) | selectors.claimed(Slot("moment")),  # those of a submitted handoff run out
+        agent_id=Slot("agent_id"),
+        seconds=Slot("seconds"),
+        expires_at__lt=Slot("due"),
     ),
     expires_at=Slot("until"),
 )

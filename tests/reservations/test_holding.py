@@ -163,15 +163,14 @@ def test_it_tells_who_has_a_path_and_who_had_it_last(shop: Project, clock: Any) 
     assert shop.call("who", path="docs/")["last"] is None
 
 
-def claimed(shop: Project, call: Call, agent: str = "ann") -> str:
+def claimed(shop: Project, call: Call, agent: str = "ann", **more: Any) -> str:
     """A handoff that an agent holds."""
     for name in ("boss", agent):
         call("agent_register", agent_id=name)
     target = {"strategy": "direct", "agent_id": agent}
     root = str(shop.root)
-    handoff: str = call(
-        "handoff_create", project_root=root, from_agent_id="boss", target=target, visibility="public", payload="x"
-    )["handoff_id"]
+    of = {"project_root": root, "from_agent_id": "boss", "target": target, "visibility": "public", **more}
+    handoff: str = call("handoff_create", **of, payload="x")["handoff_id"]
     call("handoff_claim", project_root=root, handoff_id=handoff, agent_id=agent)
     return handoff
 
@@ -187,6 +186,24 @@ def test_it_ends_with_the_handoff_that_it_is_for(shop: Project, call: Call, endi
     assert shop.held() == [("ann", "/docs/")]
     assert shop.call("who", path="src/")["last"]["outcome"] == "settled"
     assert types()[-1] == "file.released"
+
+
+@pytest.mark.usefixtures("committed")
+def test_it_stays_while_a_verifier_looks_and_until_its_lease_ends(shop: Project, call: Call, clock: Any) -> None:
+    root = str(shop.root)
+    handoff = claimed(shop, call, verifier="creator")
+    shop.reserve("ann", "src/", handoff_id=handoff, seconds=1800)
+    of = {"project_root": root, "handoff_id": handoff}
+    call("handoff_complete", **of, agent_id="ann")
+    at(clock, 1000)
+    call("message_create", project_root=root, from_agent_id="ann", subject="s", body="b")  # renews nothing
+    assert shop.held() == [("ann", "/src/")]
+    call("handoff_return", **of, agent_id="boss", reasons="no tests")
+    assert shop.held() == [("ann", "/src/")]
+    assert "so are the files" in call("inbox_peek", agent_id="ann")["messages"][-1]["body"]
+    call("handoff_complete", **of, agent_id="ann")
+    at(clock, 1801)
+    assert shop.held() == []
 
 
 @pytest.mark.usefixtures("committed")

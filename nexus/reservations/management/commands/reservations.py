@@ -19,6 +19,7 @@ COLUMNS: Mapping[str, Column] = {
     "agent": "agent_id",
     "for": lambda row: row["reason"] or row["handoff_id"],
     "until": lambda row: row.get("released_at", row["expires_at"]),
+    "asked by": lambda row: ", ".join(row.get("asked_by", ())),
 }
 
 
