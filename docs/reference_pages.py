@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from nexus.core.cli import HelpAll
 from nexus.core.config import LARGEST, TABLE, flag, variable
 from nexus.core.operations.errors import ErrorCode
 from nexus.core.operations.parameters import MAX_INTEGER, json_schema
@@ -368,7 +369,7 @@ def command_block(name: str, parser: argparse.ArgumentParser, level: int = 2) ->
 
 
 def _shared(action: argparse.Action) -> bool:
-    return action.dest in TABLE or isinstance(action, argparse._HelpAction)
+    return action.dest in TABLE or isinstance(action, argparse._HelpAction | HelpAll)
 
 
 def _spelled(action: argparse.Action) -> str:

@@ -42,14 +42,19 @@ class Group(StrEnum):
     STORE = "Keep the store"
 
 
+class HelpAll(argparse.Action):
+    """`--help-all`: the help with the settings, whose flags every command takes."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser._print_message(f"{parser.format_help()}\n{_settings_help()}", sys.stdout)
+        parser.exit()
+
+
 class Parser(CommandParser):
-    """A parser that answers a wrong command line with CONFIG_ERROR and exit code 1; its help ends with the settings."""
+    """A parser that answers a wrong command line with CONFIG_ERROR and exit code 1."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(1, f"[nexus] {Code.CONFIG_ERROR}: {message} (see --help).\n")
-
-    def format_help(self) -> str:
-        return f"{super().format_help()}\n{_settings_help()}"
 
 
 def _settings_help() -> str:
@@ -84,6 +89,8 @@ class NexusCommand(BaseCommand):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        help = "show the settings, too: every command takes their flags, such as --home"
+        parser.add_argument("--help-all", action=HelpAll, nargs=0, dest=argparse.SUPPRESS, help=help)
         self.add_arguments(parser)
         parser.usage = parser.format_usage().removeprefix("usage: ").rstrip() + " [settings]"
         for name in ("force_color", "no_color", "skip_checks", "traceback"):

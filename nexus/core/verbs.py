@@ -66,13 +66,6 @@ def time(name: str) -> Column:
     return lambda row: ago(row.get(name))
 
 
-class VerbParser(Parser):
-    """The parser of one verb; the settings' flags are in the help of its command."""
-
-    def format_help(self) -> str:
-        return argparse.ArgumentParser.format_help(self)
-
-
 class VerbsParser(Parser):
     """The parser of a command with verbs; a command line without one means the default."""
 
@@ -80,7 +73,7 @@ class VerbsParser(Parser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         given = list(sys.argv[1:] if args is None else args)
-        if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help")):
+        if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--help-all")):
             given.insert(0, self.default)
         return super().parse_args(given, namespace)
 
@@ -89,7 +82,7 @@ class VerbsCommand(OperatorCommand):
     """A command with `verbs`; the first is the default."""
 
     parser_class = VerbsParser
-    verb_parser_class = VerbParser
+    verb_parser_class = Parser
     prints_json = False  # and nothing else, so that no flag asks for it
 
     def verbs(self) -> Sequence[Verb]:

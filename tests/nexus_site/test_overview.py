@@ -11,6 +11,8 @@ from nexus.core import overview
 from nexus.core.cli import Group
 from tests.acceptance.processes import nexus
 
+SCREEN = 52  # lines, 100 columns wide
+
 
 def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -45,11 +47,19 @@ def test_it_says_that_a_command_is_unknown(tmp_path: Path, arguments: list[str],
 
 
 @pytest.mark.parametrize("name", overview.names())
-def test_it_shows_options_and_examples_before_the_settings(name: str) -> None:
+def test_it_shows_options_and_examples_on_a_screen_and_the_settings_when_asked(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     command = overview.commands()[name]
-    shown = command.create_parser("nexus", name).format_help()
-    settings = shown.index("settings (a flag overrides")
-    assert 0 < shown.index("options:") < shown.index("examples:") < shown.index("exit codes") < settings
+    parser = command.create_parser("nexus", name)
+    shown = parser.format_help()
+    assert 0 < shown.index("options:") < shown.index("examples:") < shown.index("exit codes")
+    assert len(shown.splitlines()) <= SCREEN
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--help-all"])
+    everything = capsys.readouterr().out
+    assert everything.startswith(shown) and "\nsettings (a flag overrides" in everything
     assert overview.summary(command.help) in " ".join(shown.split())
 
 

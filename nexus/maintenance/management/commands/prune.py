@@ -44,9 +44,7 @@ class Command(OperatorCommand):
         parser.add_argument("--yes", action="store_true", help="Do not ask. (Without a terminal it never asks.)")
         for name in lanes():
             window = f"retention_{name}_keep_days"
-            parser.add_argument(
-                flag(f"{name}_keep_days"), type=int, metavar="DAYS", help=f"For this run, instead of {window}."
-            )
+            parser.add_argument(flag(f"{name}_keep_days"), type=int, metavar="DAYS", help=f"Instead of {window}.")
 
     def act(self, options: Mapping[str, Any]) -> int:
         deleted = dict.fromkeys(lanes(), 0)
