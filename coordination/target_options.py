@@ -13,10 +13,10 @@ from nexus.core.verbs import Option
 AGENT = Option("agent_id", exists=selectors.get_agent)  # a mistyped name is an error
 
 
-def add_target(parser: CommandParser, *, everybody: str) -> None:
+def add_target(parser: CommandParser, *, everybody: str, required: bool = True) -> None:
     """Add --to, --role, --capability and --everybody, of which one may be given; `everybody` is the help of the
     last."""
-    target = parser.add_mutually_exclusive_group(required=True)
+    target = parser.add_mutually_exclusive_group(required=required)
     target.add_argument("--to", metavar="AGENT", help="One agent, present or not.")
     target.add_argument("--role", help="All agents in this role.")
     target.add_argument("--capability", help="All agents that have this capability.")

@@ -339,6 +339,37 @@ def test_it_sends_to_whom_it_is_told(call: Call, project: str, target: list[str]
     assert (ran.code, ran.json["recipients"], ran.json["from_agent_id"]) == (0, reached, "operator")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bob", "CI is red: see job 4711."],
+        ["bob", "CI", "is", "red: see job 4711."],
+        ["--to", "bob", "--body", "CI is red: see job 4711."],
+        ["bob", "--subject", "CI is red: see job 4711.", "CI is red: see job 4711."],
+        ["--role", "reviewer", "CI is red: see job 4711."],
+    ],
+)
+def test_it_takes_a_message_as_people_type_it(call: Call, project: str, words: list[str]) -> None:
+    ran = nexus("send", *words, "--project", project)
+    assert ran.code == 0, ran.err
+    message = call("inbox_peek", agent_id="bob")["messages"][0]
+    assert message["subject"] == message["body"] == "CI is red: see job 4711."
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "Say who gets it"),
+        (["bob"], "Give the text once"),
+        (["bob", "text", "--body", "text"], "Give the text once"),
+        (["--everybody"], "Give the text once"),
+    ],
+)
+def test_it_says_what_a_message_lacks(project: str, words: list[str], told: str) -> None:
+    ran = nexus("send", *words, "--project", project)
+    assert ran.code == 1 and told in ran.err and ran.err.startswith("[nexus] CONFIG_ERROR")
+
+
 def test_it_can_be_answered_and_answers(call: Call, project: str, mail: str) -> None:
     ran = nexus("send", "--to", "ana", "--project", project, "--subject", "s", "--body", "b", "--reply-to", mail)
     assert ran.code == 0

@@ -8,15 +8,26 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.target_options import add_target, target_of
-from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, add_project_root, text_of
+from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, Parser, add_project_root, one_line, text_of
 from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.errors import Code, NexusError
+
+LONGEST_SUBJECT = 80  # characters, where it is made from the text
+
+
+class SendParser(Parser):
+    """A parser that takes the words of the text before and after the flags."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return self.parse_intermixed_args(args, namespace)
 
 
 class Command(OperatorCommand):
+    parser_class = SendParser
     help = "Send a message to agents. To one, to a role, to all with a capability, or to all present in a project."
     examples = f"""examples:
-  nexus send --to builder --subject "CI is red" --body "See job 4711."
-  git log -1 | nexus send --role reviewer --subject "Please review" --body -
+  nexus send builder "CI is red: see job 4711."
+  git log -1 | nexus send --role reviewer --subject "Please review" -
   nexus send --everybody --subject "Freeze at noon" --body "Merge before." --json
 
 {EXIT_CODES}
@@ -25,13 +36,23 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         add_project_root(parser)
-        add_target(parser, everybody="Every agent present in the project.")
-        parser.add_argument("--subject", required=True, help="What it is about.")
-        parser.add_argument("--body", required=True, help="The text; - reads it from standard input.")
+        words = "The agent, unless a flag names the target; then the text, of which - is standard input."
+        parser.add_argument("words", nargs="*", metavar="AGENT TEXT", help=words)
+        add_target(parser, everybody="Every agent present in the project.", required=False)
+        parser.add_argument("--subject", help="What it is about. [the first line of the text]")
+        parser.add_argument("--body", help="The text, instead of words; - reads it from standard input.")
         parser.add_argument("--sender", default=OPERATOR_AGENT, metavar="AGENT", help=f"Who sends. [{OPERATOR_AGENT}]")
         parser.add_argument("--reply-to", metavar="MESSAGE", help="The message_id that this answers.")
 
     def act(self, options: Mapping[str, Any]) -> int:
+        words, named = list(options["words"]), any(options[name] for name in ("to", "role", "capability", "everybody"))
+        if words and not named:
+            options = {**options, "to": words.pop(0)}
+        elif not named:
+            raise NexusError(Code.CONFIG_ERROR, 'Say who gets it: nexus send builder "text", or --role, --everybody.')
+        if bool(words) == (options["body"] is not None):
+            raise NexusError(Code.CONFIG_ERROR, 'Give the text once: nexus send builder "text", or --body.')
+        body = text_of(" ".join(words) or options["body"])
         if options["sender"] == OPERATOR_AGENT:
             self.call("agent_register", agent_id=OPERATOR_AGENT, role="operator")  # so that agents can answer
         else:
@@ -40,8 +61,8 @@ class Command(OperatorCommand):
             "message_create",
             project_root=options["project_root"],
             from_agent_id=options["sender"],
-            subject=options["subject"],
-            body=text_of(options["body"]),
+            subject=options["subject"] or one_line(next(iter(body.strip().splitlines()), ""), LONGEST_SUBJECT),
+            body=body,
             parent_message_id=options["reply_to"],
             target=target_of(options),
         )
