@@ -33,9 +33,9 @@ BACKOFF_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)  # between tries on a busy
 
 @dataclass(frozen=True)
 class Watch:
-    """The agent that reads, the filters, and the author whose lines are left out."""
+    """The agent that reads (None: an operator, who sees all), the filters, and the author whose lines are left out."""
 
-    agent_id: str
+    agent_id: str | None
     filters: Filters
     exclude: str | None = None  # the author whose lines are dropped
     inbox_only: bool = False

@@ -133,6 +133,28 @@ def test_it_prints_what_others_do_from_now_on(
     assert follower.end() == (0, [])
 
 
+def test_it_shows_everything_where_no_agent_is_named(
+    tail: Callable[..., Tail], send: Callable[..., None], tmp_path: Path
+) -> None:
+    def subjects(follower: Tail, last: str) -> list[str]:
+        found = [follower.next()["payload"].get("subject")]
+        while found[-1] != last:
+            found.append(follower.next()["payload"].get("subject"))
+        return list(filter(None, found))
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    send("for cleo alone", to="cleo")
+    send("elsewhere", project_root=str(elsewhere))
+    whole = Tail("--from", "beginning")
+    try:
+        assert subjects(whole, "elsewhere") == ["for cleo alone", "elsewhere"]
+    finally:
+        whole.process.kill()
+    send("here, too")
+    assert subjects(tail("--from", "beginning"), "here, too") == ["for cleo alone", "here, too"]
+
+
 def test_it_starts_at_the_beginning_or_after_an_event(tail: Callable[..., Tail], send: Callable[..., None]) -> None:
     for subject in ("one", "two", "three"):
         send(subject, sender="cleo" if subject == "two" else "ana")

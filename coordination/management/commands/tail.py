@@ -22,7 +22,7 @@ from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
 from coordination.models import Event
 from coordination.selectors import agent_exists
 from coordination.services import workspaces
-from nexus.core.cli import NexusCommand, add_project_root, one_line
+from nexus.core.cli import NexusCommand, one_line
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
@@ -32,10 +32,11 @@ STDOUT = 1
 
 class Command(NexusCommand):
     help = (
-        "Follow the events that an agent may see, one line of JSON per event.\n"
+        "Follow the event log, one line of JSON per event: all of it, or what an agent may see.\n"
         "It follows new events until it is interrupted, and does not make the agent look present."
     )
     examples = """examples:
+  nexus tail --pretty                               everything, in all projects, from now on
   nexus tail --agent ana --exclude-agent ana        what the others do in this project, from now on
   nexus tail --agent ana --inbox --pretty           mail as it arrives, from any project
   nexus tail --agent ana --from beginning --cursor-file ~/.ana.cursor
@@ -50,16 +51,14 @@ exit codes:
   1  refused or failed; stderr has the code and what to do"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        add_project_root(parser)
+        help = "The project's directory. [all projects; with --agent, the current one]"
+        parser.add_argument("--project", dest="project_root", metavar="DIR", help=help)
         parser.add_argument(
-            "--agent",
-            dest="agent_id",
-            metavar="AGENT",
-            required=True,
-            help="The agent whose view is shown: only what it may see.",
+            "--agent", dest="agent_id", metavar="AGENT", help="The agent whose view is shown: only what it may see."
         )
         scope = parser.add_mutually_exclusive_group()
-        scope.add_argument("--stream", default="workspace", help=f"{', '.join(streams())}. [workspace]")
+        which = f"{', '.join(streams())}. [all; with --agent, workspace]"
+        scope.add_argument("--stream", help=which)
         scope.add_argument("--inbox", action="store_true", help="Only messages to the agent, from any project.")
         parser.add_argument(
             "--from",
@@ -134,14 +133,21 @@ class Ending:
 
 
 def _filters(options: dict[str, Any]) -> Filters:
-    """Return the filters of the options. Raises WORKSPACE_UNRESOLVED, and INVALID_STREAM for an unknown stream."""
-    author = frozenset({options["from_agent"]} - {None})
+    """Return the filters of the options.
+
+    Raises WORKSPACE_UNRESOLVED, INVALID_STREAM for an unknown stream, and CONFIG_ERROR for the inbox of no agent.
+    """
+    author, of_agent = frozenset({options["from_agent"]} - {None}), options["agent_id"] is not None
     if options["inbox"]:  # an inbox does not belong to a project
+        if not of_agent:
+            raise NexusError(Code.CONFIG_ERROR, "--inbox: say whose, with --agent.")
         return Filters(type=frozenset({"message.created"}), agent=author)
-    if options["stream"] not in streams():
+    stream = options["stream"] or ("workspace" if of_agent else None)
+    if stream not in (None, *streams()):
         raise NexusError(CoordinationCode.INVALID_STREAM, f"--stream: use one of {', '.join(streams())}.")
-    workspace_id = workspaces.locate(options["project_root"]).workspace_id
-    return Filters(workspace=frozenset({workspace_id}), stream=frozenset({options["stream"]}), agent=author)
+    root = options["project_root"] or ("." if of_agent else None)
+    workspace_ids = {workspaces.locate(root).workspace_id} if root else set()
+    return Filters(workspace=frozenset(workspace_ids), stream=frozenset([stream] if stream else []), agent=author)
 
 
 def _parse_start(text: str) -> int | None:
