@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import Group, NexusCommand, table
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.hooks import clients, configuration, setup
 from nexus.hooks.setup import (
@@ -30,6 +30,7 @@ class Command(NexusCommand):
     help = "Write Nexus into a coding client's MCP configuration. Shows the change first, asks, and keeps a backup."
     examples = (
         "examples:\n"
+        "  nexus connect                                                       lists the clients on this machine\n"
         "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"
         "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp       the key comes from NEXUS_API_KEY\n"
         "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env BUILDER_KEY --scope user\n"
@@ -41,7 +42,12 @@ class Command(NexusCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--client", choices=tuple(clients.CLIENTS), required=True, help="the client to configure")
+        parser.add_argument(
+            "--client",
+            choices=tuple(clients.CLIENTS),
+            metavar="CLIENT",
+            help=f"the client to configure: {', '.join(clients.CLIENTS)}; without it, those on this machine are listed",
+        )
         parser.add_argument("--url", help="the hub's /mcp address; without it the client starts `nexus runmcp`")
         key = parser.add_mutually_exclusive_group()
         key.add_argument(
@@ -68,6 +74,9 @@ class Command(NexusCommand):
 
     def run(self, **options: Any) -> None:
         client = options["client"]
+        if client is None:
+            self._list(project(options))
+            return
         known = clients.CLIENTS[client]
         if options["key_env"] and not options["url"]:
             raise invalid("--key-env goes with --url: a local server takes NEXUS_API_KEY as it is.", field="key_env")
@@ -103,6 +112,26 @@ class Command(NexusCommand):
             self.stdout.write(
                 f"Start the client with {variable} set to its agent's key; `nexus agents key` issues one."
             )
+
+    def _list(self, root: Path) -> None:
+        """Print the clients on this machine, and which of them have an entry for Nexus."""
+        rows = [(name, clients.CLIENTS[name].title, _entry_of(name, root)) for name in clients.found()]
+        for line in table(("client", "name", "Nexus in"), rows) if rows else ["No coding client was found."]:
+            self.stdout.write(line)
+        self.stdout.write("\n`nexus connect --client CLIENT` connects one, `nexus setup` all of them.")
+
+
+def _entry_of(client: str, root: Path) -> str:
+    """Return the file with a client's entry for Nexus; empty if it has none, else why that is unknown."""
+    known = clients.CLIENTS[client]
+    for path in filter(None, (known.project_file, known.user_file)):
+        file = clients.locate(path, root)
+        try:
+            if configuration.server(configuration.parse(file, known.format, configuration.read(file) or ""), client):
+                return str(file)
+        except NexusError as error:
+            return error.message
+    return ""
 
 
 def check_url(url: str) -> None:
