@@ -260,6 +260,15 @@ def test_what_uvx_started_is_written_so_that_uvx_starts_it(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["/home/ana/.cache/uv/archive-v0/Jx2/bin/nexus-hub"])
     assert setup.program() == [str(uvx), "--from", "nexus-hub", "nexus"]
+    about = '{"url": "file:///my%20wheels/nexus_hub-1-py3-none-any.whl", "archive_info": {}}'
+    monkeypatch.setattr("importlib.metadata.PathDistribution.read_text", lambda self, name: about)
+    assert setup.program()[2] == "/my wheels/nexus_hub-1-py3-none-any.whl"
+
+
+def test_what_is_written_has_the_name_by_which_hooks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/home/ana/.local/bin/nexus-hub"])  # as pipx installs it
+    assert setup.program() == ["/home/ana/.local/bin/nexus"]
+    assert clients.is_ours(clients.hook_command(setup.program(), "codex"), "codex")
     assert clients.is_ours(clients.hook_command(setup.program(), "codex"), "codex")
 
 
@@ -590,3 +599,19 @@ def test_it_finds_the_clients_of_a_machine(tmp_path: Path, monkeypatch: pytest.M
     program = tmp_path / "bin" / "claude"
     program.touch(mode=0o755)
     assert clients.found() == ["claude-code", "codex"]
+
+
+def test_it_lists_the_clients_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for directory in (".codex", ".gemini", ".cursor"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / ".codex" / "config.toml").write_text('[mcp_servers.nexus]\ncommand = "nexus"\n')
+    (tmp_path / ".gemini" / "settings.json").write_text("{// a comment\n}")
+    out = StringIO()
+    call_command("connect", "--project", str(tmp_path), stdout=out)
+    rows = {line.split()[0]: line for line in out.getvalue().splitlines() if line}
+    assert str(tmp_path / ".codex" / "config.toml") in rows["codex"]
+    assert "is not well-formed JSON" in rows["gemini"]
+    assert rows["cursor"].split() == ["cursor", "Cursor", "-"]
+    assert "claude-code" not in rows
