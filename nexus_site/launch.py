@@ -43,7 +43,7 @@ AGENT_COMMANDS = {  # commands with the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
-    *("plan", "tasks", "reservations", "guard", "rpc", "run_pool", "setup"),
+    *("plan", "tasks", "reservations", "guard", "rpc", "pool", "run_pool", "setup"),
 }
 
 LOGGING = {
@@ -160,7 +160,23 @@ def _stop_writing() -> None:
             os.dup2(null, stream.fileno())
 
 
+def _complete() -> None:
+    """Answer a shell that asks what may come next on its command line, and end."""
+    command = [*os.environ.get("COMP_LINE", "").split(), "", ""][1]
+    try:
+        choose_settings(command.replace("-", "_"))
+        import django
+
+        django.setup()
+        from nexus.core import overview
+    except NexusError:  # the environment has a setting that is none: a shell is told nothing
+        sys.exit(1)
+    overview.complete(command)
+
+
 def _main(argv: list[str]) -> None:
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     command, arguments = argv[1] if len(argv) > 1 else "--help", argv[2:]
     if command == "help" and arguments[:1]:
         command, arguments = arguments[0], ["--help"]

@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from nexus.client import ServerTokenManager
-from nexus.control.management.commands import rpc
+from nexus.control.management.commands import pool, rpc
 from nexus.control.management.commands.rpc import EXIT_CODES, Command
 from nexus.control.operations.pool import CreateAgent
 from nexus.core.instance import Holder
@@ -43,6 +43,13 @@ def test_a_wrong_command_line_ends_with_2(arguments: list[str], capsys: pytest.C
         Command().create_parser("nexus", "rpc").parse_args(arguments)
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.startswith("Error: ") and said.endswith("See --help.\n")
+
+
+def test_it_is_called_pool_too() -> None:
+    said = pool.Command().create_parser("nexus", "pool").format_help()
+    assert "usage: nexus pool " in said and "nexus pool create" in said and "nexus rpc" not in said
+    given = ["create", "a", "--wake-on", "mail,task", "--wake-on", "topic"]
+    assert pool.Command().create_parser("nexus", "pool").parse_args(given).wake_on == ["mail", "task", "topic"]
 
 
 def test_it_waits_300_seconds_and_lists_without_a_verb() -> None:

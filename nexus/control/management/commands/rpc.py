@@ -35,12 +35,12 @@ from nexus.control.config import ControlSettings
 from nexus.control.rules import is_agent_id
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import problem, runners
-from nexus.core.cli import one_line, positive, text_of
+from nexus.core.cli import Parser, one_line, positive, text_of
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
-from nexus.core.verbs import Verb, VerbParser, VerbsCommand, VerbsParser
+from nexus.core.verbs import Verb, VerbsCommand, VerbsParser
 
 EXIT_CODES = """exit codes:
   0  done; standard output has JSON
@@ -54,7 +54,7 @@ def _wrong(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     parser.exit(2, f"Error: {message}. See --help.\n")
 
 
-class RpcVerbParser(VerbParser):
+class RpcVerbParser(Parser):
     error = _wrong
 
 
@@ -162,10 +162,11 @@ def add_create(parser: CommandParser) -> None:
     parser.add_argument("--parent", metavar="ID", help="The agent whose ceiling bounds it, and which may direct it.")
     parser.add_argument(
         "--wake-on",
-        action="append",
+        action="extend",
+        type=lambda text: text.split(","),
         default=[],
         metavar="WHAT",
-        help="What starts a turn by itself: mail, handoff, task or topic; repeatable.",
+        help="What starts a turn by itself: mail, handoff, task or topic; repeatable, or separated by commas.",
     )
     parser.add_argument(
         "--wake-tokens",
@@ -221,6 +222,8 @@ LONGEST_ERROR = 2_000  # characters
 
 
 class Command(VerbsCommand):
+    """The verbs of `nexus rpc`."""
+
     parser_class = RpcParser
     verb_parser_class = RpcVerbParser
     prints_json = True
