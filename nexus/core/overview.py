@@ -1,10 +1,13 @@
-"""`nexus --help` and `nexus --version`: the list of commands, and a suggestion for an unknown one."""
+"""The list of commands: for `nexus --help`, for a shell that completes one, and to suggest one for an unknown name."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import re
+import sys
 from collections import defaultdict
+from typing import NoReturn
 
 from django.core.management import get_commands, load_command_class
 
@@ -39,9 +42,25 @@ def overview() -> str:
             "usage: nexus COMMAND [options] [settings]",
             "Nexus is where a team of coding agents coordinates.",
             *lists,
-            "`nexus COMMAND --help` has a command's examples and options, and the settings that every command takes.",
+            "`nexus COMMAND --help` has examples and options, `--help-all` also the settings that every command takes.",
         ]
     )
+
+
+def complete(command: str) -> NoReturn:
+    """Answer a shell that completes a command line, on which `command` is the first word, and end the process."""
+    import argcomplete
+
+    parser = argparse.ArgumentParser("nexus", add_help=False)
+    listed = parser.add_subparsers()
+    for name, app in names().items():
+        if name == command:  # the others' modules need not be loaded
+            own = load_command_class(app, name.replace("-", "_")).create_parser("nexus", name)
+            listed.choices[name] = own  # type: ignore[index]  # a dict
+        else:
+            listed.add_parser(name)
+    argcomplete.autocomplete(parser)
+    sys.exit(1)  # the environment is not one of a completion
 
 
 def summary(help: str) -> str:
