@@ -27,6 +27,7 @@ SKILL = "build"
 PLANNER, REVIEWER, WORKERS = "demo-planner", "demo-reviewer", ("demo-worker-1", "demo-worker-2")
 PARTS = ("parser", "storage", "search", "importer", "exporter", "scheduler", "cache", "report")
 OPERATOR = Caller(transport="demo", operator="demo", connection=process_connection("demo"))
+PAGES = {"Timeline": "timeline", "Board": "board", "Events": "events"}
 THEIR_STORE = {variable("db_path"), variable("database_url")}
 
 
@@ -218,7 +219,12 @@ def hub(holder: Holder) -> Stage:
         headers = {"Authorization": f"Bearer {_key(agent_id)}"}
         return streamable_http_client(f"{holder.url}/mcp", http_client=create_mcp_http_client(headers=headers))
 
-    description = f"The agents play on the hub at {holder.url}: open it in a browser and look on."
+    description = "\n".join(
+        [
+            f"The agents play on the hub at {holder.url}: open a page in a browser and look on.",
+            *(f"  {what:<9} {holder.url}/admin/{page}/" for what, page in PAGES.items()),
+        ]
+    )
     return Stage(description, nullcontext, transport, _leave)
 
 

@@ -15,6 +15,7 @@ from nexus.control.runners.rehearsal import NOTE
 from nexus_site.demo import pool
 from nexus_site.demo.team import DemoFailure
 from nexus_site.demo.timeline import Lines
+from nexus_site.management.commands.demo import CAST
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub
 from tests.acceptance.pool import until
 from tests.acceptance.processes import environment, nexus
@@ -128,11 +129,20 @@ def ended_in_its_midst(number: int, tmp_path: Path, *program: str) -> int:
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub, times: int) -> None:
     for _ in range(times):
-        played = nexus(hub.home, "demo", "--rounds", "1", "--pause", "0.02")
+        played = nexus(hub.home, "demo", "--rounds", "1", "--fast")
         assert played.returncode == 0, played.stdout + played.stderr
         assert f"on the hub at {hub.url}" in played.stdout and "✗" not in played.stdout
+        assert f"{hub.url}/admin/board/" in played.stdout
         assert "What stays is history: the project " in played.stdout
         assert not [agent for agent in hub.call("agent_list")["agents"] if agent["agent_id"].startswith("demo-")]
+
+
+def test_it_leaves_its_agents_when_asked(hub: Hub) -> None:
+    played = nexus(hub.home, "demo", "--rounds", "1", "--fast", "--keep")
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert {*CAST} <= {agent["agent_id"] for agent in hub.call("agent_list")["agents"]}
+    for agent_id in CAST:
+        hub.call("agent_delete", agent_id=agent_id)
 
 
 def test_it_refuses_a_bad_number_of_rounds(tmp_path: Path) -> None:

@@ -43,15 +43,19 @@ class Command(NexusCommand):
     )
     examples = """examples:
   nexus demo
-  nexus demo --rounds 30 --pause 0.02
+  nexus demo --rounds 30 --fast
+  nexus demo --keep                     the agents stay on the hub that runs
 
 exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--rounds", type=positive, default=8, help="handoffs of the team (default: %(default)s)")
-        parser.add_argument("--pause", type=float, default=0.25, help="seconds between steps (default: %(default)s)")
+        pace = parser.add_mutually_exclusive_group()
+        pace.add_argument("--pause", type=float, default=1.0, help="seconds between steps (default: %(default)s)")
+        pace.add_argument("--fast", action="store_const", const=0.02, dest="pause", help="almost without pauses")
+        parser.add_argument("--keep", action="store_true", help="on a running hub: do not delete the team's agents")
 
-    def run(self, *, rounds: int, pause: float, **options: Any) -> None:
+    def run(self, *, rounds: int, pause: float, keep: bool, **options: Any) -> None:
         pause = max(pause, 0)
         with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
             project = Path(scratch).resolve() / "project"
@@ -69,7 +73,8 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             except* Exception as failures:
                 raise _early(failures) from None
             finally:
-                stays = stage.leave(CAST, str(project))
+                stays = "The team's agents stay: `nexus agents` lists them." if keep and holder else ""
+                stays = stays or stage.leave(CAST, str(project))
             self.stdout.write(f"\n{team_played.table()}\n")
             if stays:
                 self.stdout.write(f"{stays}\n")
