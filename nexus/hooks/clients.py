@@ -136,7 +136,7 @@ CLIENTS: Mapping[str, Client] = {
         variable="${%s}",
         user_hooks="~/.gemini/settings.json",
         project_hooks=".gemini/settings.json",
-        first="Start `gemini` here anew.",
+        first="Start `gemini` here anew and trust the folder.",
     ),
     "qwen": Client(
         "Qwen Code",
@@ -146,7 +146,7 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".qwen/settings.json",
         url="httpUrl",
         variable="${%s}",
-        first="Start `qwen` here anew.",
+        first="Start `qwen` here anew and approve the server nexus.",
     ),
     "opencode": Client(
         "opencode",
