@@ -38,7 +38,7 @@ from nexus.core.operations.parameters import Id, Label, Nothing, Params, Shown, 
 from nexus.core.operations.runner import OfConnection
 from nexus.core.version import package_version
 
-SURFACE_REVISION = 3  # rises with every change of a tool's name, parameters, defaults or meaning
+SURFACE_REVISION = 4  # rises with every change of a tool's name, parameters, defaults or meaning
 
 
 class HubInfo(TypedDict):

@@ -56,7 +56,7 @@ def complete(command: str) -> NoReturn:
     for name, app in names().items():
         if name == command:  # the others' modules need not be loaded
             own = load_command_class(app, name.replace("-", "_")).create_parser("nexus", name)
-            listed.choices[name] = own  # type: ignore[index]  # a dict
+            listed.choices[name] = own
         else:
             listed.add_parser(name)
     argcomplete.autocomplete(parser)

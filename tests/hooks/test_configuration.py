@@ -611,7 +611,7 @@ def test_it_lists_the_clients_on_this_machine(tmp_path: Path, monkeypatch: pytes
     out = StringIO()
     call_command("connect", "--project", str(tmp_path), stdout=out)
     rows = {line.split()[0]: line for line in out.getvalue().splitlines() if line}
-    assert str(tmp_path / ".codex" / "config.toml") in rows["codex"]
-    assert "is not well-formed JSON" in rows["gemini"]
+    assert rows["codex"].split() == ["codex", "Codex", ".codex/config.toml"]
+    assert rows["gemini"].endswith("unknown: .gemini/settings.json cannot be read")
     assert rows["cursor"].split() == ["cursor", "Cursor", "-"]
     assert "claude-code" not in rows

@@ -23,6 +23,6 @@ class Command(NexusCommand):
         parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
 
     def run(self, **options: Any) -> None:
-        from argcomplete import shellcode
+        from argcomplete.shell_integration import shellcode
 
         self.stdout.write(shellcode(["nexus"], shell=options["shell"]))

@@ -128,9 +128,9 @@ def _entry_of(client: str, root: Path) -> str:
         file = clients.locate(path, root)
         try:
             if configuration.server(configuration.parse(file, known.format, configuration.read(file) or ""), client):
-                return str(file)
-        except NexusError as error:
-            return error.message
+                return str(file) if path.startswith(clients.APP_DATA) else path
+        except NexusError:
+            return f"unknown: {path} cannot be read"
     return ""
 
 
