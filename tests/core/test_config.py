@@ -205,7 +205,7 @@ def test_it_refuses_a_key_that_is_none(tmp_path: Path) -> None:
 
 
 def test_it_tells_of_every_setting_in_its_help(tmp_path: Path) -> None:
-    ended = nexus(tmp_path / "home", "runmcp", "--help")
+    ended = nexus(tmp_path / "home", "runmcp", "--help-all")
     assert ended.returncode == 0
     for name, field in TABLE.items():
         assert flag(name) in ended.stdout

@@ -73,7 +73,7 @@ def test_its_setting_holds_and_is_listed(hub: Hub, command: Path) -> None:
     assert "toy_limit" in httpx.get(f"{hub.url}/admin/settings/").text
     refused = run(command, hub.home, "toys", "--toy-limit", "0")
     assert refused.returncode == 1 and "CONFIG_ERROR: --toy-limit" in refused.stderr
-    assert "NEXUS_TOY_LIMIT" in run(command, hub.home, "toys", "--help").stdout
+    assert "NEXUS_TOY_LIMIT" in run(command, hub.home, "toys", "--help-all").stdout
 
 
 def test_its_lane_is_pruned_after_its_window(hub: Hub, command: Path) -> None:
