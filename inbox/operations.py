@@ -71,7 +71,7 @@ class MessageCreate(Params):
         Field(
             max_length=4096,
             validate_default=True,
-            description="Absolute path of the project; not needed with parent_message_id.",
+            description="Absolute path; not needed with parent_message_id.",
         ),
         AfterValidator(_or_parent),  # after parent_message_id, which it looks at
     ] = None
@@ -156,9 +156,7 @@ class Trusted(Params):
 
 class InboxPull(Trusted):
     limit: PageSize = None
-    lease_seconds: Annotated[
-        int | None, Field(description="Time to handle and ack them: 10 to 3600, 300 by default.")
-    ] = None
+    lease_seconds: Annotated[int | None, Field(description="10 to 3600; 300 by default.")] = None
 
 
 class InboxPage(TypedDict):

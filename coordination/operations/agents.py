@@ -143,7 +143,7 @@ def _next(waiting: dict[str, Any], *, owes: bool) -> list[str]:
 
 
 class WorkspaceResolve(Params):
-    project_root: Annotated[str, MOUNTED, Field(max_length=4096, description="Absolute path of the project.")]
+    project_root: Annotated[str, MOUNTED, Field(max_length=4096, description="Absolute path.")]
     display_name: Label | None = None
 
 

@@ -61,7 +61,7 @@ class ArtifactPut(Params):
     path: Annotated[
         str | None, Field(min_length=1, max_length=4096, description="A file below project_root, instead of content.")
     ] = None
-    content: Annotated[str | None, Field(description="The text itself, up to 64 KiB; larger: a file and path.")] = None
+    content: Annotated[str | None, Field(description="Up to 64 KiB; larger: a file and path.")] = None
     metadata: Any = None
     client_id: ClientId = None
 

@@ -94,7 +94,8 @@ def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureF
 
 def test_it_stays_within_the_budget_with_what_setup_turns_on() -> None:
     """Names, descriptions and input schemas; reservations and asking a person included."""
-    offered = tools(registry.choose(USUAL))
+    choice = registry.choose(USUAL)
+    offered = [*tools(choice), described.tool(enabling(choice, lambda toolset: None))]
     assert {"files_reserve", "ask_operator"} < {tool.name for tool in offered}
     size = sum(len(tool.name + str(tool.description) + json.dumps(tool.input_schema)) for tool in offered)
     assert size <= 24_000
