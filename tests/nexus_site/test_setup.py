@@ -376,3 +376,14 @@ def test_a_unit_that_fails_is_taken_back(home: Path, shop: Path, systemctl: Path
 def test_a_unit_is_one_that_launchd_takes(tmp_path: Path) -> None:
     told = plistlib.loads(background.unit_text("launchd", ["/opt/nexus", "serve"], tmp_path).encode())
     assert told["ProgramArguments"] == ["/opt/nexus", "serve"] and told["RunAtLoad"] is True
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze: it is in Debian's systemd")
+def test_a_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    unit = tmp_path / background.UNIT
+    command = [program("git"), "serve", "--home", '/a b/100% of $HOME, "quoted"']
+    unit.write_text(background.unit_text("systemd", command, tmp_path))
+    verify = [program("systemd-analyze"), "--user", "verify", str(unit)]
+    environ = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(verify, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
