@@ -9,7 +9,7 @@ import pytest
 
 from nexus.core import overview
 from nexus.core.cli import Group
-from tests.acceptance.processes import nexus
+from tests.acceptance.processes import ROOT, nexus
 
 SCREEN = 52  # lines, 100 columns wide
 
@@ -27,8 +27,9 @@ def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
     assert not home.exists()
 
 
-def test_it_tells_its_own_version(tmp_path: Path) -> None:
-    assert re.fullmatch(r"nexus \S+\n", nexus(tmp_path, "--version").stdout)
+def test_it_tells_the_version_that_the_changelog_tells(tmp_path: Path) -> None:
+    released = re.search(r"^## \[(\d\S+)\] - ", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert released and nexus(tmp_path, "--version").stdout == f"nexus {released[1]}\n"
 
 
 @pytest.mark.parametrize(
