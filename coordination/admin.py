@@ -120,7 +120,7 @@ class InWorkspace(RecordAdmin):
     list_filter: tuple[Any, ...] = (WorkspaceFilter,)
 
     @admin.display(description="Workspace")
-    def place(self, row: Any) -> str:
+    def workspace_link(self, row: Any) -> str:
         return link("coordination_workspace_change", row.workspace, row.workspace_id)
 
     @admin.display(description="Created", ordering="created_at")
@@ -133,11 +133,11 @@ class InWorkspace(RecordAdmin):
 
 @admin.register(Session)
 class SessionAdmin(InWorkspace):
-    list_display = ("session_id", "who", "place", "status", "started", "heard", "closed")
+    list_display = ("session_id", "who", "workspace_link", "status", "started", "heard", "closed")
     list_filter = ("status", WorkspaceFilter)
     search_fields = ("session_id", "agent__agent_id")
     ordering = ("-session_id",)
-    fields = ("session_id", "who", "place", "status", "started", "heard", "closed", "about", "what")
+    fields = ("session_id", "who", "workspace_link", "status", "started", "heard", "closed", "about", "what")
     readonly_fields = fields
 
     @admin.display(description="Agent")
@@ -167,10 +167,10 @@ class SessionAdmin(InWorkspace):
 
 @admin.register(Channel)
 class ChannelAdmin(InWorkspace):
-    list_display = ("title", "place", "created", "open_mail")
+    list_display = ("title", "workspace_link", "created", "open_mail")
     search_fields = ("name",)
     ordering = ("-channel_id",)
-    fields = ("channel_id", "title", "place", "created", "open_mail")
+    fields = ("channel_id", "title", "workspace_link", "created", "open_mail")
     readonly_fields = fields
 
     @admin.display(description="Channel")
@@ -184,7 +184,7 @@ class ChannelAdmin(InWorkspace):
 
 @admin.register(Artifact)
 class ArtifactAdmin(InWorkspace):
-    list_display = ("title", "artifact_type", "place", "size_bytes", "created")
+    list_display = ("title", "artifact_type", "workspace_link", "size_bytes", "created")
     list_filter = ("artifact_type", WorkspaceFilter)
     search_fields = ("artifact_id", "name")
     ordering = ("-artifact_id",)
@@ -192,7 +192,7 @@ class ArtifactAdmin(InWorkspace):
         "artifact_id",
         "title",
         "artifact_type",
-        "place",
+        "workspace_link",
         "size_bytes",
         "content_type",
         "created",
@@ -267,7 +267,7 @@ class EventAdmin(InWorkspace):
     """The event log as a table; the Events page follows it live."""
 
     list_display_links = None  # the list shows all of it
-    list_display = ("number", "told", "kind", "place", "created_plain")
+    list_display = ("number", "sentence", "kind", "workspace_link", "created_plain")
     list_filter = (StreamFilter, WorkspaceFilter)
     search_fields = ("event_id__exact",)
     search_help_text = "An event id; the Search page finds words"
@@ -275,11 +275,11 @@ class EventAdmin(InWorkspace):
     sortable_by = ("number",)
     fields = (
         "number",
-        "told",
+        "sentence",
         "kind",
         "stream",
         "who",
-        "place",
+        "workspace_link",
         "created_plain",
         "visibility",
         "audience",
@@ -297,7 +297,7 @@ class EventAdmin(InWorkspace):
         return changelist
 
     @admin.display(description="What happened")
-    def told(self, row: Event) -> str:
+    def sentence(self, row: Event) -> str:
         parts = getattr(row, "parts", None) or lines([row])[0].parts
         return render_to_string("coordination/sentence.html", {"parts": parts})
 

@@ -16,14 +16,14 @@ from nexus.web.templatetags.readable import readable
 @admin.register(Handoff)
 class HandoffAdmin(InWorkspace):
     list_display_links = None  # its page tells it all
-    list_display = ("work", "status", "sender", "audience", "holder", "leased", "place", "changed")
+    list_display = ("work", "status", "sender", "audience", "holder", "leased", "workspace_link", "changed")
     list_filter = ("status", WorkspaceFilter)
     search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")
     ordering = ("-created_event_id",)
     sortable_by = ("work",)
     fields = (
         *("work", "number", "status", "sender", "audience", "visibility", "holder", "leased"),
-        *("place", "created", "changed", "content", "outcome"),
+        *("workspace_link", "created", "changed", "content", "outcome"),
     )
     readonly_fields = fields
 

@@ -66,11 +66,11 @@ def start(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
 
     Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
-    place = workspaces.locate(project_root)
-    expire(place.workspace_id)
+    project = workspaces.locate(project_root)
+    expire(project.workspace_id)
     with write():
         moment = now()
-        handoff = find(place.workspace_id, handoff_id)
+        handoff = find(project.workspace_id, handoff_id)
         if _moved(handoff, "start", agent_id, None, moment):
             record(handoff, "started", agent_id, moment)
         agents.touch(agent_id, moment)
@@ -85,13 +85,13 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
     The lease is kept; `start` continues. Repeating it with the same reason changes nothing. Raises as `start` does,
     CONTENT_TOO_LARGE, and VALIDATION_ERROR for a blank reason.
     """
-    place = workspaces.locate(project_root)
+    project = workspaces.locate(project_root)
     _require_text(reason, "reason")
-    expire(place.workspace_id)
+    expire(project.workspace_id)
     notified: list[str] = []
     with write():
         moment = now()
-        handoff = find(place.workspace_id, handoff_id)
+        handoff = find(project.workspace_id, handoff_id)
         if _moved(handoff, "block", agent_id, reason, moment):
             record(handoff, "blocked", agent_id, moment, reason=reason)
             body = f"{agent_id} cannot go on: {reason}\n\nIt keeps the handoff; answer it with message_create."
@@ -120,10 +120,10 @@ def extend(*, project_root: str, handoff_id: str, agent_id: str, seconds: int | 
 
     Raises as `start` does.
     """
-    place = workspaces.locate(project_root)
-    expire(place.workspace_id)
+    project = workspaces.locate(project_root)
+    expire(project.workspace_id)
     with write():
-        handoff = find(place.workspace_id, handoff_id)
+        handoff = find(project.workspace_id, handoff_id)
         _extend(handoff, By(agent_id), seconds)
         agents.touch(agent_id, now())
     return handoff
@@ -156,10 +156,10 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
 
     Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
-    place = workspaces.locate(project_root)
-    refresh_plan(place, handoff_id)
+    project = workspaces.locate(project_root)
+    refresh_plan(project, handoff_id)
     with write():
-        notified = _accept(find(place.workspace_id, handoff_id), By(agent_id))
+        notified = _accept(find(project.workspace_id, handoff_id), By(agent_id))
         agents.touch(agent_id, now())
     return notified
 
@@ -190,10 +190,10 @@ def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str
 
     Raises as `accept` does, CONTENT_TOO_LARGE, and VALIDATION_ERROR for blank reasons.
     """
-    place = workspaces.locate(project_root)
+    project = workspaces.locate(project_root)
     _require_text(reasons, "reasons")
     with write():
-        notified = _return(find(place.workspace_id, handoff_id), By(agent_id), reasons)
+        notified = _return(find(project.workspace_id, handoff_id), By(agent_id), reasons)
         agents.touch(agent_id, now())
     return notified
 

@@ -91,12 +91,12 @@ def create(
     if parsed is None:
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
     verified_by = parse_verifier(verifier)
-    place, moment = workspaces.locate(project_root), now()
+    project, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
     with write():
         handoff = Handoff(
             handoff_id=new_id("hnd"),
-            workspace_id=place.workspace_id,
+            workspace_id=project.workspace_id,
             from_agent_id=from_agent_id,
             title=single_line(title or "") or title_of(text, parsed),
             target=parsed,
@@ -113,13 +113,13 @@ def create(
             agents.touch(from_agent_id, moment)
             return Created(selectors.with_current_status(first, moment), [], None, duplicate=True)
         _check_open(from_agent_id, moment)
-        workspaces.ensure(place, moment)
+        workspaces.ensure(project, moment)
         if parsed["strategy"] == Strategy.DIRECT:
             require_agent(parsed["agent_id"])
         named = named_agent(verified_by)
         if named is not None:
             require_agent(named)
-        handoff.task_key = None if task_id is None else work().find(place.workspace_id, task_id)
+        handoff.task_key = None if task_id is None else work().find(project.workspace_id, task_id)
         event = record(handoff, "created", from_agent_id, moment)
         handoff.created_event_id = event.event_id
         insert(handoff)
@@ -145,21 +145,21 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
     Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_ELIGIBLE_TO_CLAIM, INVALID_TRANSITION (its deadline passed),
     HANDOFF_ALREADY_CLAIMED.
     """
-    place = workspaces.locate(project_root)
-    expire(place.workspace_id)
+    project = workspaces.locate(project_root)
+    expire(project.workspace_id)
     moment = now()
     seconds = leases.seconds(lease_seconds)
     lease = moment + timedelta(seconds=seconds)
-    refresh_plan(place, handoff_id)
+    refresh_plan(project, handoff_id)
     with write():
-        handoff = find(place.workspace_id, handoff_id)
+        handoff = find(project.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
             raise NexusError(
                 HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
                 "The target of this handoff does not admit you.",
                 {"handoff_id": handoff_id},
             )
-        won = {"handoff_id": handoff_id, "workspace_id": place.workspace_id, "agent_id": agent_id}
+        won = {"handoff_id": handoff_id, "workspace_id": project.workspace_id, "agent_id": agent_id}
         if not _take(**won, lease_seconds=seconds, lease=lease, moment=moment):
             if selectors.state_at(handoff, moment) == HandoffStatus.EXPIRED:
                 lifecycle.step("claim", HandoffStatus.EXPIRED, frozenset())
@@ -167,7 +167,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
         record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
         if handoff.task_key is not None:
-            work().started(handoff.task_key, place, agent_id, moment)
+            work().started(handoff.task_key, project, agent_id, moment)
         agents.touch(agent_id, moment)
     return handoff
 
@@ -202,18 +202,18 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
     A former holder whose lease expired is refused, and its result is kept as a remark.
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
-    place, moment = workspaces.locate(project_root), now()
+    project, moment = workspaces.locate(project_root), now()
     text = opaque_text(result, "result")
-    refresh_plan(place, handoff_id)
+    refresh_plan(project, handoff_id)
     with write():
-        handoff = find(place.workspace_id, handoff_id)
+        handoff = find(project.workspace_id, handoff_id)
         verb = "complete" if handoff.verifier is None else "submit"
         try:
             status = lifecycle.step(verb, handoff.status, selectors.parts(handoff, agent_id))
         except NexusError as refusal:
             ended: Ended | NexusError = _refused(handoff, agent_id, refusal, text, moment)
         else:
-            ended = Ended(status, _finish(handoff, status, agent_id, place, text, moment))
+            ended = Ended(status, _finish(handoff, status, agent_id, project, text, moment))
             agents.touch(agent_id, moment)
     if isinstance(ended, NexusError):
         raise ended  # after the commit, which keeps the remark
@@ -224,7 +224,7 @@ def _finish(
     handoff: Handoff,
     status: str,
     agent_id: str,
-    place: workspaces.ProjectDirectory,
+    project: workspaces.ProjectDirectory,
     result: str | None,
     moment: datetime,
 ) -> list[str]:
@@ -235,7 +235,7 @@ def _finish(
         return notices.submitted(handoff, agent_id, result, moment)
     record(handoff, "completed", agent_id, moment)
     if handoff.task_key is not None:
-        work().completed(handoff.task_key, place, agent_id, moment)
+        work().completed(handoff.task_key, project, agent_id, moment)
     return notices.ended(handoff, agent_id, "completed", result, moment)
 
 
@@ -255,15 +255,15 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
 
     Raises as `complete` does.
     """
-    place, moment = workspaces.locate(project_root), now()
+    project, moment = workspaces.locate(project_root), now()
     within_limit(reason, "reason")
-    refresh_plan(place, handoff_id)
+    refresh_plan(project, handoff_id)
     with write():
-        handoff = find(place.workspace_id, handoff_id)
+        handoff = find(project.workspace_id, handoff_id)
         settle(handoff, remarks.step("reject", handoff, agent_id, moment), moment, rejected_reason=reason)
         record(handoff, "rejected", agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
-            work().returned(handoff.task_key, place, agent_id, agent_id, moment)
+            work().returned(handoff.task_key, project, agent_id, agent_id, moment)
         notified = notices.ended(handoff, agent_id, "rejected", reason, moment)
         agents.touch(agent_id, moment)
     return notified
@@ -274,12 +274,12 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
 
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, INVALID_TRANSITION.
     """
-    place = workspaces.locate(project_root)
+    project = workspaces.locate(project_root)
     within_limit(reason, "reason")
-    expire(place.workspace_id)
+    expire(project.workspace_id)
     moment = now()
     with write():
-        handoff = find(place.workspace_id, handoff_id)
+        handoff = find(project.workspace_id, handoff_id)
         settle(handoff, lifecycle.step("cancel", handoff.status, selectors.parts(handoff, agent_id)), moment)
         record(handoff, "cancelled", agent_id, moment, reason=reason)
         agents.touch(agent_id, moment)
@@ -290,9 +290,9 @@ def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """
-    place = workspaces.locate(project_root)
-    record_expiries(place.workspace_id)
-    handoff = selectors.with_current_status(find(place.workspace_id, handoff_id), now())
+    project = workspaces.locate(project_root)
+    record_expiries(project.workspace_id)
+    handoff = selectors.with_current_status(find(project.workspace_id, handoff_id), now())
     if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
         raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
     return handoff

@@ -83,8 +83,8 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
         )
         record(handoff, "restored", None, moment, claimed_by=handoff.claimed_by, operator=operator)
         if handoff.task_key is not None and handoff.claimed_by is not None:
-            place = workspaces.directory_of(handoff.workspace)
-            work().started(handoff.task_key, place, handoff.claimed_by, moment)
+            project = workspaces.directory_of(handoff.workspace)
+            work().started(handoff.task_key, project, handoff.claimed_by, moment)
         _tell_holder(handoff, "is yours again", None, moment)
     return handoff
 
@@ -197,8 +197,8 @@ def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) ->
         columns["deadline_at"] = None  # somebody had it by then; it would expire as soon as it is open
     _update(handoff, status=status, updated_at=moment, **UNCLAIMED, **columns)
     if former.status in HELD and handoff.task_key is not None:
-        place = workspaces.directory_of(handoff.workspace)
-        work().returned(handoff.task_key, place, former.claimed_by, None, moment)
+        project = workspaces.directory_of(handoff.workspace)
+        work().returned(handoff.task_key, project, former.claimed_by, None, moment)
     return handoff, former
 
 

@@ -33,10 +33,10 @@ _end = Update(
 UNCLAIMED = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_expires_at", "blocked_reason"))
 
 
-def refresh_plan(place: workspaces.ProjectDirectory, handoff_id: str) -> None:
+def refresh_plan(project: workspaces.ProjectDirectory, handoff_id: str) -> None:
     """Read the plan anew before the transaction of a step on a handoff that carries a task. Raises NOT_FOUND."""
     if _carries_task(handoff_id):
-        work().refresh(place)
+        work().refresh(project)
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ class Work(Protocol):
 
     STREAM: str  # of the log: its events tell of tasks that can begin
 
-    def refresh(self, place: ProjectDirectory) -> None:
+    def refresh(self, project: ProjectDirectory) -> None:
         """Read what others wrote of the tasks, before the transaction in which a handoff's task changes."""
 
     def find(self, workspace_id: str, task_id: int) -> str:
@@ -24,14 +24,14 @@ class Work(Protocol):
     def ready(self, workspace_id: str) -> set[str]:
         """Return the keys of the tasks that could begin."""
 
-    def started(self, task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
+    def started(self, task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
         """Start the task of a handoff that an agent claimed. Called inside a transaction."""
 
-    def completed(self, task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
+    def completed(self, task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
         """Complete the task of a completed handoff. Called inside a transaction."""
 
     def returned(
-        self, task_key: str, place: ProjectDirectory, holder: str | None, actor: str | None, moment: datetime
+        self, task_key: str, project: ProjectDirectory, holder: str | None, actor: str | None, moment: datetime
     ) -> None:
         """Give back the task of a handoff whose claim ended without a result. Called inside a transaction."""
 

@@ -18,7 +18,7 @@ from nexus.web.records import RecordAdmin, link, moment
 @admin.register(Message)
 class MessageAdmin(InWorkspace):
     list_display_links = None  # its page tells it all
-    list_display = ("title", "sender", "audience", "place", "channel_link", "recipients", "sent")
+    list_display = ("title", "sender", "audience", "workspace_link", "channel_link", "recipients", "sent")
     list_select_related = ("workspace", "channel")
     search_fields = ("message_id__exact",)
     search_help_text = "A message id; the Search page finds words"
@@ -29,7 +29,7 @@ class MessageAdmin(InWorkspace):
         "title",
         "sender",
         "audience",
-        "place",
+        "workspace_link",
         "channel_link",
         "answers",
         "recipients",

@@ -70,12 +70,12 @@ def send(
         if not text.strip():
             raise invalid(f"{field} must not be blank.", field=field)
     parsed = parse_target(target, timed=False)
-    place, moment = workspaces.locate(project_root) if project_root is not None else None, now()
+    project, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     within_limit(subject, "subject")
     within_limit(body, "body")
     admitted = _admitted(parsed, from_agent_id, moment)
     with write():
-        workspace_id = _workspace_of(place, channel_id, parent_message_id, from_agent_id)
+        workspace_id = _workspace_of(project, channel_id, parent_message_id, from_agent_id)
         message = unsaved(
             Message,
             message_id=new_id("msg"),
@@ -95,7 +95,7 @@ def send(
             agents.touch(from_agent_id, moment)
             return _sent_before(first)
         workspace_created = (
-            place is not None and workspace_id == place.workspace_id and workspaces.ensure(place, moment)
+            project is not None and workspace_id == project.workspace_id and workspaces.ensure(project, moment)
         )
         check_pace(from_agent_id, moment)
         addressed, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
@@ -214,17 +214,17 @@ def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | No
 
 
 def _workspace_of(
-    place: ProjectDirectory | None, channel_id: str | None, parent_message_id: str | None, sender: str
+    project: ProjectDirectory | None, channel_id: str | None, parent_message_id: str | None, sender: str
 ) -> str:
     """Return the workspace that a message goes to: the sender's, or that of the message it answers.
 
     Raises NOT_FOUND for a parent of another workspace in which the sender took no part, for a channel of another
     workspace, and for a parent of another channel than the one that is set.
     """
-    workspace_id, parent = place.workspace_id if place else "", None
+    workspace_id, parent = project.workspace_id if project else "", None
     if parent_message_id is not None:
         parent = Message.objects.filter(pk=parent_message_id).defer("subject", "body", "target", "artifacts").first()
-        if parent is None or not (parent.workspace_id == workspace_id or _took_part(parent, place, sender)):
+        if parent is None or not (parent.workspace_id == workspace_id or _took_part(parent, project, sender)):
             raise not_found("parent message", parent_message_id)
         workspace_id = parent.workspace_id
     if channel_id is not None and not Channel.objects.filter(workspace_id=workspace_id, pk=channel_id).exists():
@@ -234,9 +234,9 @@ def _workspace_of(
     return workspace_id
 
 
-def _took_part(parent: Message, place: ProjectDirectory | None, sender: str) -> bool:
+def _took_part(parent: Message, project: ProjectDirectory | None, sender: str) -> bool:
     """Return whether an agent may answer a message of another workspace."""
-    if place is None and parent.from_agent_id == sender:
+    if project is None and parent.from_agent_id == sender:
         return True
     return Delivery.objects.of(sender).filter(message=parent).exists()
 

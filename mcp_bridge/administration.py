@@ -52,7 +52,9 @@ class McpTasks(TypedDict):
 @operation(ListTasks, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def mcp_task_list(p: ListTasks, caller: Caller) -> McpTasks:
     """Calls over MCP that became tasks: which agent waits for what, since when and until when; the newest first."""
-    page = listed(waiting=p.which == "waiting", agent_id=p.agent_id, limit=min(p.limit, MOST_LISTED), cursor=p.cursor)
+    page = list_tasks(
+        waiting=p.which == "waiting", agent_id=p.agent_id, limit=min(p.limit, MOST_LISTED), cursor=p.cursor
+    )
     return {"tasks": [_row(task) for task in page.tasks], "next_cursor": page.next_cursor}
 
 
@@ -98,7 +100,7 @@ class Listed(NamedTuple):
     next_cursor: str | None
 
 
-def listed(*, waiting: bool, agent_id: str | None, limit: int, cursor: str | None) -> Listed:
+def list_tasks(*, waiting: bool, agent_id: str | None, limit: int, cursor: str | None) -> Listed:
     """Return a page of waiting tasks, or of all stored ones, newest first.
 
     Raises VALIDATION_ERROR for an invalid cursor.

@@ -132,7 +132,7 @@ def hello_of(resolved: Resolved, apps: list[str]) -> dict[str, Any]:
         "random": os.urandom(4).hex(),
         "namespace": namespace(),
         "cwd": cwd,
-        "place": resolved.settings.place,
+        "place": resolved.settings.location,
         "settings": {name: written(getattr(resolved.settings, name)) for name in given if name in TABLE},
         "key": os.environ.get(API_KEY),
     }

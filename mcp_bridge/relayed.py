@@ -337,7 +337,7 @@ def _check_same(hello: Hello, peer: int | None) -> None:
     for name, text in hello.settings.items():
         if name != "toolsets" and not _is_same(name, text):
             raise Elsewhere(f"The hub has another {name} than this process was given.")
-    if hello.place != CoreSettings.current().place:
+    if hello.place != CoreSettings.current().location:
         raise Elsewhere("The hub has another store.")
 
 

@@ -30,7 +30,7 @@ from nexus.core.websocket import Listener
 class EventsConsumer(Listener):
     """One WebSocket client."""
 
-    place_key = "cursor"
+    position_key = "cursor"
 
     async def connect(self) -> None:
         info = ConnectionInfo.of_scope(self.scope, self.scope["user"])
@@ -65,7 +65,7 @@ class EventsConsumer(Listener):
             raise invalid('Send JSON: {"filters": {…}, "cursor": n}.') from None
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         return self.follower.cursor
 
     async def pass_on(self, item: Event | Filters | None) -> None:

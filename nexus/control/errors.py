@@ -11,7 +11,7 @@ class ControlCode(ErrorCode):
     NOT_PERMITTED = (
         "NOT_PERMITTED",
         403,
-        "The caller's place in the pool, or its ceiling, does not allow this; details.rule names the rule.",
+        "The caller's position in the pool, or its ceiling, does not allow this; details.rule names the rule.",
     )
     POOL_OFF = "POOL_OFF", 409, "No pool runs: start the server with --control."
     POOL_FULL = "POOL_FULL", 429, "The number of agents, or of waiting turns, has reached the setting's limit."

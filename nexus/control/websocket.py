@@ -28,7 +28,7 @@ ENDED = 1000  # RFC 6455: normal closure
 class AgentConsumer(Listener):
     """One client's connection."""
 
-    place_key = "after"
+    position_key = "after"
     refusals = (*Listener.refusals, Code.NOT_FOUND, ControlCode.NOT_PERMITTED, ControlCode.POOL_OFF)
 
     async def connect(self) -> None:
@@ -59,7 +59,7 @@ class AgentConsumer(Listener):
         """Ignore what the client sends."""
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         return str(self.follower.position)
 
     def farewell(self) -> tuple[str, int]:

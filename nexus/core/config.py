@@ -133,10 +133,10 @@ def check_networks(text: str) -> None:
 def without_password(url: str) -> str:
     """Return a database URL without its secrets, as it may be shown."""
     parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
+    user, at, host = parts.netloc.rpartition("@")
     options = [option for option in parts.query.split("&") if not SECRET.search(unquote(option.partition("=")[0]))]
     query = f"?{'&'.join(options)}" if any(options) else ""
-    return f"postgresql://{user.partition(':')[0]}{at}{place}{parts.path}{query}"
+    return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}{query}"
 
 
 @section
@@ -192,7 +192,7 @@ class CoreSettings(Settings):
         return self.db_path or self.home / "nexus.db"
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The location of the store as it may be shown: the file's path, or the URL without a password."""
         return str(self.database) if self.database_url is None else without_password(self.database_url)
 

@@ -228,19 +228,19 @@ class Waiter:
         return bool(self.parked) or self._seen is not None
 
     @property
-    def place(self) -> int | None:
+    def position(self) -> int | None:
         """The id of the last event that was passed to the waits, for `told_since`; None while nothing is watched."""
         return self._seen
 
-    def told_since(self, place: int | None, wait: Parked) -> bool:
-        """Return whether an event after `place` that concerns `wait` was passed to the waits; True if that is not
+    def told_since(self, position: int | None, wait: Parked) -> bool:
+        """Return whether an event after `position` that concerns `wait` was passed to the waits; True if that is not
         known.
 
-        A caller that read the store after `place`, and is parked, has missed nothing if this is False.
+        A caller that read the store after `position`, and is parked, has missed nothing if this is False.
         """
-        if place is None or place < self._kept_from:
+        if position is None or position < self._kept_from:
             return True
-        later = takewhile(lambda kept: kept[0].event_id > place, reversed(self._kept))
+        later = takewhile(lambda kept: kept[0].event_id > position, reversed(self._kept))
         return any(not keys.isdisjoint(wait.keys) and wait.admits(event) for event, keys in later)
 
     def committed(self, event: Any, loop: asyncio.AbstractEventLoop) -> None:

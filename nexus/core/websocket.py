@@ -14,7 +14,7 @@ from nexus.core.operations.errors import Code, ErrorCode, NexusError
 
 log = logging.getLogger(__name__)
 
-SLOW_SECONDS = 5  # a client that takes nothing for so long is told its place and closed
+SLOW_SECONDS = 5  # a client that takes nothing for so long is told its position and closed
 FAREWELL_SECONDS = 1
 GOING_AWAY, REFUSED, BROKEN, TOO_SLOW = 4001, 4008, 4011, 4013  # RFC 6455 leaves 4000 and up to applications
 
@@ -22,13 +22,13 @@ GOING_AWAY, REFUSED, BROKEN, TOO_SLOW = 4001, 4008, 4011, 4013  # RFC 6455 leave
 class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels has no types
     """One client's connection. A subclass decides who may listen, to what, and how an item is sent."""
 
-    place_key: ClassVar[str]  # what messages and the query call the place
+    position_key: ClassVar[str]  # what messages and the query call the position
     refusals: ClassVar[tuple[ErrorCode, ...]] = (Code.NOT_OWNER, Code.NOT_ALLOWED)  # by others, the store is away
 
     following: asyncio.Task[None] | None = None
 
     @property
-    def place(self) -> Any:
+    def position(self) -> Any:
         """The position after everything that was sent."""
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
 
     async def tell(self, type: str, **content: Any) -> None:
         """Send one message."""
-        await self.send_json({"type": type, self.place_key: self.place, **content})
+        await self.send_json({"type": type, self.position_key: self.position, **content})
 
     async def _follow(self, items: AsyncGenerator[Any, None]) -> None:
         try:
@@ -62,12 +62,12 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             await self._end(*self.farewell())
         except TimeoutError:
             # What was being sent stands in the connection's buffer: the client has it before it has this.
-            await self._end(f"You read too slowly. Connect again from this {self.place_key}.", TOO_SLOW)
+            await self._end(f"You read too slowly. Connect again from this {self.position_key}.", TOO_SLOW)
         except NexusError as error:
             await self._end(error.message, REFUSED if error.code in self.refusals else BROKEN)
         except Exception:
             log.exception("a listener could not be served")
-            await self._end(f"The server failed. Connect again from this {self.place_key}.", BROKEN)
+            await self._end(f"The server failed. Connect again from this {self.position_key}.", BROKEN)
 
     async def _end(self, reason: str, code: int) -> None:
         with suppress(TimeoutError):

@@ -22,10 +22,10 @@ def _name(agent_id: str) -> str:
     return hashlib.sha256(agent_id.encode()).hexdigest()
 
 
-def private_directory(place: Path) -> None:
+def private_directory(path: Path) -> None:
     """Create a directory below the home, and the home, accessible only by the owner."""
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    place.mkdir(exist_ok=True, mode=0o700)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.mkdir(exist_ok=True, mode=0o700)
 
 
 def arm(home: Path, agent_id: str) -> Path:

@@ -99,7 +99,9 @@ def _examine_server(home: Home, config: CoreSettings) -> list[Diagnosis]:
         known = store().failure(error)
         if known is None:
             raise
-        raise NexusError(Code.DB_ERROR, f"{config.place} cannot be examined. {known.message}", known.details) from None
+        raise NexusError(
+            Code.DB_ERROR, f"{config.location} cannot be examined. {known.message}", known.details
+        ) from None
 
 
 def mend(diagnosis: Diagnosis) -> str:

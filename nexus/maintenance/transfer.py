@@ -48,8 +48,8 @@ def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
     empty or is the store itself, MIGRATION_ERROR for a newer one, DB_ERROR if the store is in use or the copy differs.
     """
     current = CoreSettings.current()
-    if target.place == current.place:
-        raise invalid(f"The store is at {current.place} already: name another place.")
+    if target.location == current.location:
+        raise invalid(f"The store is at {current.location} already: name another target.")
     if current.database_url is None and not current.database.exists():
         raise invalid(f"There is no store at {current.database}. Check --home and --db-path.")
     if users := in_use(current):
@@ -59,7 +59,7 @@ def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
             {"cause": "in_use"},
         )
     if target.database_url is not None:
-        return _transfer(target, target.place, progress)
+        return _transfer(target, target.location, progress)
     destination = target.database
     if destination.exists():
         raise store_file.exists_error(destination)
@@ -68,7 +68,7 @@ def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
         store_file.partial_file(destination) as partial,
     ):
         try:
-            rows = _transfer(target.replaced(db_path=partial), target.place, progress)
+            rows = _transfer(target.replaced(db_path=partial), target.location, progress)
             store_file.one_file(partial)
             store_file.publish(partial, destination)
         finally:

@@ -16,13 +16,13 @@ from nexus.web.templatetags.readable import readable
 
 @admin.register(Task)
 class TaskAdmin(InWorkspace):
-    list_display = ("number", "title_text", "status", "owner", "held_by", "place", "created")
+    list_display = ("number", "title_text", "status", "owner", "held_by", "workspace_link", "created")
     list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter), WorkspaceFilter)
     search_fields = ("title", "task_key")
     ordering = ("-task_key",)
     fields = (
         *("task_key", "number", "title_text", "about", "status", "after", "owner", "held_by"),
-        *("place", "created", "closed_at", "open_task"),
+        *("workspace_link", "created", "closed_at", "open_task"),
     )
     readonly_fields = fields
 
@@ -45,10 +45,10 @@ class TaskAdmin(InWorkspace):
 
 @admin.register(Cycle)
 class CycleAdmin(InWorkspace):
-    list_display = ("ended", "subject", "place", "on", "task_count")
+    list_display = ("ended", "subject", "workspace_link", "on", "task_count")
     search_fields = ("topic", "branch")
     ordering = ("-pk",)
-    fields = ("ended", "subject", "place", "on", "task_count", "open_cycle", "whole")
+    fields = ("ended", "subject", "workspace_link", "on", "task_count", "open_cycle", "whole")
     readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Cycle]:

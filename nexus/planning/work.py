@@ -11,9 +11,9 @@ from nexus.planning.models import Task, TaskStatus
 from nexus.planning.services import tasks
 
 
-def refresh(place: ProjectDirectory) -> None:
+def refresh(project: ProjectDirectory) -> None:
     """Take in foreign changes before the transaction of a handoff that carries a task."""
-    mirror.take_in_beside(place)
+    mirror.take_in_beside(project)
 
 
 def find(workspace_id: str, task_id: int) -> str:
@@ -27,11 +27,11 @@ def ready(workspace_id: str) -> set[str]:
     return {task.pk for task in selectors.ready_among(list(pending.only("workspace_id", "status", "deps")))}
 
 
-def started(task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
+def started(task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
     """Mark the task as in progress, with its agent, in the transaction that claims its handoff."""
     tasks.follow_handoff(
         task_key=task_key,
-        project=place,
+        project=project,
         status=TaskStatus.IN_PROGRESS,
         holder=agent_id,
         actor=agent_id,
@@ -39,14 +39,14 @@ def started(task_key: str, place: ProjectDirectory, agent_id: str, moment: datet
     )
 
 
-def completed(task_key: str, place: ProjectDirectory, agent_id: str, moment: datetime) -> None:
+def completed(task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
     """Mark the task as completed in the transaction that completes its handoff."""
     tasks.follow_handoff(
-        task_key=task_key, project=place, status=TaskStatus.COMPLETED, holder=None, actor=agent_id, moment=moment
+        task_key=task_key, project=project, status=TaskStatus.COMPLETED, holder=None, actor=agent_id, moment=moment
     )
 
 
-def returned(task_key: str, place: ProjectDirectory, holder: str | None, actor: str | None, moment: datetime) -> None:
+def returned(task_key: str, project: ProjectDirectory, holder: str | None, actor: str | None, moment: datetime) -> None:
     """Mark the task as pending again in the transaction that ends a claim without a result, unless it was completed or
     another agent holds it."""
     task = Task.objects.filter(pk=task_key).first()
@@ -56,5 +56,5 @@ def returned(task_key: str, place: ProjectDirectory, holder: str | None, actor: 
         Task.objects.filter(pk=task_key).update(held_by=None)
         return
     tasks.follow_handoff(
-        task_key=task_key, project=place, status=TaskStatus.PENDING, holder=None, actor=actor, moment=moment
+        task_key=task_key, project=project, status=TaskStatus.PENDING, holder=None, actor=actor, moment=moment
     )

@@ -65,7 +65,7 @@ def test_it_takes_one_place_for_the_store() -> None:
     assert caught.value.code == Code.CONFIG_ERROR
     taken: CoreSettings = resolve({}, {"database_url": url}).settings
     assert taken.database_url == url
-    assert taken.place == "postgresql://u@h/x"
+    assert taken.location == "postgresql://u@h/x"
 
 
 @pytest.mark.parametrize(

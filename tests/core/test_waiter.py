@@ -354,7 +354,7 @@ async def test_it_tells_what_was_committed_while_nobody_waited(project: str, mon
     await put(project)
     committed = await newest()
     async with asyncio.timeout(LONG):
-        while waiting.waiter().place != committed:
+        while waiting.waiter().position != committed:
             await asyncio.sleep(0)
 
 

@@ -67,8 +67,8 @@ def test_it_lays_out_metadata(played_team: Ids, browser: Client) -> None:
 def test_it_narrows_records_down_to_a_workspace(played_team: Ids, browser: Client, path: str) -> None:
     there = record(browser, f"{path}/?workspace__workspace_id__exact={played_team['workspace']}")
     elsewhere = record(browser, f"{path}/?workspace__workspace_id__exact=nowhere")
-    assert "field-place" in there
-    assert "field-place" not in elsewhere
+    assert "field-workspace_link" in there
+    assert "field-workspace_link" not in elsewhere
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -53,8 +53,8 @@ class Asked(AskOperator):
 def _opens_a_tool(subject: str) -> bool:
     """Return whether "allow always" for this subject would open a tool about which Nexus asks itself, with its
     arguments."""
-    tool, _, place = subject.strip().partition(" ")
-    return tool in rules.TOOLS and place.strip()[:1] in ("", "/")
+    tool, _, path = subject.strip().partition(" ")
+    return tool in rules.TOOLS and path.strip()[:1] in ("", "/")
 
 
 def _resumed(p: AskOperator, data: Data) -> AskOperator:

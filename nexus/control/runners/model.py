@@ -199,7 +199,7 @@ class _Turn:
             except ModelContextWindowExceededError:
                 raise RunnerFailed("the model's context is full: compact the agent, or lower context_tokens") from None
             except (ModelAPIError, httpx2.HTTPError) as error:
-                why, pause = _told(error), getattr(error, "retry_after", None)
+                why, pause = _provider_error(error), getattr(error, "retry_after", None)
                 if not _passes(error):
                     raise RunnerFailed(why) from None
             except traffic.TooLong as error:
@@ -270,7 +270,7 @@ def _passes(error: Exception) -> bool:
     return isinstance(error, (*PASSING, httpx2.HTTPError))
 
 
-def _told(error: Exception) -> str:
+def _provider_error(error: Exception) -> str:
     status = f"HTTP {error.status_code}" if isinstance(error, ModelHTTPError) else type(error).__name__
     body = _clean(str(getattr(error, "body", None) or error))
     return f"the model's provider answered {status}: {traffic.excerpt(body, LONGEST_QUOTE)}"

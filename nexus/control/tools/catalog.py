@@ -291,15 +291,15 @@ async def _edit(scene: Scene, p: EditFile) -> str:
 
 async def _list(scene: Scene, p: ListDirectory) -> str:
     names, whole = await on_disk(partial(files.list_directory, scene.agent.permissions, p.path))
-    return _listed(names, None if whole else f"it has over {files.MOST_ENTRIES} entries")
+    return _as_text(names, None if whole else f"it has over {files.MOST_ENTRIES} entries")
 
 
 async def _glob(scene: Scene, p: Glob) -> str:
-    return _listed(*await on_disk(partial(searching.glob, scene.agent.permissions, p.pattern, p.path)))
+    return _as_text(*await on_disk(partial(searching.glob, scene.agent.permissions, p.pattern, p.path)))
 
 
 async def _grep(scene: Scene, p: Grep) -> str:
-    return _listed(*await on_disk(partial(searching.grep, scene.agent.permissions, p.pattern, p.path, p.glob)))
+    return _as_text(*await on_disk(partial(searching.grep, scene.agent.permissions, p.pattern, p.path, p.glob)))
 
 
 async def _run(scene: Scene, p: Run) -> str:
@@ -345,5 +345,5 @@ TOOLS = (
 )
 
 
-def _listed(lines: list[str], cut: str | None) -> str:
+def _as_text(lines: list[str], cut: str | None) -> str:
     return "\n".join([*lines, *([f"[cut off: {cut}]"] if cut else [])]) or "[nothing]"

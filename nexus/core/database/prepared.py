@@ -291,11 +291,11 @@ def _moment(value: datetime | None, on: BaseDatabaseWrapper) -> Any:
 
 def _bound(parameters: tuple[Any, ...], values: Mapping[str, Any], on: BaseDatabaseWrapper) -> list[Any]:
     bound = [values[part.name] if isinstance(part, Slot) else part for part in parameters]
-    for place, (part, value) in enumerate(zip(parameters, bound, strict=True)):
+    for index, (part, value) in enumerate(zip(parameters, bound, strict=True)):
         if isinstance(value, datetime):
-            bound[place] = _moment(value, on)
+            bound[index] = _moment(value, on)
         elif isinstance(part, Slot) and part.prepare is not None:
-            bound[place] = part.prepare(value, on)
+            bound[index] = part.prepare(value, on)
     return bound
 
 

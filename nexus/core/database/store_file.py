@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MOVED = "moved"
 
 _guarded: dict[Path, tuple[int, int]] = {}  # by path: the device and inode of the file that this process serves
-_told: set[Path] = set()
+_reported: set[Path] = set()
 
 
 def guard() -> None:
@@ -56,12 +56,12 @@ def check() -> None:
     path = CoreSettings.current().database
     if not _in_place(path):
         error = moved_error()
-        if path not in _told:
-            _told.add(path)
+        if path not in _reported:
+            _reported.add(path)
             log.error("%s", error.message)
         raise error
-    if path in _told:
-        _told.discard(path)
+    if path in _reported:
+        _reported.discard(path)
         log.warning("The store is back at %s.", path)
 
 

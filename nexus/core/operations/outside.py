@@ -21,11 +21,11 @@ from nexus.core.operations.parameters import Outside, Params
 P = TypeVar("P", bound=Params)
 
 TIME_LIMIT_SECONDS = 5.0
-RECENT_SECONDS = 1.0  # for so long a place that answered need not be touched again by who only asks where it is
+RECENT_SECONDS = 1.0  # a directory that answered is not touched again for so long to find its path
 MOST_RECENT = 1000
 
 _silent: dict[str, Future[object]] = {}  # what did not answer in time, and still has not
-_recent: dict[tuple[Outside, Any], tuple[Future[object], float]] = {}  # the last touch of a place, and when it began
+_recent: dict[tuple[Outside, Any], tuple[Future[object], float]] = {}  # the last touch of a path, and when it began
 
 
 async def reach(params: P, *, recent: bool = False) -> P:
@@ -66,10 +66,10 @@ class _Touch:
     def answer(self) -> dict[str, Reached]:
         """Return the parameter by its name, with what it led to if it is resolved. Raises its declared error if it has
         not answered."""
-        place = str(self.value)
+        path = str(self.value)
         if not self.touched.done() and not self.touched.cancel():
-            _silent[place] = self.touched
-            self.touched.add_done_callback(lambda _: _silent.pop(place, None))
+            _silent[path] = self.touched
+            self.touched.add_done_callback(lambda _: _silent.pop(path, None))
         if not self.touched.done() or self.touched.cancelled():
             raise NexusError(
                 self.mark.silent,
@@ -98,14 +98,14 @@ def _touches(params: Params, recent: bool = False) -> Iterator[_Touch]:
 
 def _touched(mark: Outside, value: Any, recent: bool) -> Future[object]:
     """Return the touch of a path: one that is under way, a recent one if that is enough, otherwise a new one."""
-    moment, place = time.monotonic(), (mark, str(value))
-    touched, begun = _recent.get(place, (None, -math.inf))
+    moment, path = time.monotonic(), (mark, str(value))
+    touched, begun = _recent.get(path, (None, -math.inf))
     if touched is not None and moment - begun < RECENT_SECONDS and _serves(touched, recent):
         return touched
     if len(_recent) >= MOST_RECENT:
         _recent.clear()
     touched = waiting.OUTSIDE.submit(_touch, mark, value)
-    _recent[place] = touched, moment
+    _recent[path] = touched, moment
     return touched
 
 

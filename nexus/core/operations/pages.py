@@ -59,9 +59,9 @@ def page(
     return found[:limit], {"next_cursor": str(found[limit - 1].pk) if more else None, "has_more": more}
 
 
-def encode_cursor(*place: str | int | datetime) -> str:
+def encode_cursor(*position: str | int | datetime) -> str:
     """Return the cursor of a position: the columns of the row before the next page."""
-    parts = [part.isoformat() if isinstance(part, datetime) else part for part in place]
+    parts = [part.isoformat() if isinstance(part, datetime) else part for part in position]
     return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
 
 
@@ -75,7 +75,7 @@ def decode_cursor(cursor: str, *kinds: type) -> list[Any]:
     except RecursionError:
         raise ValueError("nested beyond what a parser follows") from None
     if not isinstance(parts, list) or len(parts) != len(kinds):
-        raise ValueError("not a place in this list")
+        raise ValueError("not a position in this list")
     return [_read(part, kind) for part, kind in zip(parts, kinds, strict=True)]
 
 

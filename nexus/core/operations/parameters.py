@@ -118,7 +118,7 @@ def parameters_schema(params: type[Params], *, accepts_anything: bool = False) -
     properties = {name: _short(part, definitions) for name, part in full.get("properties", {}).items()}
     for name, declared in params.model_fields.items():
         for shown in (each for each in declared.metadata if isinstance(each, Shown)):
-            properties[name] = {**shown.schema, **_told(properties[name])}
+            properties[name] = {**shown.schema, **_description(properties[name])}
         if any(isinstance(each, Terse) for each in declared.metadata):
             properties[name].pop("description", None)
     schema: Schema = {"type": "object", "properties": properties}
@@ -152,10 +152,10 @@ def _short(part: Schema, definitions: dict[str, Schema]) -> Schema:
         short |= {name: part[name] for name in ("required", "additionalProperties") if name in part}
     if "type" not in short and "anyOf" not in short:
         short["type"] = "object"  # any JSON
-    return {**short, **_told(part)}
+    return {**short, **_description(part)}
 
 
-def _told(part: Schema) -> Schema:
+def _description(part: Schema) -> Schema:
     """Return the descriptive part of a parameter's schema: its purpose, and its value when it is left out."""
     words = [part["description"]] if "description" in part else []
     if part.get("default") not in SILENT:

@@ -99,24 +99,24 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
     try:
         operation, params = await prepared(toolset, caller, name, arguments)
         del arguments
-        place = waiting.waiter().place  # before the call, which sees all that was told up to here
+        seen = waiting.waiter().position  # before the call, which sees all that was told up to here
 
         wait = operation.wait
         interests: list[Interested] = []  # of a call that reads and will wait: its thread finds it in passing
         call = partial(_permitted, operation, params, caller, interests)
         if operation.quick:
             data = await waiting.at_hand(pool_of(operation, params), call)
-            return Outcome(data if wait is None else await _wait(caller, operation, params, data, place, *interests))
+            return Outcome(data if wait is None else await _wait(caller, operation, params, data, seen, *interests))
         # An answer that moves a cursor reaches who asked, or has moved nothing.
         answers = wait is not None and wait.finish is not None
         in_thread = waiting.unless_left if answers else waiting.in_thread
         calling = in_thread(pool_of(operation, params), partial(_outcome, call))
         if wait is not None and wait.abandoned is not None:
-            return await _unless_abandoned(caller, operation, params, calling, place)
+            return await _unless_abandoned(caller, operation, params, calling, seen)
         outcome = await calling
         if wait is None or outcome.data is None:
             return outcome
-        return Outcome(await _wait(caller, operation, params, outcome.data, place, *interests))
+        return Outcome(await _wait(caller, operation, params, outcome.data, seen, *interests))
     except Exception as error:
         return Outcome(error=documented(error))
 
@@ -153,7 +153,7 @@ async def _unless_abandoned(
     operation: Operation[Any],
     params: Params,
     calling: Coroutine[Any, Any, Outcome],
-    place: int | None,
+    seen: int | None,
 ) -> Outcome:
     """Return the answer of an operation that is notified when its caller disconnects, even in the middle of the
     call."""
@@ -172,7 +172,7 @@ async def _unless_abandoned(
     abandoned, call = operation.wait.abandoned, asyncio.ensure_future(calling)
     try:
         outcome = await asyncio.shield(call)
-        return outcome if outcome.data is None else Outcome(await _wait(caller, operation, params, outcome.data, place))
+        return outcome if outcome.data is None else Outcome(await _wait(caller, operation, params, outcome.data, seen))
     except asyncio.CancelledError:
         call.add_done_callback(tell)
         raise
@@ -190,12 +190,12 @@ async def _wait(
     operation: Operation[Any],
     params: Params,
     data: Data,
-    place: int | None = None,
+    seen: int | None = None,
     interested: Interested | None = None,
 ) -> Data:
     """Look repeatedly, starting from the answer of the performed call, until there is a result or the time is over.
 
-    The first look comes at once, unless the waiter's `place` from before the call shows that it would find nothing.
+    The first look comes at once, unless the waiter's position `seen` before the call shows that it would find nothing.
     """
     wait = operation.wait
     assert wait is not None
@@ -215,7 +215,7 @@ async def _wait(
     async with waiting.waiter().park(interested) as parked:
         deadline += waiting.waiter().spread(seconds)
         stays, told = wait.next_change is None and not wait.unfinished(data), 0
-        if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, parked):
+        if stays and not waiting.waiter().closing and not waiting.waiter().told_since(seen, parked):
             woken = await parked.wait(deadline - time.monotonic())
             if not woken and wait.finish is None:
                 return wait.expired(params, data)  # nothing came: thousands may end together, and none need look

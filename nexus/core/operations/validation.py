@@ -143,8 +143,8 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     declared = next((mark for mark in info.metadata if isinstance(mark, FieldErrors)), None) if info else None
     declared = declared or FieldErrors()
     if detail["type"] == "extra_forbidden" and len(detail["loc"]) > 1:
-        place = _parameter_path(name, detail["loc"][:-1], info)
-        return declared.rank, invalid(f"Unknown key {str(detail['loc'][-1])[:200]!r} in {place}.", field=name)
+        path = _parameter_path(name, detail["loc"][:-1], info)
+        return declared.rank, invalid(f"Unknown key {str(detail['loc'][-1])[:200]!r} in {path}.", field=name)
     if detail["type"] == "extra_forbidden":
         takes = ", ".join(operation.params.model_fields) or "no arguments"
         problem = f"Unknown argument {name[:200]!r}; {operation.name} takes {takes}."

@@ -57,7 +57,7 @@ class Command(OperatorCommand):
         return {
             "versions": self.call("nexus_info"),
             "home": str(CoreSettings.current().home),
-            "database": CoreSettings.current().place,
+            "database": CoreSettings.current().location,
             "database_bytes": store().size_on_disk(),
             "server": asdict(server) if server else None,
             "workspaces": Workspace.objects.count(),

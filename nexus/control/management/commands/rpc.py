@@ -280,10 +280,10 @@ server:
     def list(self, options: Mapping[str, Any]) -> int:
         """Print the agents of the pool."""
 
-        async def listed(client: NexusClient) -> dict[str, Any]:
+        async def list_agents(client: NexusClient) -> dict[str, Any]:
             return {"agents": await client.list_agents()}
 
-        return self._ask(options, listed)
+        return self._ask(options, list_agents)
 
     def create(self, options: Mapping[str, Any]) -> int:
         """Create an agent."""

@@ -67,7 +67,7 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
             sys.exit(UNEXAMINED)
         healthy = all(item.finding.note for item in left)
         report = {
-            "database": config.place,
+            "database": config.location,
             "healthy": healthy,
             "findings": [_entry(item, done.get(item)) for item in found],
             "left": len(left),
@@ -91,7 +91,7 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
         if config.database_url is not None:
             lines += [f"Left out, for an SQLite file alone has it: {', '.join(doctor.left_out())}."]
         checked = f"healthy ({len(doctor.checks(config))} checks)" if healthy else "needs attention"
-        return [*lines, f"{config.place}: {checked}."]
+        return [*lines, f"{config.location}: {checked}."]
 
     def _answer(self, as_json: bool, report: dict[str, Any], text: str) -> None:
         self.stdout.write(json.dumps(report) if as_json else text)

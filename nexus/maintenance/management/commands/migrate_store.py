@@ -42,12 +42,12 @@ exit codes: 0 moved and compared; 1 nothing was written; 130 interrupted, nothin
             target = current.replaced(database_url=None, db_path=parse("db_path", to, "--to"))
         rows = transfer(target, Bar(self.stderr, "migrate-store"))
         if options["json"]:
-            answer = {"from": current.place, "to": target.place, "rows": rows, "compared": True}
+            answer = {"from": current.location, "to": target.location, "rows": rows, "compared": True}
             self.stdout.write(json.dumps(answer))
             return
         setting = "NEXUS_DB_PATH" if target.database_url is None else "NEXUS_DATABASE_URL"
         self.stdout.write(
-            f"{target.place}: {sum(rows.values())} rows of {len(rows)} tables, compared with {current.place}.\n"
-            f"Set {setting} to the new place for the hub and for every agent, then start them. The former store is as "
+            f"{target.location}: {sum(rows.values())} rows of {len(rows)} tables, compared with {current.location}.\n"
+            f"Set {setting} to the new store for the hub and for every agent, then start them. The former store is as "
             "it was; keep it until you are content."
         )

@@ -37,7 +37,7 @@ exit codes: 0 restored; 1 nothing was changed"""
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        database = CoreSettings.current().place
+        database = CoreSettings.current().location
         done = self._restore(options["backup"].absolute(), options["into_running"])
         replaced = str(done.replaced) if done.replaced else None
         if options["json"]:
