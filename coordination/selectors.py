@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -103,6 +103,11 @@ def capabilities() -> dict[str, list[str]]:
         for capability in profile.capabilities:
             holders[capability].append(profile.agent_id)
     return dict(sorted(holders.items()))
+
+
+def agent_names(ids: Collection[str]) -> dict[str, str]:
+    """Return the agents among these ids, deleted ones included, each as its own name."""
+    return {name: name for name in Agent.everyone.filter(pk__in=ids).values_list("pk", flat=True)}
 
 
 def roles() -> dict[str, int]:

@@ -17,7 +17,7 @@ from coordination.api import MadeFilters, Resource, answer_of, body_of
 from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, handoff_row
-from handoffs.search import holding
+from handoffs.selectors import containing
 from nexus.core.clock import now
 
 MOST_FOUND = 1_000  # handoffs, the newest, that other filters and the caller's eyes narrow down
@@ -36,7 +36,7 @@ class HandoffFilters(MadeFilters):
     q = CharFilter(method="holding", label="Words in title, payload and result: the newest 1,000 with all of them.")
 
     def holding(self, rows: Any, name: str, words: str) -> Any:
-        return rows.filter(created_event_id__in=holding(words, MOST_FOUND))
+        return rows.filter(created_event_id__in=containing(words, MOST_FOUND))
 
     def in_state(self, rows: Any, name: str, status: str) -> Any:
         return rows.in_state(status, now())

@@ -17,9 +17,8 @@ from handoffs import selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
 from handoffs.events import titles
-from handoffs.lifecycle import STEPS, Part
+from handoffs.lifecycle import OPERATOR, STEPS, Part
 from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus
-from handoffs.verification import OPERATOR
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found

@@ -11,8 +11,8 @@ from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Workspace
 from handoffs.config import HandoffSettings
+from handoffs.lifecycle import CREATOR, named_agent
 from handoffs.models import DebtNotice, Handoff, HandoffStatus
-from handoffs.verification import CREATOR, named_agent
 from inbox import services as mail
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write

@@ -1,4 +1,4 @@
-"""The life of a handoff: total functions over plain values.
+"""The life of a handoff, and who may verify its result: total functions over plain values.
 
                               ┌────────────────── return (verifier) ─────────────────┐
                               ▼                                                      │
@@ -23,9 +23,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from nexus.core.operations.errors import Code, NexusError
+from coordination.routing import MAX_NAME, Profile, Strategy, Target
+from nexus.core.operations.errors import Code, ErrorCode, NexusError, invalid
+
+
+class HandoffCode(ErrorCode):
+    """Why a handoff cannot be claimed."""
+
+    HANDOFF_ALREADY_CLAIMED = "HANDOFF_ALREADY_CLAIMED", 409, "Another agent has claimed it; take another one."
+    NOT_ELIGIBLE_TO_CLAIM = "NOT_ELIGIBLE_TO_CLAIM", 403, "The target does not admit this agent, or not yet."
 
 
 class Part(StrEnum):
@@ -115,3 +123,67 @@ def step(verb: str, status: str, parts: Set[Part]) -> str:
 
 def _not_owner(verb: str, who: Set[Part]) -> NexusError:
     return NexusError(Code.NOT_OWNER, f"Only {' or '.join(sorted(who))} may {verb} this handoff.")
+
+
+# A verifier checks a result before it counts. It is stored as text: `creator`, `operator`, `agent:NAME` or `role:NAME`.
+# The agent that did the work never verifies it; where that leaves nobody, an operator does.
+CREATOR, OPERATOR = "creator", "operator"
+VERIFIER_KINDS = {"agent_id": "agent", "role": "role"}
+
+
+def parse_verifier(value: Any) -> str | None:
+    """Return the stored text of a verifier given as "creator", "operator", {"agent_id": …} or {"role": …}; None for
+    none.
+
+    Raises VALIDATION_ERROR.
+    """
+    if value is None or value in (CREATOR, OPERATOR):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, dict) or len(value) != 1:
+        raise _invalid_verifier()
+    [(key, name)] = value.items()
+    if key not in VERIFIER_KINDS or not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+        raise _invalid_verifier()
+    return f"{VERIFIER_KINDS[key]}:{name}"
+
+
+def named_agent(verifier: str | None) -> str | None:
+    """Return the agent that a verifier's text names."""
+    kind, _, name = (verifier or "").partition(":")
+    return name if kind == "agent" else None
+
+
+def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: str | None) -> bool:
+    """Return whether an agent may verify a result."""
+    if verifier is None or agent.agent_id == done_by:
+        return False
+    kind, _, name = verifier.partition(":")
+    return {
+        CREATOR: agent.agent_id == created_by,
+        "agent": agent.agent_id == name,
+        "role": agent.role == name,
+    }.get(kind, False)
+
+
+def target_of_verifier(verifier: str, *, created_by: str) -> Target:
+    """Return a target that admits the agents that may verify, without operators."""
+    kind, _, name = verifier.partition(":")
+    if kind == "role":
+        return {"strategy": Strategy.ROLE, "role": name}
+    return {"strategy": Strategy.DIRECT, "agent_id": name or created_by}
+
+
+def serialize_verifier(verifier: str | None) -> Any:
+    """Return a verifier in the form in which callers give it."""
+    kind, colon, name = (verifier or "").partition(":")
+    return {given: name for given, kept in VERIFIER_KINDS.items() if kept == kind} if colon else verifier
+
+
+def describe_verifier(verifier: str) -> str:
+    """Describe a verifier for people."""
+    kind, _, name = verifier.partition(":")
+    return {"agent": name, "role": f"an agent in the role {name}", OPERATOR: "an operator"}.get(kind, "its creator")
+
+
+def _invalid_verifier() -> NexusError:
+    return invalid('verifier must be "creator", "operator", {"agent_id": "…"} or {"role": "…"}.', field="verifier")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from handoffs.models import Handoff, Remark
-from handoffs.search import REBUILD
+from handoffs.selectors import REBUILD_SEARCH
 from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, rows_in_workspace
 
 KINDS = (
@@ -63,7 +63,7 @@ def _search(examination: Any) -> Iterator[Finding]:
         yield Finding(
             f"The search of handoffs is out of step with {lost} of them.",
             "Some are not found, or are found no more where they were.",
-            examination.repair(REBUILD),
+            examination.repair(REBUILD_SEARCH),
             "the index was made again",
         )
 

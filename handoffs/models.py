@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
+import unicodedata
 from datetime import datetime
+from typing import Any
 
 from django.db import models
 from django.db.models import Q
 
 from coordination.models import ID_LENGTH, TargetField, VisibilityChoices, Workspace, not_empty, one_of
-from handoffs.titles import MAX_TITLE
+from coordination.routing import Target, describe
+from nexus.core.database.migrations import postgres_triggers
 
 STREAM = "handoff"  # of the log
 STREAMS = {STREAM: "the life of handoffs"}
+MAX_TITLE = 200  # characters
 
 
 class HandoffQuerySet(models.QuerySet["Handoff"]):
@@ -181,3 +187,97 @@ class DebtNotice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.agent_id}: {self.debt}"
+
+
+# Titles of handoffs whose creator gave none.
+NAMING = ("title", "task", "instructions", "summary")  # members of a JSON payload that say what the work is
+READ = 65_536  # characters of a payload's text that are looked into
+
+ACTING = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # on terminals, or which way text runs
+
+
+def title_of(payload: str | None, target: Target) -> str:
+    """Return the first line of a payload's text, or the name within its JSON; else whom the work is for."""
+    text = payload or ""
+    named = _name_in_json(text)
+    return single_line(text if named is None else named) or single_line(f"Work for {describe(target)}")
+
+
+def in_quotes(title: str) -> str:
+    """Quote a title within a sentence, so that a reader sees where text by an agent ends."""
+    return f"“{title}”"
+
+
+def _name_in_json(text: str) -> str | None:
+    """Return the name within a JSON object, empty where it has none and for a JSON list; None for other texts."""
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > READ:
+        return None
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    said = [value.get(name) for name in NAMING] if isinstance(value, dict) else []
+    return next((text for text in said if isinstance(text, str) and text.strip()), "")
+
+
+def single_line(text: str) -> str:
+    """Return the first line with visible text, cut to the width of a list, without control characters that would
+    affect the text around it."""
+    lines = (" ".join(ACTING.sub("", line).split()) for line in text[:READ].splitlines())
+    line = next((line for line in lines if any(map(_shows, line))), "")
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
+
+
+def _shows(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CZM"
+
+
+# Triggers that keep the search index current: title, payload and result of each handoff.
+_ADD_TO_SEARCH = """INSERT INTO handoff_search(rowid, title, payload, result)
+        VALUES (new.created_event_id, new.title, new.payload, new.result);"""
+_REMOVE_FROM_SEARCH = """INSERT INTO handoff_search(handoff_search, rowid, title, payload, result)
+        VALUES ('delete', old.created_event_id, old.title, old.payload, old.result);"""
+
+SQLITE_TRIGGERS = {
+    "handoff_search_added": f"""
+    CREATE TRIGGER handoff_search_added AFTER INSERT ON handoffs
+    BEGIN
+        {_ADD_TO_SEARCH}
+    END
+    """,
+    "handoff_search_removed": f"""
+    CREATE TRIGGER handoff_search_removed AFTER DELETE ON handoffs
+    BEGIN
+        {_REMOVE_FROM_SEARCH}
+    END
+    """,
+    "handoff_search_changed": f"""
+    CREATE TRIGGER handoff_search_changed AFTER UPDATE OF title, payload, result ON handoffs
+    WHEN new.title IS NOT old.title OR new.payload IS NOT old.payload OR new.result IS NOT old.result
+    BEGIN
+        {_REMOVE_FROM_SEARCH}
+        {_ADD_TO_SEARCH}
+    END
+    """,
+}
+
+SEARCHED_WORDS = "nexus_words(concat_ws(' ', {row}.title, {row}.payload, {row}.result))"
+_ADD_WORDS = f"""INSERT INTO handoff_search (document, words)
+    VALUES (new.created_event_id, {SEARCHED_WORDS.format(row="new")})
+    ON CONFLICT (document) DO UPDATE SET words = excluded.words;"""
+POSTGRESQL_TRIGGERS = {
+    "handoff_search_added": ("AFTER INSERT ON handoffs", _ADD_WORDS, "true"),
+    "handoff_search_removed": (
+        "AFTER DELETE ON handoffs",
+        "DELETE FROM handoff_search WHERE document = old.created_event_id;",
+        "true",
+    ),
+    "handoff_search_changed": (
+        "AFTER UPDATE ON handoffs",
+        _ADD_WORDS,
+        "(new.title, new.payload, new.result) IS DISTINCT FROM (old.title, old.payload, old.result)",
+    ),
+    "handoff_search_emptied": ("AFTER TRUNCATE ON handoffs", "TRUNCATE handoff_search;", "true"),
+}
+
+TRIGGERS = {"sqlite": SQLITE_TRIGGERS, "postgresql": postgres_triggers(POSTGRESQL_TRIGGERS)}  # by database

@@ -7,9 +7,8 @@ from datetime import datetime
 from coordination import selectors as agents_known
 from coordination.routing import Strategy
 from handoffs import selectors
-from handoffs.models import Handoff
-from handoffs.titles import in_quotes
-from handoffs.verification import OPERATOR, target_of
+from handoffs.lifecycle import OPERATOR, target_of_verifier
+from handoffs.models import Handoff, in_quotes
 from inbox import services as mail
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 
@@ -79,7 +78,7 @@ def _verifiers(handoff: Handoff, moment: datetime) -> list[str]:
     assert handoff.verifier is not None
     if handoff.verifier == OPERATOR:
         return [OPERATOR_AGENT]
-    named = agents_known.admitted(target_of(handoff.verifier, created_by=handoff.from_agent_id), moment)
+    named = agents_known.admitted(target_of_verifier(handoff.verifier, created_by=handoff.from_agent_id), moment)
     return [agent.agent_id for agent in named if selectors.verifies(handoff, agent)][:TOLD_OF_ONE]
 
 

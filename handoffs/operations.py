@@ -16,12 +16,11 @@ from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, Session
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
-from handoffs import progress, remarks, selectors, services, work
-from handoffs.errors import HandoffCode
+from handoffs import progress, remarks, selectors, services, steps
 from handoffs.leases import LONGEST, SHORTEST, record_expiries
-from handoffs.models import STREAM, Handoff, HandoffStatus
+from handoffs.lifecycle import HandoffCode
+from handoffs.models import MAX_TITLE, STREAM, Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff_row, offer_row, remark_row
-from handoffs.titles import MAX_TITLE
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
@@ -200,7 +199,7 @@ class HandoffListAvailable(Params):
 
 def _handoff_events(p: HandoffListAvailable) -> Interest:
     workspace_id = workspaces.locate(p.project_root).workspace_id
-    streams = {STREAM, *work.streams()} if p.ready_only else {STREAM}
+    streams = {STREAM, *steps.streams()} if p.ready_only else {STREAM}
     return Interest(interest_keys([workspace_id], streams, p.agent_id), lambda event: True)
 
 

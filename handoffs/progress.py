@@ -10,8 +10,7 @@ from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
 from handoffs.notices import notify
-from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle
-from handoffs.work import work
+from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update
 from nexus.core.database.store import write

@@ -9,8 +9,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from handoffs import selectors
+from handoffs.lifecycle import serialize_verifier
 from handoffs.models import Handoff, HandoffStatus, Remark, RemarkKind
-from handoffs.verification import serialize
 from nexus.core.clock import iso
 from nexus.core.operations.parameters import Time, one_of
 
@@ -55,7 +55,7 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
         "lease_expires_at": iso(handoff.lease_expires_at),
         "blocked_reason": handoff.blocked_reason,
         "deadline_at": iso(handoff.deadline_at),
-        "verifier": serialize(handoff.verifier),
+        "verifier": serialize_verifier(handoff.verifier),
         "payload": handoff.payload,
         "task_id": handoff.task_id,
         "result": handoff.result,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 
+from django.db import connection
 from django.db.models import Count, Min, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from typing_extensions import TypedDict
@@ -14,10 +15,11 @@ from typing_extensions import TypedDict
 from coordination import selectors as agents_known
 from coordination.models import Event, Workspace
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
-from handoffs import lifecycle, verification
+from handoffs import lifecycle
 from handoffs.models import LIVE, Handoff, HandoffStatus
-from handoffs.work import work
+from handoffs.steps import work
 from nexus.core.clock import iso, now
+from nexus.core.fulltext import fts5_query, tsquery, words_of
 from nexus.core.limits import fitting
 from nexus.core.operations.errors import not_found
 from nexus.core.operations.parameters import Time
@@ -153,7 +155,7 @@ def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
 
 def verifies(handoff: Handoff, agent: Profile) -> bool:
     """Return whether an agent may verify a handoff."""
-    return verification.verifies(handoff.verifier, agent, created_by=handoff.from_agent_id, done_by=handoff.claimed_by)
+    return lifecycle.verifies(handoff.verifier, agent, created_by=handoff.from_agent_id, done_by=handoff.claimed_by)
 
 
 def list_handoffs(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:
@@ -246,3 +248,26 @@ def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:
     """Return claimed handoffs whose lease ends soon or has ended, soonest first."""
     ending = Handoff.objects.held().filter(lease_expires_at__lte=moment + within)
     return ending.select_related("workspace").defer("payload").order_by("lease_expires_at")
+
+
+NEWEST_SQLITE = "SELECT rowid FROM handoff_search WHERE handoff_search MATCH %s ORDER BY rowid DESC LIMIT %s"
+NEWEST_POSTGRESQL = "SELECT document FROM handoff_search WHERE words @@ %s::tsquery ORDER BY document DESC LIMIT %s"
+REBUILD_SEARCH = "INSERT INTO handoff_search(handoff_search) VALUES ('rebuild')"  # on SQLite
+
+
+def containing(text: str, limit: int) -> list[int]:
+    """Return the `created_event_id`s of the newest handoffs with every word of `text`; a word matches from its
+    beginning."""
+    words = words_of(text)
+    if not words:
+        return []
+    if connection.vendor == "postgresql":
+        wanted = tsquery(words)
+        return [] if wanted is None else _newest(NEWEST_POSTGRESQL, wanted.text, limit)
+    return _newest(NEWEST_SQLITE, fts5_query(words), limit)
+
+
+def _newest(statement: str, wanted: str, limit: int) -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [wanted, limit])
+        return [row[0] for row in cursor.fetchall()]

@@ -18,13 +18,10 @@ from coordination.selectors import require_agent
 from coordination.services import agents, retries, workspaces
 from coordination.services.limits import exceeded, limit
 from handoffs import leases, lifecycle, notices, remarks, selectors
-from handoffs.errors import HandoffCode
 from handoffs.leases import expire, record_expiries
-from handoffs.models import Handoff, HandoffStatus, RemarkKind
-from handoffs.steps import find, record, refresh_plan, settle
-from handoffs.titles import single_line, title_of
-from handoffs.verification import named_agent, parse_verifier
-from handoffs.work import work
+from handoffs.lifecycle import HandoffCode, named_agent, parse_verifier
+from handoffs.models import Handoff, HandoffStatus, RemarkKind, single_line, title_of
+from handoffs.steps import find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update, insert
 from nexus.core.database.store import write

@@ -13,10 +13,8 @@ from coordination.selectors import require_agent
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, selectors
 from handoffs.leases import expire
-from handoffs.models import HELD, STREAM, Handoff
-from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle
-from handoffs.titles import in_quotes
-from handoffs.work import work
+from handoffs.models import HELD, STREAM, Handoff, in_quotes
+from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle, work
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import write

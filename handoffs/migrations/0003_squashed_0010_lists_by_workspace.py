@@ -1,10 +1,10 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from handoffs.titles import title_of
+from handoffs.models import title_of
 from nexus.core.database.steps import SQLFor
 
-# The triggers that keep the index in step are made after every migrate: see handoffs/triggers.py.
+# The triggers that keep the index in step are made after every migrate: see handoffs/models.py.
 INDEX = """
     CREATE VIRTUAL TABLE handoff_search USING fts5(
         title, payload, result, content='handoffs', content_rowid='created_event_id',

@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from handoffs.titles import title_of
+from handoffs.models import title_of
 
 AT_ONCE = 1_000
 

@@ -48,7 +48,7 @@ class NexusAppConfig(AppConfig):
     | `maintenance.py` | `LANES`, `KINDS`, `CHECKS` and `IMPOSSIBLE` |
     | `attention.py` | `KINDS` and `ACTIONS` |
     | `metrics.py` | `collect` and `FIGURES` |
-    | `triggers.py` | `TRIGGERS` |
+    | `models.py` | `TRIGGERS`, of its tables in each database |
     | `api.py` | `routes` |
     | `urls.py` | `PAGES` |
 
@@ -109,7 +109,7 @@ class NexusAppConfig(AppConfig):
     def database_objects(self, vendor: str) -> Mapping[str, str]:
         """Return the triggers of its tables, by name, in the SQL of the database `vendor` (`sqlite` or `postgresql`).
         They are created again after every migrate, because a rebuilt table loses them."""
-        triggers: Mapping[str, Mapping[str, str]] = self._declared("triggers", "TRIGGERS", {})
+        triggers: Mapping[str, Mapping[str, str]] = self._declared("models", "TRIGGERS", {})
         return triggers.get(vendor, {})
 
     def metrics(self) -> Iterable[Any]:

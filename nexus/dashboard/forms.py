@@ -15,7 +15,7 @@ from coordination.forms import WINDOWS, WorkspaceFilters
 from coordination.log.emit import streams
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
-from handoffs.titles import MAX_TITLE
+from handoffs.models import MAX_TITLE
 from inbox.models import Message
 from nexus.core.apps import event_types
 from nexus.core.contributions import Action

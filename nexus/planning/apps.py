@@ -25,11 +25,11 @@ class PlanningConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import debts
-        from handoffs import work
+        from handoffs import steps
         from nexus.planning.selectors import owed
 
         debts.register("task", owed)
-        work.register(lambda: import_module("nexus.planning.work"))
+        steps.register_work(lambda: import_module("nexus.planning.work"))
         super().ready()
 
     def wake_kinds(self) -> Sequence[WakeKind]:

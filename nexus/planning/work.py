@@ -1,4 +1,4 @@
-"""Functions for handoffs that carry tasks (`handoffs.work` calls them)."""
+"""Functions for handoffs that carry tasks (`handoffs.steps` calls them)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from coordination.services.workspaces import ProjectDirectory
 from nexus.planning import mirror, selectors
-from nexus.planning.models import STREAM as STREAM  # imported by `handoffs.work`, too
+from nexus.planning.models import STREAM as STREAM  # imported by `handoffs.steps`, too
 from nexus.planning.models import Task, TaskStatus
 from nexus.planning.services import tasks
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from coordination.services import keys
 from handoffs.models import Handoff
-from handoffs.search import holding
+from handoffs.selectors import containing
 from tests.conftest import Call, examples
 from tests.handoffs.conftest import Offer
 
 
 def found(text: str, limit: int = 50) -> list[str]:
-    documents = holding(text, limit)
+    documents = containing(text, limit)
     ids = dict(Handoff.objects.values_list("created_event_id", "handoff_id"))
     return [ids[document] for document in documents]
 
@@ -47,13 +47,13 @@ def test_it_forgets_what_is_gone(offer: Offer) -> None:
     offer(title="Fix the login")
     Handoff.objects.all().delete()
 
-    assert holding("login", 50) == []
+    assert containing("login", 50) == []
 
 
 @given(st.text(max_size=30))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 def test_any_text_may_be_looked_for(db: None, text: str) -> None:
-    assert holding(text, 5) == []
+    assert containing(text, 5) == []
 
 
 @pytest.mark.usefixtures("team")

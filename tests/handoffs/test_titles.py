@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordination.models import Event
 from coordination.toolset import run
-from handoffs.titles import MAX_TITLE, title_of
+from handoffs.models import MAX_TITLE, title_of
 from nexus.core.operations.caller import Caller
 from tests.conftest import Call
 from tests.handoffs.conftest import TO_BOB, Offer, mail_of

@@ -12,7 +12,7 @@ from coordination.forms import WorkspaceFilters
 from coordination.log.lines import lines
 from coordination.models import Event
 from coordination.toolset import COORDINATION
-from handoffs import remarks, selectors, verification
+from handoffs import lifecycle, remarks, selectors
 from handoffs.attention import possible
 from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
 from handoffs.offers import WAKES
@@ -103,7 +103,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         history=lines(events),
         remarks=remarks.of(row),
         actions=[action for action in possible(status) if action.operation not in elsewhere],
-        verifier=verification.describe(row.verifier) if row.verifier else "",
+        verifier=lifecycle.describe_verifier(row.verifier) if row.verifier else "",
         again=again,
         first=payloads.get("handoff.created", {}).get("of"),
         form=form,

@@ -21,7 +21,7 @@ from coordination.log.lines import lines
 from coordination.models import Agent, Artifact, Workspace
 from coordination.routing import describe
 from handoffs.models import Handoff
-from handoffs.search import holding
+from handoffs.selectors import containing
 from inbox.search import Hit, around, search
 from nexus.control import monitoring
 from nexus.control.models import PoolAgent, Question
@@ -147,15 +147,15 @@ def _newest(rows: QuerySet[M], by: str = "pk") -> QuerySet[M]:
 def _agents(words: str) -> Iterator[Found]:
     named = Agent.objects.filter(pk=words)
     rows = _newest(Agent.objects.exclude(pk=words), "created_at")
-    holding = rows.filter(Q(agent_id__icontains=words) | Q(role__icontains=words))
-    for row in [*named, *holding[: EACH + 1]]:
+    containing = rows.filter(Q(agent_id__icontains=words) | Q(role__icontains=words))
+    for row in [*named, *containing[: EACH + 1]]:
         description = f"agent, {plain(row.role or 'no role')}"
         yield Found(plain(row.agent_id), description, _at("agent", row.agent_id), "smart_toy")
 
 
 def _pool(words: str) -> Iterator[Found]:
-    holding = monitoring.named(_newest(PoolAgent.objects.all()), words)
-    for row in holding.order_by(F("ended_at").desc(nulls_first=True), "-pk")[: EACH + 1]:
+    containing = monitoring.named(_newest(PoolAgent.objects.all()), words)
+    for row in containing.order_by(F("ended_at").desc(nulls_first=True), "-pk")[: EACH + 1]:
         state = "ended" if row.ended_at else "in the pool"
         description = f"{state}, {row.preset}, runner {plain(row.runner)}"
         yield Found(plain(row.agent_id), description, _at("pool_agent", row.pk), "groups", moment=row.created_at)
@@ -173,7 +173,7 @@ def _handoffs(words: str) -> Iterator[Found]:
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
     newest = _newest(Handoff.objects.all(), "created_event_id").filter(named | about)
-    documents = {*newest.values_list("created_event_id", flat=True)[: EACH + 1], *holding(words, EACH + 1)}
+    documents = {*newest.values_list("created_event_id", flat=True)[: EACH + 1], *containing(words, EACH + 1)}
     rows = Handoff.objects.filter(created_event_id__in=documents).order_by("-created_event_id")
     lower = [word.lower() for word in words_of(words)]
     for row in rows[: EACH + 1]:

@@ -148,7 +148,7 @@ def _set_status(task: Task, status: str, actor: str | None, moment: datetime) ->
     notices.tell_ready(selectors.ready_among(freed), actor, moment)
 
 
-# For `handoffs.work`: the tasks that handoffs carry.
+# For `handoffs.steps`: the tasks that handoffs carry.
 
 
 def find(*, workspace_id: str, number: int) -> Task:
