@@ -25,8 +25,7 @@ from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.web import records
 from nexus.web.filters import OFFERED
 from nexus.web.records import RecordAdmin, code, link, moment
-from nexus.web.templatetags.nexus import plain
-from nexus.web.templatetags.readable import readable
+from nexus.web.templatetags.nexus import plain, readable
 
 
 def audience(target: Target | None) -> SafeString:

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from coordination.admin import InWorkspace, WorkspaceFilter, audience
 from handoffs.models import Handoff
 from nexus.web.records import link, moment
-from nexus.web.templatetags.readable import readable
+from nexus.web.templatetags.nexus import readable
 
 
 @admin.register(Handoff)

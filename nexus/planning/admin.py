@@ -11,7 +11,7 @@ from nexus.planning import monitoring
 from nexus.planning.models import Cycle, Task
 from nexus.web import records
 from nexus.web.records import link, moment
-from nexus.web.templatetags.readable import readable
+from nexus.web.templatetags.nexus import readable
 
 
 @admin.register(Task)

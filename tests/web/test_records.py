@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.models import Artifact, Event
-from nexus.web.templatetags.readable import MOST, readable
+from nexus.web.templatetags.nexus import MOST_VALUES, readable
 from tests.pages import Ids
 
 MARKUP = re.compile(r"</?(?:dl|dt|dd|ul|li|bdi|span)(?: class=\"[\w -]+\")?>|</?div(?: x-ignore hx-disable)?>")
@@ -85,9 +85,9 @@ def test_it_lays_out_any_value_as_text_and_tags_of_ours(value: Any) -> None:
 
 
 def test_it_lays_out_so_much_and_says_that_there_is_more() -> None:
-    wide, deep = list(range(10 * MOST)), json.dumps({"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}})
+    wide, deep = list(range(10 * MOST_VALUES)), json.dumps({"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}})
     for value in (wide, deep):
         text = readable(value)
         assert "… and more" in text
-        assert text.count("<li>") <= MOST + 1
+        assert text.count("<li>") <= MOST_VALUES + 1
     assert "<bdi" in readable("[" * 100_000)

@@ -1,5 +1,5 @@
-"""The many parts of the timeline: marks as SVG, and rows. Written in Python, because a template takes many times as
-long."""
+"""The many parts of a page: the marks and rows of the timeline, the lines of the graph, the rows of the attention page.
+Written in Python, because a template takes many times as long for hundreds of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 from django import template
@@ -16,10 +16,15 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from handoffs.spans import Span as HandoffSpan
+from inbox.monitoring import Flow
 from nexus.control.timeline import At
 from nexus.core.clock import iso
+from nexus.core.contributions import Action
 from nexus.dashboard.views.lanes import Arrow, Bar, Block, Lane, Span
 from nexus.web.templatetags.nexus import clock, name, plain, when
+
+if TYPE_CHECKING:
+    from nexus.dashboard.views.home import Group, Shown
 
 register = template.Library()
 
@@ -180,3 +185,67 @@ def steps(context: template.Context, lane: Lane) -> SafeString:
             for mark in (context.get("steps") or {}).get(lane.name, ())
         ),
     )  # fmt: skip
+
+
+GRAPH_LINE = (
+    '<a class="line{}" href="{}" data-swap="inspect map" data-from="{}" data-to="{}" tabindex="-1" aria-hidden="true">'
+    '<path class="hit" d="{}"/><path class="edge{}" d="{}" stroke-width="{}" marker-end="url(#head)"/>'
+    "<title>{}</title></a>"
+)
+
+
+@register.simple_tag(takes_context=True)
+def edges(context: template.Context) -> SafeString:
+    """Render the messages between agents as lines that link to them."""
+    near, inspected = context["near"], context["inspected"]
+    agent_id = inspected["state"].agent_id if inspected and inspected["kind"] == "agent" else None
+    lines = []
+    for edge in context["edges"]:
+        flow: Flow = edge["flow"]
+        ends = {flow.sender, flow.recipient}
+        stands_out = agent_id in ends if agent_id else ends <= near
+        href = f"?{context['here']}&from={quote(flow.sender, safe='')}&to={quote(flow.recipient, safe='')}"
+        label = f"{plain(flow.sender)} → {plain(flow.recipient)}: {flow.messages} messages, {flow.unread} unread"
+        lines.append(GRAPH_LINE.format(
+            " near" if stands_out else "", escape(href), escape(flow.sender), escape(flow.recipient), edge["path"],
+            " waiting" if flow.unread else "", edge["path"], edge["width"], escape(label),
+        ))  # fmt: skip
+    return SafeString("".join(lines))
+
+
+NEED_ROW = (
+    '<li>{}<div><p class="nx-strong">{}</p><p class="nx-small nx-quiet"><bdi>{}</bdi>{}</p></div>'
+    '<span class="nx-acting">{}</span></li>'
+)
+NEED_CHOICE = '<input type="checkbox" name="on" value="{}" id="choose-{}" aria-label="Choose {}">'
+NEED_BUTTON = '<button class="nx-button" name="do" value="{} {}" id="do-{}-{}" aria-label="{} {}">{}</button>'
+
+
+@register.simple_tag
+def need_rows(group: Group) -> SafeString:
+    """Render a row for each item of a group, with its actions."""
+    return SafeString("".join(_need_row(group, need, number) for number, need in enumerate(group.needs, 1)))
+
+
+def _need_row(group: Group, need: Shown, number: int) -> str:
+    key, subject, title, url = (
+        f"{group.kind.name}-{number}", escape(need.subject), escape(need.title), escape(need.url)
+    )  # fmt: skip
+    called = f"<bdi>{title}</bdi>"
+    time = when(need.until, "left") if need.until else when(need.since, "ago") if need.since else ""
+    acts = "".join(_need_button(action, subject, key, title) for action in group.actions)
+    if not group.actions and url:
+        look = escape(group.kind.look)
+        acts = f'<a class="nx-button" href="{url}" aria-label="{look}: {title}">{look}</a>'
+    return NEED_ROW.format(
+        NEED_CHOICE.format(subject, key, title) if group.actions else "",
+        f'<a href="{url}" id="need-{key}">{called}</a>' if url else called,
+        escape(need.detail),
+        f" – {time}" if time else "",
+        acts,
+    )
+
+
+def _need_button(action: Action, subject: str, key: str, title: str) -> str:
+    name, label = action.operation, escape(action.label)
+    return NEED_BUTTON.format(name, subject, name, key, label, title, label)
