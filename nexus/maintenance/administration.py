@@ -19,7 +19,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.maintenance import reset, retention
+from nexus.maintenance import retention
 
 log = logging.getLogger(__name__)
 
@@ -136,5 +136,5 @@ class Emptied(TypedDict):
 )
 def database_reset(p: DatabaseReset, caller: Caller) -> Emptied:
     """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
-    deleted = reset.reset(keep_agents=p.keep_agents, operator=operator_behind(caller))
+    deleted = retention.reset(keep_agents=p.keep_agents, operator=operator_behind(caller))
     return {"deleted": deleted, "vacuum": _compacted()}

@@ -17,35 +17,35 @@ from nexus.core.contributions import Finding
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
-from nexus.maintenance import file_checks, row_checks, salvage, store_file
+from nexus.maintenance import checks, salvage, store_file
 from nexus.maintenance.findings import Examination, FileExamination, Home, ServerExamination
 
 HOME_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
-    "permissions": file_checks.permissions,
-    "leftovers": file_checks.leftovers,
+    "permissions": checks.permissions,
+    "leftovers": checks.leftovers,
 }
 FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
-    "disk space": file_checks.room,
-    "file system": file_checks.network,
-    "servers": file_checks.servers,
-    "log": file_checks.lost_log,
-    "log size": file_checks.log_size,
-    "file": file_checks.header,
+    "disk space": checks.room,
+    "file system": checks.network,
+    "servers": checks.servers,
+    "log": checks.lost_log,
+    "log size": checks.log_size,
+    "file": checks.header,
 }
 ROW_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
-    "version": row_checks.versions,
-    "schema": row_checks.schema,
-    "impossible rows": row_checks.impossible_rows,
-    "clock": row_checks.clock,
+    "version": checks.versions,
+    "schema": checks.schema,
+    "impossible rows": checks.impossible_rows,
+    "clock": checks.clock,
 }
 SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {
-    "integrity": row_checks.integrity,
-    "references": row_checks.references,
-    "event ids": row_checks.event_ids,
+    "integrity": checks.integrity,
+    "references": checks.references,
+    "event ids": checks.event_ids,
 }
 
 
-def checks(config: CoreSettings) -> list[str]:
+def check_names(config: CoreSettings) -> list[str]:
     """Return the names of the checks that apply to this store, including those of the apps."""
     ours = (*HOME_CHECKS, *ROW_CHECKS, *(() if config.database_url else left_out()))
     return list(dict.fromkeys([*ours, *(check.name for app in nexus_apps() for check in app.doctor_checks())]))
@@ -117,7 +117,7 @@ def mend(diagnosis: Diagnosis) -> str:
 
 def _examine_file(home: Home, progress: Bar | None, quick: bool) -> list[Diagnosis]:
     found: list[Diagnosis] = []
-    if file_checks.expected_size(home.database) is None:
+    if checks.expected_size(home.database) is None:
         return found
     with closing(store_file.open_to_look(home.database)) as connection:
         examination = FileExamination(home.path, home.database, home.moment, connection, progress, quick=quick)
@@ -130,7 +130,7 @@ def _examine_file(home: Home, progress: Bar | None, quick: bool) -> list[Diagnos
                 if known is None or store().is_busy(error):
                     raise
                 if known.details["cause"] == "damaged":
-                    met = Finding(f"A damaged page ended the check of {name}, and those after it.", row_checks.STOP)
+                    met = Finding(f"A damaged page ended the check of {name}, and those after it.", checks.STOP)
                     return [*found, Diagnosis("integrity", met)]
                 met = Finding(f"The check of {name} could not read the store, nor those after it.", known.message)
                 return [*found, Diagnosis(name, met)]
@@ -140,7 +140,7 @@ def _examine_file(home: Home, progress: Bar | None, quick: bool) -> list[Diagnos
 def _prospects(home: Home) -> Finding:
     rows = salvage.readable(home.database)
     held = ", ".join(f"{count} of {table}" for table, count in rows.items() if count)
-    backup = file_checks.newest_backup(home)
+    backup = checks.newest_backup(home)
     if not held:
         return Finding("No row of the store can be read.", f"Only a backup helps.{backup}")
     return Finding(

@@ -1,4 +1,4 @@
-"""Retention: deletion of finished rows that are older than their window, one batch at a time.
+"""Retention: deletion of finished rows that are older than their window, one batch at a time. And emptying the store.
 
 Each app contributes the lanes it owns, with finished rows only. What is in no lane is never deleted: messages,
 handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, unacknowledged mail.
@@ -28,6 +28,11 @@ from nexus.maintenance.config import MaintenanceSettings
 
 if TYPE_CHECKING:
     from nexus.core.contributions import RetentionLane
+
+from django.db import connection
+
+from coordination.models import Agent, AgentKey, StoredSetting
+from inbox import search
 
 log = logging.getLogger(__name__)
 
@@ -197,3 +202,28 @@ def _delete_parts(model: type[Model], keys: Sequence[Any], room: int) -> int:
                 part._base_manager.filter(pk__in=fitting).delete()
                 deleted += len(fitting)
     return deleted
+
+
+ALWAYS_KEPT = (StoredSetting,)  # settings belong to the hub
+IDENTITIES = (Agent, AgentKey)
+
+
+def reset(*, keep_agents: bool, operator: str) -> int:
+    """Delete every row of Nexus's own tables and return their number.
+
+    Operators' accounts and stored settings stay, and agents with their keys if asked. Event ids continue, so that new
+    events come after a follower's cursor. The first event of the empty log says who did it.
+    """
+    kept = {*ALWAYS_KEPT, *(IDENTITIES if keep_agents else ())}
+    models = [model for app in nexus_apps() for model in app.get_models()]
+    gone = 0
+    with write(), connection.cursor() as cursor:
+        RetentionPass.objects.create()
+        with search.emptied():
+            for model in models:
+                if model not in kept and model is not RetentionPass:
+                    cursor.execute(f"DELETE FROM {connection.ops.quote_name(model._meta.db_table)}")  # noqa: S608
+                    gone += cursor.rowcount
+        RetentionPass.objects.all().delete()
+        audit.record(operator, "database.reset", now(), rows=gone, kept_agents=keep_agents)
+    return gone

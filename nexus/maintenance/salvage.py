@@ -15,7 +15,7 @@ from nexus.core.database.sqlite.errors import HEADER, beside
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.sqlite import connect
 from nexus.maintenance import store_file
-from nexus.maintenance.file_checks import expected_size
+from nexus.maintenance.checks import expected_size
 
 TABLE_LEAF = 13  # the type of a page with rows, in SQLite's file format
 

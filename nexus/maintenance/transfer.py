@@ -17,7 +17,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from coordination.models import Event, Workspace
-from inbox.triggers import PRUNED
+from inbox.models import PRUNED
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import instead, store, write
 from nexus.core.operations.errors import Code, NexusError, invalid

@@ -19,7 +19,7 @@ import pytest
 from nexus.core import files, progress
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
-from nexus.maintenance import file_checks, store_file
+from nexus.maintenance import checks, store_file
 from tests.maintenance.conftest import Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -320,7 +320,7 @@ def test_it_closes_what_others_may_read(home: Home, findings: Findings) -> None:
 def test_it_writes_a_log_back_that_grew_too_long(
     crashed: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_checks, "LOG_LIMIT", 1)
+    monkeypatch.setattr(checks, "LOG_LIMIT", 1)
 
     [finding] = findings("--fix")
     assert finding["check"] == "log size"
@@ -338,7 +338,7 @@ def test_it_deletes_what_a_killed_backup_left(home: Home, findings: Findings) ->
 
 
 def test_it_finds_a_disk_with_little_room(home: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_checks, "ROOM_LIMIT", 1 << 62)
+    monkeypatch.setattr(checks, "ROOM_LIMIT", 1 << 62)
 
     assert [finding["check"] for finding in findings()] == ["disk space"]
 

@@ -90,7 +90,7 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
                     lines += ["  `nexus doctor --fix` mends it."]
         if config.database_url is not None:
             lines += [f"Left out, for an SQLite file alone has it: {', '.join(doctor.left_out())}."]
-        checked = f"healthy ({len(doctor.checks(config))} checks)" if healthy else "needs attention"
+        checked = f"healthy ({len(doctor.check_names(config))} checks)" if healthy else "needs attention"
         return [*lines, f"{config.location}: {checked}."]
 
     def _answer(self, as_json: bool, report: dict[str, Any], text: str) -> None:
