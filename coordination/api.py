@@ -22,7 +22,7 @@ from coordination.errors import CoordinationCode
 from coordination.ids import id_floor
 from coordination.log import selectors as log
 from coordination.log.emit import streams
-from coordination.log.sse import stream
+from coordination.log.streams import stream
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from coordination.operations.agents import CapabilityRow
 from coordination.rows import (

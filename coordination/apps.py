@@ -8,7 +8,7 @@ from nexus.core.apps import NexusAppConfig
 
 class CoordinationConfig(NexusAppConfig):
     name = "coordination"
-    declared_in = ("operations.agents", "operations.events", "operations.artifacts", "resources")
+    declared_in = ("operations.agents", "operations.events", "operations.artifacts")
     clock_columns = {"artifacts": "created_at", "events": "created_at", "sessions": "last_heartbeat_at"}
     commands = {
         "agent_create": "nexus agents create",
@@ -62,17 +62,12 @@ class CoordinationConfig(NexusAppConfig):
             raise ValueError("an agent, its project, and its session")
         remember(connection, Joined(*state))
 
-    def database_objects(self, vendor: str) -> Mapping[str, str]:
-        from coordination.log.triggers import TRIGGERS
-
-        return TRIGGERS[vendor]
-
     def websocket_routes(self) -> Sequence[Any]:
-        from coordination.log.websocket import routes
+        from coordination.log.streams import websocket_routes
 
-        return routes
+        return websocket_routes
 
     def openapi_paths(self) -> Mapping[str, Any]:
-        from coordination.log.sse import openapi
+        from coordination.log.streams import openapi
 
         return openapi()

@@ -31,7 +31,7 @@ class Debt:
 
     @property
     def key(self) -> str:
-        """A unique key. The SQL in the modules `hook_queries` makes the same one."""
+        """A unique key. The SQL in the apps' modules `hook` makes the same one."""
         return f"{self.kind} {self.identifier}"
 
 

@@ -11,6 +11,7 @@ from django.db.models.functions import Coalesce
 
 from coordination.routing import Profile, Visibility, capability_set, stored_target
 from nexus.core.database.keys import TextNumber
+from nexus.core.database.migrations import postgres_trigger
 
 ID_LENGTH = 255
 
@@ -357,3 +358,26 @@ class Artifact(models.Model):
     def stored(self) -> str:
         """`inline` where the content is stored here, `path` where only the path is."""
         return "path" if self.content is None else "inline"
+
+
+SQLITE_TRIGGERS = {
+    "events_refuse_update": """
+        CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events
+        BEGIN SELECT RAISE(ABORT, 'events are append-only'); END
+    """,
+    "events_refuse_delete": """
+        CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events
+        WHEN NOT EXISTS (SELECT 1 FROM retention_passes)
+        BEGIN SELECT RAISE(ABORT, 'events are append-only: only a retention pass deletes'); END
+    """,
+}
+REFUSED = "RAISE EXCEPTION 'events are append-only' USING ERRCODE = 'integrity_constraint_violation';"
+POSTGRESQL_TRIGGERS = {
+    "events_refuse_update": postgres_trigger("events_refuse_update", "BEFORE UPDATE ON events", REFUSED),
+    "events_refuse_delete": postgres_trigger(
+        "events_refuse_delete",
+        "BEFORE DELETE ON events",
+        f"IF NOT EXISTS (SELECT 1 FROM retention_passes) THEN {REFUSED} END IF;",
+    ),
+}
+TRIGGERS = {"sqlite": SQLITE_TRIGGERS, "postgresql": POSTGRESQL_TRIGGERS}  # by database

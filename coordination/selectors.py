@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -14,9 +14,9 @@ from django.db.models.functions import Cast, StrIndex
 
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, AgentKey, LentKey, Session, SessionStatus, Workspace
-from coordination.near_misses import no_agent
 from coordination.routing import Profile, Target, capability_set, eligible_agents, is_eligible, named_by
 from nexus.core.database.prepared import Lookup, Select, Slot
+from nexus.core.operations.errors import NexusError, not_found
 
 MOST_NAMED = 10  # the most agents, roles and capabilities of a target that are looked up one by one
 PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # JSON stores these characters unchanged
@@ -164,3 +164,52 @@ def agent_of_key_hash(key_hash: str) -> str | None:
     """Return the agent of a key that an operator issued, or that was lent to the agent's process."""
     found: str | None = _of_issued(key_hash) or _of_lent(key_hash)
     return found
+
+
+# Suggestions for an agent id that does not exist.
+MOST_COMPARED = 200  # the newest ids that are compared
+SEPARATORS = str.maketrans("", "", "-_ .")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the id that differs in case, separators or one letter; None where there is none. Linear in the ids'
+    length."""
+    plain = _plain(name)
+    return next((each for each in known if each != name and _is_near(plain, _plain(each))), None)
+
+
+def _plain(name: str) -> str:
+    return name.casefold().translate(SEPARATORS)
+
+
+def _is_near(one: str, other: str) -> bool:
+    """Return whether two texts are equal but for one letter added, removed or replaced, or two adjacent letters
+    swapped."""
+    if abs(len(one) - len(other)) > 1 or not one or not other:
+        return False
+    begin = _shared(one, other)
+    one, other = one[begin:], other[begin:]
+    end = _shared(one[::-1], other[::-1])
+    one, other = one[: len(one) - end], other[: len(other) - end]
+    return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
+
+
+def _shared(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    differ = (at for at, (letter, its) in enumerate(zip(one, other, strict=False)) if letter != its)
+    return next(differ, min(len(one), len(other)))
+
+
+def near_agent(agent_id: str) -> str | None:
+    """Return the registered agent that a caller probably meant; None where none is similar."""
+    known = Agent.objects.order_by("-created_at", "-agent_id").values_list("agent_id", flat=True)[:MOST_COMPARED]
+    return nearest(agent_id, known)
+
+
+def no_agent(agent_id: str) -> NexusError:
+    """Return a NOT_FOUND for an agent that names the one that was probably meant."""
+    error = not_found("agent", agent_id)
+    near = near_agent(agent_id)
+    if near is None:
+        return error
+    return NexusError(error.code, f"{error.message} Did you mean {near!r}?", {**error.details, "did_you_mean": near})

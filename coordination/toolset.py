@@ -9,7 +9,7 @@ from typing import Any
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Toolset
-from nexus.core.operations.replies import Body, Data, packaged
+from nexus.core.operations.replies import Body, Data, Prompt, Reference, packaged
 
 COORDINATION = Toolset(
     "coordination",
@@ -34,3 +34,37 @@ async def arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -
 def call(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Data:
     """Call an operation and return its data. Raises its error."""
     return runner.perform(COORDINATION, caller, name, arguments).result()
+
+
+COORDINATION.references.extend(
+    [
+        Reference(
+            "nexus://reference/targets",
+            "targets",
+            "Who a message or a handoff is for: the grammar of targets.",
+            packaged("coordination", "targets"),
+        ),
+        Reference(
+            "nexus://reference/monitoring",
+            "monitoring",
+            "Following the event log.",
+            packaged("coordination", "monitoring"),
+        ),
+    ]
+)
+
+
+def first_turn(given: Mapping[str, str]) -> str:
+    """Return the instructions, filled in for a known agent and project."""
+    you = f"You are agent {given['agent_id']!r} in the project {given['project_root']!r}."
+    return f"{COORDINATION.instructions()}\n{you} Do your first turn now."
+
+
+COORDINATION.prompts.append(
+    Prompt(
+        "first_turn",
+        "Join the team: register, open a session, look who is there, read your mail.",
+        {"project_root": "Absolute path of the project.", "agent_id": "The id you will go by."},
+        first_turn,
+    )
+)

@@ -16,8 +16,7 @@ django.setup()
 from django.core.management.base import CommandParser  # noqa: E402  # the apps first
 from drf_spectacular.generators import SchemaGenerator  # noqa: E402
 
-from coordination.log import websocket  # noqa: E402
-from coordination.log.sse import stream  # noqa: E402
+from coordination.log.streams import EventsConsumer, stream  # noqa: E402
 from docs import reference_pages  # noqa: E402
 from mcp_bridge import features  # noqa: E402
 from mcp_bridge.choices import enabling  # noqa: E402
@@ -35,7 +34,7 @@ from nexus_site.settings import BASE_DIR  # noqa: E402
 FOLDER = BASE_DIR / "docs" / "reference"
 VIEWS = {
     "GET /api/v1/stream": stream,
-    "WebSocket /ws/events/": websocket,
+    "WebSocket /ws/events/": EventsConsumer,
     "GET /agent/{agent_id}/stream": PoolStream,
     "WebSocket /ws/pool/{agent_id}/": pool_websocket,
     "GET /healthz": health.alive,

@@ -30,14 +30,15 @@ class HandoffsConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import arrivals, debts, overlong, renewal
+        from coordination import arrivals, debts, overlong
+        from coordination.services import agents
         from coordination.toolset import COORDINATION
         from handoffs.debts import owed, verdicts
         from handoffs.leases import LONGEST, renew, seconds
         from handoffs.models import Handoff
 
         overlong.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
-        renewal.register("handoffs", renew)
+        agents.register_renewal("handoffs", renew)
         arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         debts.register("handoff", owed)
         debts.register("verdict", verdicts)

@@ -13,9 +13,8 @@ from coordination.log.selectors import ids_within
 from coordination.models import Event, Workspace
 from coordination.routing import Strategy, stored_strategy
 from handoffs.models import LIVE, Handoff, HandoffStatus
-from nexus.core.contributions import Figure, Sample
+from nexus.core.contributions import Figure, Sample, gauge
 from nexus.core.database.functions import Lasted
-from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:

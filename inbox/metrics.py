@@ -13,9 +13,8 @@ from coordination.models import Agent
 from coordination.routing import Strategy, stored_strategy
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 from nexus.core.clock import now
-from nexus.core.contributions import Figure, Sample
+from nexus.core.contributions import Figure, Sample, gauge
 from nexus.core.database.functions import Lasted
-from nexus.core.metrics import gauge
 
 COUNTED = 100_000  # deliveries of a lane; a database counts by reading them
 

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Never, NotRequired
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Never, NotRequired, cast
 
 from pydantic import AfterValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
+from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret, in_session
 from coordination.rows import Duplicate
 from coordination.selectors import agent_hint
 from coordination.toolset import COORDINATION, operation
 from inbox import selectors, services
-from inbox.errors import InboxCode
-from inbox.models import Delivery
+from inbox.models import ARRIVALS, Delivery
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
+from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.errors import Code, ErrorCode, NexusError
 from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, Time, not_blank
-from nexus.core.operations.replies import hinted
+from nexus.core.operations.replies import AgentResource, Data, Reference, hinted, packaged
 from nexus.core.operations.runner import OfConnection
+
+
+class InboxCode(ErrorCode):
+    """Errors of operations that were removed."""
+
+    MIGRATED = "MIGRATED", 410, "The tool was replaced; details.replacements names what to call."
+
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 NAMED = 5  # ids that a hint names
@@ -335,3 +345,39 @@ def message_list(p: Shim, caller: Caller) -> Never:
 def message_wait(p: Shim, caller: Caller) -> Never:
     """Removed: use inbox_count then inbox_pull, or event_wait."""
     raise _migrated("message_wait", "inbox_count, then inbox_pull", "event_wait")
+
+
+async def pending_mail(caller: Caller, agent_id: str) -> Data:
+    """Return the counts of an agent's inbox and its pending mail, without taking any. Raises NOT_OWNER for another
+    agent's.
+
+    A read of a resource carries no session: in strict trust the connection must be bound to the agent by its key.
+    Raises VALIDATION_ERROR where it is not.
+    """
+    caller = replace(caller, vouched=caller.agent_id is not None)
+    counts = await runner.aperform(COORDINATION, caller, "inbox_count", {"agent_id": agent_id})
+    mail = await runner.aperform(COORDINATION, caller, "inbox_peek", {"agent_id": agent_id})
+    return {**counts.result(), **mail.result()}
+
+
+def recipients_of_event(event: Event) -> Sequence[str]:
+    """Return the agents whose inbox an event changed."""
+    return cast(Sequence[str], event.payload.get("recipients", ())) if event.type in ARRIVALS else ()
+
+
+COORDINATION.references.append(
+    Reference(
+        "nexus://reference/delivery",
+        "delivery",
+        "Lanes, leases and dead letters of the inbox.",
+        packaged("inbox", "delivery"),
+    )
+)
+INBOX = AgentResource(
+    "nexus://inbox/",
+    "inbox",
+    "Pending mail of an agent. Subscribe to be notified when mail arrives.",
+    pending_mail,
+    recipients_of_event,
+)
+COORDINATION.agent_resources.append(INBOX)

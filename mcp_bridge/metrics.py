@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from mcp_bridge.models import Task, TaskStatus
 from nexus.core.clock import now
-from nexus.core.metrics import gauge
+from nexus.core.contributions import gauge
 
 
 def collect() -> Iterator[Metric]:

@@ -26,7 +26,7 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, Field
 
 from coordination.services import sessions
-from coordination.waiting_calls import turn_of
+from coordination.services.limits import turn_of
 from mcp_bridge import choices, hub_commands, loopback
 from mcp_bridge.choices import ENABLE, caller_of_process
 from mcp_bridge.context import Context

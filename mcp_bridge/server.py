@@ -35,6 +35,7 @@ from mcp_bridge.features import result, tool, tools, wire
 from mcp_bridge.models import Task
 from mcp_bridge.subscriptions import ResourceBus, Subscribers
 from nexus.core.cancellation import while_there
+from nexus.core.config import package_version
 from nexus.core.fairness import holding
 from nexus.core.operations.deferred import NotKept
 from nexus.core.operations.errors import NexusError, invalid, not_found
@@ -42,7 +43,6 @@ from nexus.core.operations.registry import TOOLSETS, Choice, Toolset, add, defau
 from nexus.core.operations.replies import Outcome, Reply
 from nexus.core.operations.runner import aperform, check_credential, documented
 from nexus.core.operations.validation import validated
-from nexus.core.version import package_version
 from nexus.core.waiting import AUTHENTICATION, at_hand
 
 

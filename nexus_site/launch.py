@@ -316,7 +316,7 @@ def _hooked(arguments: list[str]) -> bool:
 
         return look.answer(name, call, **arguments)
 
-    for module in (f"{app}.{name}" for app in APPS for name in ("hook_queries", "harness_events")):
+    for module in (f"{app}.hook" for app in APPS):
         if find_spec(module):
             import_module(module)
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS

@@ -27,9 +27,8 @@ from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker, Settings
 
-from coordination import renewal
 from coordination.models import Event, RetentionPass
-from coordination.services import limits
+from coordination.services import agents, limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from nexus.core.operations.caller import Caller
@@ -230,7 +229,7 @@ def nothing_remembered() -> Iterator[None]:
     site.THROTTLE = Throttle()
     markdown._spent.set(None)  # of the page that the test before made
     yield
-    renewal._renewed.clear()
+    agents._renewed.clear()
     connections._held.clear()
     limits._kept, stored._applied = {}, {}
     stored._looked = 0.0  # the next call looks for itself, at whichever time its test plays

@@ -28,6 +28,7 @@ from coordination.rows import (
 from coordination.services import agents, sessions, workspaces
 from coordination.toolset import operation
 from nexus.core.clock import iso, now
+from nexus.core.config import package_version
 from nexus.core.database.migrations import schema_version
 from nexus.core.database.store import write
 from nexus.core.operations import runner
@@ -36,7 +37,6 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.pages import Paged, PageEnd, page
 from nexus.core.operations.parameters import Id, Label, Nothing, Params, Shown, Time
 from nexus.core.operations.runner import OfConnection
-from nexus.core.version import package_version
 
 SURFACE_REVISION = 4  # rises with every change of a tool's name, parameters, defaults or meaning
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError
 
-from coordination import renewal
 from coordination.models import Agent
 from coordination.routing import MAX_NAME, capability_set
 from nexus.core.clock import now
@@ -68,7 +68,7 @@ def touch(agent_id: str, moment: datetime) -> None:
     It also renews the agent's leases.
     """
     _stamp(agent_id=agent_id, moment=moment)
-    renewal.renew_leases(agent_id, moment)
+    renew_leases(agent_id, moment)
 
 
 def touch_after_read(agent_id: str) -> None:
@@ -96,3 +96,29 @@ def _touch_if_free(agent_id: str, moment: datetime) -> None:
 def hash_secret(secret: str) -> str:
     """Return the hash under which keys and session secrets are stored. Both are random, so a plain SHA-256 suffices."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+RENEW_EVERY = timedelta(seconds=3)  # per process: more than half of the shortest lease is left by then
+REMEMBERED = 10_000  # agents
+
+Renew = Callable[[str, datetime], None]
+
+_renewals: dict[str, Renew] = {}
+_renewed: dict[str, datetime] = {}  # by agent, when its leases were last renewed in this process
+
+
+def register_renewal(name: str, renew: Renew) -> None:
+    """Register the function that renews an agent's running leases inside the transaction of its act."""
+    _renewals[name] = renew
+
+
+def renew_leases(agent_id: str, moment: datetime) -> None:
+    """Renew the leases of an agent that acted or sent a heartbeat. Call it inside a transaction."""
+    last = _renewed.get(agent_id)
+    if last is not None and moment - RENEW_EVERY < last <= moment:  # a time in the future: the clock was set back
+        return
+    if len(_renewed) >= REMEMBERED:
+        _renewed.clear()
+    _renewed[agent_id] = moment
+    for renew in _renewals.values():
+        renew(agent_id, moment)

@@ -21,8 +21,9 @@ from coordination.errors import CoordinationCode
 from coordination.models import AgentLimits, LimitScope
 from coordination.services import audit
 from nexus.core.clock import now
-from nexus.core.config import TABLE, parse
+from nexus.core.config import TABLE, CoreSettings, parse
 from nexus.core.database.store import write
+from nexus.core.fairness import Turn, turns, when_refused
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import TOOLSETS, Operation
@@ -162,3 +163,22 @@ def _check_names(which: str, given: Sequence[str]) -> None:
     known = {*TOOLSETS, *(verb for toolset in TOOLSETS.values() for verb in toolset.operations)}
     if strange := sorted(set(given) - known):
         raise invalid(f"{strange[0][:200]!r} is neither a toolset nor a verb of one.", field=which)
+
+
+RETRY_SECONDS = 1
+
+
+def turn_of(caller: str) -> Turn:
+    """Return the turn of another call of this caller. Raises QUOTA_EXCEEDED where too many of its calls wait
+    already."""
+    most = CoreSettings.current().max_waiting_calls
+    if turns().waiting(caller) < most:
+        return Turn(turns(), caller)
+    for notice in when_refused:
+        notice()
+    raise NexusError(
+        CoordinationCode.QUOTA_EXCEEDED,
+        f"{most} of your calls are waiting already (max_waiting_calls), so this one was refused. Send fewer at once; "
+        f"try again in {RETRY_SECONDS} s.",
+        {"retry_after_seconds": RETRY_SECONDS},
+    )

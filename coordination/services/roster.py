@@ -7,8 +7,7 @@ from typing import Any
 
 from coordination import selectors
 from coordination.models import Agent, AgentKey, Session, SessionStatus
-from coordination.near_misses import no_agent
-from coordination.selectors import agent_exists
+from coordination.selectors import agent_exists, no_agent
 from coordination.services import agents, audit, keys, sessions
 from nexus.core.clock import now
 from nexus.core.database.store import write

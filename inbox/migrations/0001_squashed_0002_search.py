@@ -5,7 +5,7 @@ from nexus.core.database.steps import SQLFor
 
 # One document per event: its type, actor and payload; for a message its sender, subject, body and artifacts instead. The
 # index keeps no text of its own (content=''), and `message_documents` leads from a document to its message once the event
-# is pruned. The triggers that keep the index in step are made after every migrate: see inbox/triggers.py.
+# is pruned. The triggers that keep the index in step are made after every migrate: see inbox/models.py.
 SQLITE = [
     "CREATE VIRTUAL TABLE search_index USING fts5(words, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')",
     "CREATE TABLE message_documents (document INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE)",

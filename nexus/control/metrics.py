@@ -12,9 +12,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from nexus.control import monitoring
 from nexus.control.models import OVER, Question, QuestionStatus, Turn
 from nexus.core.clock import now
-from nexus.core.contributions import Figure, Sample
+from nexus.core.contributions import Figure, Sample, gauge
 from nexus.core.database.functions import Lasted
-from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:

@@ -43,12 +43,11 @@ class NexusAppConfig(AppConfig):
     |---|---|
     | `config.py` | its settings |
     | `operations.py` or `operations/` | its operations |
-    | `models.py` | `STREAMS` |
     | `events.py` | `SENTENCES` and `THINGS` |
     | `maintenance.py` | `LANES`, `KINDS`, `CHECKS` and `IMPOSSIBLE` |
     | `attention.py` | `KINDS` and `ACTIONS` |
     | `metrics.py` | `collect` and `FIGURES` |
-    | `models.py` | `TRIGGERS`, of its tables in each database |
+    | `models.py` | `STREAMS`, and `TRIGGERS` of its tables in each database |
     | `api.py` | `routes` |
     | `urls.py` | `PAGES` |
 

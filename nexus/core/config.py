@@ -295,3 +295,13 @@ def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
         )
     every = type("EverySetting", tuple(reversed(SECTIONS)), {})
     return Resolved(every(values), sources)
+
+
+def package_version() -> str:
+    """Return the installed distribution's version; `dev` for a source checkout that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # here: a hook does not need it
+
+    try:
+        return version("nexus-hub")
+    except PackageNotFoundError:
+        return "dev"

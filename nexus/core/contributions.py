@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import Model, QuerySet
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Notice:
 class PendingNotice:
     """A kind of items that may wait for an agent between its turns: hooks, signal files and webhooks announce them.
 
-    Whether any item waits can also be asked without Django: the app's module `hook_queries` registers the same as SQL.
+    Whether any item waits can also be asked without Django: the app's module `hook` registers the same as SQL.
     """
 
     name: str  # of one
@@ -265,3 +268,13 @@ class Figure:
     bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
     # The newest samples of a window, newest first, at most so many; of all agents, or of one.
     samples: Callable[[datetime, datetime, int, str | None], Sequence[Sample]]
+
+
+def gauge(name: str, help: str, label: str, values: Mapping[str, float], known: Iterable[Any] | None = None) -> Metric:
+    """Return a Prometheus gauge with one label; a `known` value of the label that `values` lacks is 0."""
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(name, help, labels=[label])
+    for value in values if known is None else known:
+        family.add_metric([str(value)], values.get(value, 0))
+    return family

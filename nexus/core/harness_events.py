@@ -1,7 +1,7 @@
 """Registration of what apps do at events of a coding harness.
 
-`nexus hook` calls the handlers in each app's module `harness_events`, and asks the store the queries of the modules
-`hook_queries`. Standard library alone: most calls end without Django.
+`nexus hook` calls the handlers in each app's module `hook`, and asks the store its queries. Standard library alone:
+most calls end without Django.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from django.core.management import get_commands, load_command_class
 
 from nexus.core.apps import nexus_apps
 from nexus.core.cli import Group, NexusCommand
+from nexus.core.config import package_version
 from nexus.core.operations.errors import Code
-from nexus.core.version import package_version
 
 WIDTH = 15  # columns of a command's name
 

@@ -10,12 +10,37 @@ from typing_extensions import TypedDict
 from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot
 from coordination.toolset import operation
+from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Id, Nothing, Params
+from nexus.core.operations.parameters import Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
 from nexus.hooks import selectors, services
-from nexus.hooks.rows import WebhookRow, webhook_row
+from nexus.hooks.models import Webhook
+
+
+class WebhookRow(TypedDict):
+    webhook_id: str
+    url: str
+    agent_id: str | None
+    workspace_id: str | None
+    types: list[str] | None
+    allow_private: bool
+    created_at: Time
+    last_delivered_at: Time | None
+
+
+def webhook_row(webhook: Webhook) -> WebhookRow:
+    return {
+        "webhook_id": webhook.webhook_id,
+        "url": webhook.url,
+        "agent_id": webhook.agent_id,
+        "workspace_id": webhook.workspace_id,
+        "types": webhook.types,
+        "allow_private": webhook.allow_private,
+        "created_at": iso(webhook.created_at),
+        "last_delivered_at": iso(webhook.last_delivered_at),
+    }
 
 
 class WebhookAdd(Params):

@@ -33,6 +33,6 @@ class HooksConfig(NexusAppConfig):
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
-        from nexus.hooks.worker import WEBHOOKS
+        from nexus.hooks.services import WEBHOOKS
 
         return (partial(work_forever, WEBHOOKS),)

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from nexus.core.harness_events import EDITING, HarnessEvent
 from nexus.core.operations.errors import invalid
-from nexus.hooks.harness import NAMES, PLANNING
-from nexus.hooks.points import MATCHED, POINTS
+from nexus.hooks.harness import MATCHED, NAMES, PLANNING, POINTS
 
 SERVER = "nexus"  # the name of the entry in every client
 PROGRAMS = {"nexus", "nexus_site", "manage"}  # program names of the `nexus` command

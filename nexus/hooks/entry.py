@@ -15,7 +15,7 @@ from typing import Any
 
 from nexus.core.harness_events import HANDLERS, NOTHING, Happening, Said
 from nexus.core.time_limit import time_limit
-from nexus.hooks import harness, points
+from nexus.hooks import harness
 from nexus.hooks.harness import STOP, Ask, Call
 
 ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # the subcommands for people
@@ -82,9 +82,9 @@ def _handled(settings: Any, call: Call, ask: Ask) -> Said:
         caller=call.agent_id,
         settings=settings,
         wanted=call.planning,
-        heard=points.hears(call.client, call.name, call.point),
+        heard=harness.hears(call.client, call.name, call.point),
         perform=perform,
-        **points.fields(call.payload),
+        **harness.fields(call.payload),
     )
     answers = []
     for handler in HANDLERS:

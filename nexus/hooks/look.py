@@ -21,8 +21,8 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import memory, notice
 from nexus.hooks.harness import STOP, Call
-from nexus.hooks.pending_notices import every_news
 from nexus.hooks.quick_check import Seen
+from nexus.hooks.signals import notice_kinds
 
 LIMIT = 200  # rows of one page; more than one notice shows
 
@@ -86,7 +86,7 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     handoffs = [row for row in open_ones if row["handoff_id"] not in known]
     others = {
         news: fresh_ones
-        for news in every_news()
+        for news in notice_kinds()
         if (fresh_ones := [each for each in news.waiting(call.agent_id) if each.identifier not in known])
     }
     fresh = {row["message_id"] for row in messages} | {row["handoff_id"] for row in handoffs}

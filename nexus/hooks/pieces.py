@@ -1,16 +1,61 @@
-"""The pieces that `nexus setup` puts into files: clients' entries, the skill, and the paragraph for agents."""
+"""The pieces that `nexus setup` puts into files: clients' entries, the skill, and the paragraph for agents.
+
+Skill and paragraph are made from the texts that this version serves, so that the project's texts agree with the
+server's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from nexus.core.files import Change
+from nexus.core.operations import registry
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import clients, configuration, guidance
+from nexus.core.operations.replies import packaged
+from nexus.hooks import clients, configuration
 from nexus.hooks.configuration import Edit
+
+BEGIN = "<!-- nexus: `nexus setup` keeps what stands here; `nexus setup --undo` takes it out -->"
+END = "<!-- /nexus -->"
+MARKED = re.compile(rf"{re.escape(BEGIN)}\r?\n.*?{re.escape(END)}(?:\r?\n)?", re.DOTALL)
+SKILL = ".agents/skills/nexus/SKILL.md"  # most clients look here
+AGENTS = "AGENTS.md"
+IMPORTED = f"@{AGENTS}"  # in a CLAUDE.md that imports the other file
+
+
+def skill_text(names: Iterable[str]) -> str:
+    """Return the skill for agents with these toolsets. Raises CONFIG_ERROR for an unknown name."""
+    chosen = (text for toolset in registry.choose(names) if (text := toolset.instructions()))
+    return packaged("nexus.hooks", "skill")() + "\n\n".join(text.rstrip("\n") for text in chosen) + "\n"
+
+
+def paragraph_text() -> str:
+    """Return the paragraph with its markers."""
+    return f"{BEGIN}\n{packaged('nexus.hooks', 'paragraph')()}{END}\n"
+
+
+def with_paragraph(file: Path, text: str) -> str:
+    """Return a text with the paragraph: in its old place, otherwise at the end. Raises CONFIG_ERROR if one of the
+    markers is missing."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    ours = paragraph_text().replace("\n", newline)
+    found = MARKED.findall(text)
+    if len(found) != text.count(BEGIN) or len(found) != text.count(END) or len(found) > 1:
+        configuration.refuse(file, "has a marker of Nexus's paragraph without the other, or twice")
+    if found:
+        return MARKED.sub(lambda _: ours, text)
+    gap = "" if not text else newline if text.endswith("\n") else 2 * newline
+    return text + gap + ours
+
+
+def without_paragraph(text: str) -> str:
+    """Return a text without the paragraph, and without the empty line before it."""
+    return re.sub(rf"(\r?\n)?{MARKED.pattern}", "", text, flags=re.DOTALL)
+
 
 Kind = Literal["server", "hooks", "paragraph", "whole"]
 
@@ -69,8 +114,8 @@ def whole(title: str, file: Path, content: str) -> Piece:
 
 def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterator[Piece]:
     """Yield the skill where these clients look for it, and the paragraph in the files that they read."""
-    skill = guidance.skill(toolsets)
-    for path in dict.fromkeys([guidance.SKILL, *filter(None, (clients.CLIENTS[name].skill for name in chosen))]):
+    skill = skill_text(toolsets)
+    for path in dict.fromkeys([SKILL, *filter(None, (clients.CLIENTS[name].skill for name in chosen))]):
         yield whole("skill", root / path, skill)
     for name in dict.fromkeys(_guide(root, clients.CLIENTS[client].guide) for client in chosen):
         yield _paragraph(root / name)
@@ -82,11 +127,11 @@ def _guide(root: Path, name: str) -> str:
         text = configuration.read(root / name) or ""
     except NexusError:
         return name
-    return guidance.AGENTS if guidance.IMPORTED in text else name
+    return AGENTS if IMPORTED in text else name
 
 
 def _paragraph(file: Path) -> Piece:
     def put(text: str | None) -> Change:
-        return Change(file, text, guidance.with_paragraph(file, text or ""))
+        return Change(file, text, with_paragraph(file, text or ""))
 
-    return Piece("paragraph", file, "paragraph", "", put, guidance.paragraph())
+    return Piece("paragraph", file, "paragraph", "", put, paragraph_text())

@@ -17,9 +17,9 @@ from filelock import FileLock
 from nexus.core import files
 from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import clients, configuration, guidance
+from nexus.hooks import clients, configuration
 from nexus.hooks.configuration import Edit
-from nexus.hooks.pieces import Kind, Piece
+from nexus.hooks.pieces import Kind, Piece, without_paragraph
 from nexus.hooks.signal_files import private_directory
 
 PUBLIC = 0o644  # the mode of a new file that a repository may hold
@@ -45,7 +45,7 @@ class Written:
             return text
         for kind, client in self.parts:
             if kind == "paragraph":
-                text = guidance.without_paragraph(text) or None
+                text = without_paragraph(text) or None
             elif kind == "whole":
                 configuration.refuse(file, "was changed since Nexus wrote it")
             else:

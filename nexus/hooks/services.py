@@ -1,8 +1,12 @@
-"""Services of webhooks: add, remove, queue events, claim a delivery, settle it. One transaction each."""
+"""Services of webhooks: add, remove, queue events, claim a delivery, settle it. One transaction each.
+
+A server runs `WEBHOOKS` beside its requests: each webhook at its own pace, so that a slow receiver delays nobody else.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -19,12 +23,13 @@ from coordination.services import audit, workspaces
 from handoffs.models import STREAM
 from inbox.models import ARRIVALS
 from nexus.core.apps import event_types
+from nexus.core.background_work import Work, work_once
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
-from nexus.hooks import sender
+from nexus.hooks import selectors, sender
 from nexus.hooks.models import BACKOFF, MAX_ATTEMPTS, PAUSES, Webhook, WebhookDelivery, WebhookDeliveryStatus
-from nexus.hooks.pending_notices import concerned
+from nexus.hooks.signals import concerned
 
 MAX_QUEUED = 100  # deliveries kept per webhook; further events wait in the log
 EVENTS_AT_ONCE = 500
@@ -188,3 +193,58 @@ def _find(webhook_id: str) -> Webhook:
     if webhook is None:
         raise not_found("webhook", webhook_id)
     return webhook
+
+
+LOOKS = 4  # batches of events in one go: other writes of this process wait meanwhile
+
+
+class Webhooks(Work[WebhookDelivery, str | None]):
+    """Background work: a webhook is a lane, a delivery an item. The outcome is the reason of a failure, or None."""
+
+    name = "webhooks"
+    threads = 8
+    watches_log = True
+
+    def lanes(self) -> Sequence[str]:
+        return selectors.webhook_ids()
+
+    def claim(self, lane: str) -> WebhookDelivery | None:
+        for _ in range(LOOKS):
+            if not enqueue(lane):
+                break
+        return claim(lane)
+
+    def act(self, item: WebhookDelivery) -> str | None:
+        webhook, timestamp = item.webhook, int(time.time())
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "nexus-webhook",
+            "webhook-id": item.delivery_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": sender.signature(webhook.secret, item.delivery_id, timestamp, item.body),
+        }
+        try:
+            sender.post(webhook.url, item.body, headers, allow_private=webhook.allow_private)
+        except sender.Undelivered as problem:
+            return str(problem)
+        return None
+
+    def settle(self, item: WebhookDelivery, outcome: str | None) -> bool:
+        settle(item, outcome)
+        return outcome is None  # after a failure the webhook is paused
+
+
+WEBHOOKS = Webhooks()
+
+
+def deliver_once() -> tuple[int, int]:
+    """Send each due delivery once; return the numbers of successes and failures."""
+    outcomes: list[str | None] = []
+    while True:
+        for webhook_id in selectors.webhook_ids():
+            while enqueue(webhook_id):
+                pass
+        if not (done := work_once(WEBHOOKS)):
+            break
+        outcomes += done
+    return outcomes.count(None), len(outcomes) - outcomes.count(None)

@@ -39,7 +39,7 @@ def _joined(*parts: str) -> str:
 
 
 def _start(what: Happening, directory: Directory) -> Said:
-    from nexus.core.version import package_version  # slow to import
+    from nexus.core.config import package_version  # slow to import
 
     state = files.read(directory)
     with directory.locked(PATIENCE):

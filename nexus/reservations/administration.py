@@ -14,8 +14,7 @@ from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import MAX_ID, Id, Limit, Params, not_blank
 from nexus.core.operations.registry import OPERATORS_ONLY
 from nexus.reservations import selectors, services
-from nexus.reservations.operations import MOST_IDS, Paths
-from nexus.reservations.rows import ReservationRow, reservation_row
+from nexus.reservations.operations import MOST_IDS, Paths, ReservationRow, reservation_row
 from nexus.reservations.toolset import operation
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -25,14 +26,15 @@ class FilesConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import arrivals, debts, overlong, renewal
+        from coordination import arrivals, debts, overlong
         from coordination.log.emit import committed
+        from coordination.services import agents
         from nexus.reservations.config import MOST_SECONDS
         from nexus.reservations.models import Reservation
 
         overlong.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
         arrivals.register("reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked))
-        renewal.register(
+        agents.register_renewal(
             "files",
             lambda agent_id, moment: import_module("nexus.reservations.services").renew(agent_id, moment),
         )
@@ -41,6 +43,17 @@ class FilesConfig(NexusAppConfig):
         )
         committed.connect(settle)
         super().ready()
+
+    def metrics(self) -> Iterable[Any]:
+        from django.db.models import Count
+
+        from nexus.core.clock import now
+        from nexus.core.contributions import gauge
+        from nexus.reservations import selectors
+
+        counted = dict(selectors.held(now()).values_list("exclusive").annotate(Count("pk")).order_by())
+        by_mode = {"exclusive": counted.get(True, 0), "shared": counted.get(False, 0)}
+        yield gauge("nexus_file_reservations", "Reservations of files that are held.", "mode", by_mode)
 
 
 def settle(sender: object, event: Any, **_: object) -> None:

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from nexus.core.operations.errors import ErrorCode
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import packaged
+
+
+class FilesCode(ErrorCode):
+    """Errors of reservations."""
+
+    FILES_RESERVED = (
+        "FILES_RESERVED",
+        409,
+        "Another agent holds some of these files; details.refused says who, why and until when.",
+    )
+
 
 FILES = Toolset(
     "files",

@@ -11,7 +11,6 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.parameters import Id, Nothing, Params
 from nexus.core.operations.registry import OPERATORS_ONLY
 from nexus.topics import search, selectors, services
-from nexus.topics.errors import TopicCode
 from nexus.topics.parameters import OutgoingMessage, Positive, Seq, TopicId, TopicName
 from nexus.topics.rows import (
     CursorRow,
@@ -25,7 +24,7 @@ from nexus.topics.rows import (
     topic_row,
 )
 from nexus.topics.services import Outgoing
-from nexus.topics.toolset import operation
+from nexus.topics.toolset import TopicCode, operation
 
 MOST = 500  # topics or messages of one call
 

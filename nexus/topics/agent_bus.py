@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from nexus.core.sqlite import connect
 from nexus.topics.archive import ArchivedTopic
-from nexus.topics.errors import argument
 from nexus.topics.services import digest
+from nexus.topics.toolset import argument
 
 SCHEMA_VERSION = "6"
 PEERS = """

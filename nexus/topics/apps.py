@@ -48,12 +48,12 @@ class TopicsConfig(NexusAppConfig):
         join_again(connection, state)
 
     def wake_kinds(self) -> Sequence[WakeKind]:
-        from nexus.topics.waking import WAKES
+        from nexus.topics.notices import WAKES
 
         return (WAKES,)
 
     def pending_notices(self) -> Sequence[PendingNotice]:
-        from nexus.topics.pending_notices import NEWS
+        from nexus.topics.notices import NEWS
 
         return (NEWS,)
 

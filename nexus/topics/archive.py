@@ -19,10 +19,10 @@ from nexus.core.clock import iso
 from nexus.core.operations.parameters import MAX_ID, MAX_INTEGER
 from nexus.core.operations.validation import unstorable
 from nexus.topics import selectors
-from nexus.topics.errors import argument
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.naming import MAX_AGENT_NAME, MAX_CLIENT_MESSAGE_ID, MAX_MESSAGE_TYPE, MAX_TOPIC_NAME
 from nexus.topics.parameters import Seq
+from nexus.topics.toolset import argument
 
 FORMAT: Literal["nexus-topic-1"] = "nexus-topic-1"
 AT_ONCE = 500  # messages read into memory at once

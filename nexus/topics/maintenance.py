@@ -12,8 +12,8 @@ from typing import Any
 from django.db.models import Exists, OuterRef, QuerySet
 
 from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
-from nexus.topics.full_text import REBUILD_FTS5
 from nexus.topics.models import Topic, TopicMessage
+from nexus.topics.search import REBUILD_FTS5
 
 IMPOSSIBLE = (
     ImpossibleState(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.db.models import Count, Sum
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from nexus.core.metrics import gauge
+from nexus.core.contributions import gauge
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding import index, source
 from nexus.topics.models import Topic, TopicStatus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
@@ -9,15 +10,15 @@ from typing_extensions import TypedDict
 
 from coordination.log.selectors import interest_in
 from nexus.core.clock import now
+from nexus.core.config import package_version
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.pages import Paged, PageEnd, page
 from nexus.core.operations.parameters import Nothing, Params, one_of
 from nexus.core.operations.registry import Wait
-from nexus.core.version import package_version
+from nexus.core.operations.replies import Prompt, Reference, packaged
 from nexus.core.waiting import Interest
 from nexus.topics import connections, naming, search, selectors, services
 from nexus.topics.connections import Held
-from nexus.topics.errors import TopicCode, argument, no_topic
 from nexus.topics.models import STREAM
 from nexus.topics.parameters import AgentName, Metadata, Outbox, Positive, Seq, Text, TopicId, TopicName
 from nexus.topics.rows import (
@@ -35,7 +36,7 @@ from nexus.topics.rows import (
     topic_row,
 )
 from nexus.topics.services import Outgoing, Sent, Synced
-from nexus.topics.toolset import operation
+from nexus.topics.toolset import TOPICS, TopicCode, argument, no_topic, operation
 
 SPEC_VERSION = "v6.3"  # the version of Agent Bus whose clients this toolset serves
 
@@ -411,3 +412,32 @@ def _name_of(caller: Caller, topic_id: str) -> str:
     if held is None:
         raise services.not_joined(selectors.get_topic(topic_id))
     return held.agent_name
+
+
+TOPICS.references.append(
+    Reference(
+        "nexus://reference/topics",
+        "topics",
+        "Ways of working in a topic: a task's room, questions, a review loop, handing over, coming back.",
+        packaged("nexus.topics", "topics"),
+    )
+)
+
+
+def work_in_topic(given: Mapping[str, str]) -> str:
+    """Return the page, filled in for a known topic and name."""
+    return (
+        f"{TOPICS.instructions()}\n{packaged('nexus.topics', 'topics')()}\n"
+        f"Work in the topic {given['topic']!r} now, as {given['agent_name']!r}: open it if it is not there, join it, "
+        "sync until has_more is false, and answer the questions that you can."
+    )
+
+
+TOPICS.prompts.append(
+    Prompt(
+        "work_in_topic",
+        "Join a topic, catch up, and take part.",
+        {"topic": "The topic's name.", "agent_name": "The name to go by in it."},
+        work_in_topic,
+    )
+)

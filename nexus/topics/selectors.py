@@ -14,8 +14,8 @@ from django.db.models.functions import Coalesce, Left, Length
 
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
-from nexus.topics.errors import no_topic
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
+from nexus.topics.toolset import no_topic
 
 LONGEST_WINDOW = 36_500 * 86_400  # seconds
 

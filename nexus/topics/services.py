@@ -25,8 +25,8 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
 from nexus.topics import naming, selectors
 from nexus.topics.archive import ArchivedTopic
-from nexus.topics.errors import TopicCode, argument
 from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
+from nexus.topics.toolset import TopicCode, argument
 
 MOST_RECLAIMED = 20  # topics of an agent that joins
 

@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from coordination.errors import CoordinationCode
-from coordination.waiting_calls import RETRY_SECONDS
+from coordination.services.limits import RETRY_SECONDS
 from nexus.core import waiting
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import failure

@@ -16,9 +16,9 @@ from coordination.figures import Histograms
 from nexus.core import waiting
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
+from nexus.core.contributions import gauge
 from nexus.core.database.store import store
 from nexus.core.fairness import turns, when_refused
-from nexus.core.metrics import gauge
 from nexus.core.operations import runner
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import Outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordination.near_misses import nearest
+from coordination.selectors import nearest
 from coordination.toolset import run
 from nexus.core.operations.caller import Caller
 from tests.conftest import Call

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from coordination.log import follow as following
-from coordination.log import tail
 from coordination.log.follow import Filters
-from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
+from coordination.management.commands import tail
+from coordination.management.commands.tail import CursorFile, Watch, as_json, as_text, follow
 from coordination.models import Event
 from nexus.core.operations.errors import NexusError
 from tests.acceptance.hub import START_SECONDS

@@ -10,7 +10,8 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 from django.test import AsyncRequestFactory
 
-from coordination.log import sse, websocket
+from coordination.log import streams
+from nexus.core.access import identify
 from nexus.core.cli import OperatorCommand
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -25,14 +26,12 @@ HERE = "127.0.0.1:8420"
 def callers(monkeypatch: pytest.MonkeyPatch) -> list[Caller]:
     """Everybody who calls or is identified, in order; what is called does nothing."""
     noted: list[Caller] = []
-    for module in (sse, websocket):
-        identify = module.identify
 
-        def note(*given: Any, identify: Any = identify, **how: Any) -> Caller:
-            noted.append(identify(*given, **how))
-            return noted[-1]
+    def note(*given: Any, **how: Any) -> Caller:
+        noted.append(identify(*given, **how))
+        return noted[-1]
 
-        monkeypatch.setattr(module, "identify", note)
+    monkeypatch.setattr(streams, "identify", note)
 
     def perform(toolset: Any, caller: Caller, name: str, arguments: Any) -> Outcome:
         noted.append(caller)
@@ -65,7 +64,7 @@ async def test_each_stream_is_a_connection(callers: list[Caller], committed: Non
             return AnonymousUser()
 
         request.auser = nobody
-        assert (await sse.stream(request)).status_code == 200
+        assert (await streams.stream(request)).status_code == 200
     first, second = (caller.connection or "" for caller in callers)
     assert first != second and first.startswith("sse:") and second.startswith("sse:")
 
@@ -74,7 +73,7 @@ async def test_each_socket_is_a_connection_for_as_long_as_it_lasts(callers: list
     names = []
     for _ in range(2):
         socket = WebsocketCommunicator(
-            websocket.EventsConsumer.as_asgi(), "/ws/events/?cursor=0", headers=[(b"host", HERE.encode())]
+            streams.EventsConsumer.as_asgi(), "/ws/events/?cursor=0", headers=[(b"host", HERE.encode())]
         )
         socket.scope |= {"user": AnonymousUser(), "client": ["127.0.0.1", 1]}
         callers.clear()

@@ -50,7 +50,7 @@ def clock() -> Iterator[Clock]:
 @pytest.fixture
 def every_act_renews(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an agent does renews its leases each time; a process otherwise does so once in a few seconds."""
-    monkeypatch.setattr("coordination.renewal.EVERY", timedelta(0))
+    monkeypatch.setattr("coordination.services.agents.RENEW_EVERY", timedelta(0))
 
 
 def events_of(handoff_id: str) -> list[str]:

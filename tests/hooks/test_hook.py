@@ -25,9 +25,9 @@ from nexus.core.operations import runner
 from nexus.hooks import entry, look, memory, signal_files
 from nexus.hooks import harness as dialects
 from nexus.hooks.harness import Call
-from nexus.planning import hook_queries as planning_queries  # noqa: F401
+from nexus.planning import hook as planning_queries  # noqa: F401
 from nexus.planning.toolset import PLANNING
-from nexus.reservations import hook_queries as reservation_queries  # noqa: F401  # as the launcher does
+from nexus.reservations import hook as reservation_queries  # noqa: F401  # as the launcher does
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL
 from tests.conftest import Call as Operation
@@ -191,7 +191,7 @@ def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
     told = harness.hook("--agent-id", "builder", text=json.dumps(used), PYTHONPROFILEIMPORTTIME="1")
     imported = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
     assert (told.stdout, told.returncode) == ("", 0)
-    assert "nexus.hooks.points" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
+    assert "nexus.hooks.harness" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
 
 
 def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from nexus.core import harness_events
 from nexus.core.harness_events import Happening, HarnessEvent, Said
-from nexus.hooks import clients, configuration, entry, points, quick_check
+from nexus.hooks import clients, configuration, entry, quick_check
 from nexus.hooks import harness as dialects
 from nexus.hooks.clients import HOOKED
 from tests.hooks.harness import Harness
@@ -53,7 +53,7 @@ def say(*arguments: str, **payload: Any) -> Any:
 def test_it_knows_the_points_of_each_client() -> None:
     listed = {
         client: [event.value for event in HarnessEvent if event not in names.values()]
-        for client, names in points.POINTS.items()
+        for client, names in dialects.POINTS.items()
     }
     assert listed == {
         "claude-code": ["context_compact"],  # which it tells by starting the session anew
@@ -113,14 +113,14 @@ def test_it_tells_whether_a_tool_failed(heard: list[Happening]) -> None:
 
 
 NAMES = ["hook_event_name", "prompt", "tool_name", "tool_input", "source", "agent_id", "task", "x"]
-VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(list(points.POINTS["cursor"]))
-INPUTS = st.dictionaries(st.sampled_from([*points.FILES, "command"]), VALUES)
+VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(list(dialects.POINTS["cursor"]))
+INPUTS = st.dictionaries(st.sampled_from([*dialects.FILES, "command"]), VALUES)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES | INPUTS | st.lists(VALUES)))
 def test_it_makes_something_of_every_payload(payload: dict[str, Any]) -> None:
     call = dialects.read([], {}, json.dumps(payload))
-    told = points.fields(call.payload)
+    told = dialects.fields(call.payload)
     assert all(isinstance(told[name], str) for name in ("prompt", "agent_type", "agent_id", "tool", "message"))
 
 
@@ -193,10 +193,10 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
     planning = clients.hook_command(["nexus"], client, [dialects.PLANNING])
     document: dict[str, Any] = {"other": 1}
     configuration.put_hooks(client, planning)(document)
-    assert set(document["hooks"]) == set(dialects.NAMES[client]) | set(points.POINTS[client])
+    assert set(document["hooks"]) == set(dialects.NAMES[client]) | set(dialects.POINTS[client])
     configuration.put_hooks(client, mail)(document)
     (before,) = set(document["hooks"]) - set(dialects.NAMES[client])
-    assert points.POINTS[client][before] is HarnessEvent.PRE_TOOL_USE
+    assert dialects.POINTS[client][before] is HarnessEvent.PRE_TOOL_USE
     assert document["hooks"][before][0]["matcher"] == "|".join(harness_events.EDITING[client])
     configuration.put_hooks(client, planning)(document)
     configuration.drop_hooks(client)(document)
@@ -205,7 +205,7 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
 
 def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
     code = (
-        "import nexus.planning.hook_queries, nexus.planning.turns, sys;"
+        "import nexus.planning.hook, nexus.planning.turns, sys;"
         "print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp', 'yaml')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -213,7 +213,7 @@ def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
 
 
 def test_it_registers_what_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nexus.planning.hook_queries import handle
+    from nexus.planning.hook import handle
 
     assert handle in harness_events.HANDLERS
 

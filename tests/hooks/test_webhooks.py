@@ -32,7 +32,7 @@ from nexus.core.background_work import work_forever
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from nexus.core.waiting import WRITERS
-from nexus.hooks import sender, services, worker
+from nexus.hooks import sender, services
 from nexus.hooks.models import MAX_ATTEMPTS, Webhook, WebhookDelivery
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
@@ -139,20 +139,20 @@ def test_every_type_that_is_written_is_declared() -> None:
 def test_it_sends_a_signed_event(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     secret = add(types=["message.created"])["secret"]
     message_id = write(call, project)
-    assert worker.deliver_once() == (1, 0)
+    assert services.deliver_once() == (1, 0)
     (headers, body), raw = receiver.got[0], receiver.bodies[0].decode()
     assert (body["type"], body["data"]["payload"]["message_id"]) == ("message.created", message_id)
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{raw}".encode()
     key = base64.b64decode(secret.removeprefix("whsec_"))
     expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{expected}"
-    assert worker.deliver_once() == (0, 0)
+    assert services.deliver_once() == (0, 0)
 
 
 def test_it_sends_nothing_from_before_it_was_added(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     write(call, project)
     add(types=["message.created"])
-    assert worker.deliver_once() == (0, 0)
+    assert services.deliver_once() == (0, 0)
 
 
 def test_it_sends_an_agent_only_what_concerns_it(add: Call, call: Call, project: str, receiver: Receiver) -> None:
@@ -163,7 +163,7 @@ def test_it_sends_an_agent_only_what_concerns_it(add: Call, call: Call, project:
     offer = {"project_root": project, "from_agent_id": "x", "visibility": "private"}
     call("handoff_create", target={"strategy": "role", "role": "tester"}, **offer)
     call("handoff_create", target={"strategy": "direct", "agent_id": "builder"}, **offer)
-    worker.deliver_once()
+    services.deliver_once()
     kinds = [(body["type"], body["data"]["payload"].get("message_id")) for _, body in receiver.got]
     assert kinds[0] == ("message.created", mine)
     assert sorted(kind for kind, _ in kinds[1:]) == ["handoff.created", "message.created"]  # the offer and its notice
@@ -176,7 +176,7 @@ def test_it_sends_only_its_workspace(
     add(project_root=project, types=["message.created"])
     write(call, elsewhere)
     write(call, project)
-    assert worker.deliver_once() == (1, 0)
+    assert services.deliver_once() == (1, 0)
 
 
 # Failures
@@ -186,15 +186,15 @@ def test_it_tries_again_later_and_later(add: Call, call: Call, project: str, rec
     add(types=["message.created"])
     write(call, project)
     receiver.status = 500
-    assert worker.deliver_once() == (0, 1)
-    assert worker.deliver_once() == (0, 0)
+    assert services.deliver_once() == (0, 1)
+    assert services.deliver_once() == (0, 0)
     with later(seconds=31):
-        assert worker.deliver_once() == (0, 1)
+        assert services.deliver_once() == (0, 1)
     with later(seconds=31 + 60):
-        assert worker.deliver_once() == (0, 0)
+        assert services.deliver_once() == (0, 0)
     with later(seconds=31 + 121):
         receiver.status = 204
-        assert worker.deliver_once() == (1, 0)
+        assert services.deliver_once() == (1, 0)
     assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
     assert WebhookDelivery.objects.count() == 0
 
@@ -207,20 +207,20 @@ def test_it_gives_up_and_starts_over_when_told(
     receiver.status = 410
     for day in range(MAX_ATTEMPTS + 3):
         with later(days=2 * day):
-            worker.deliver_once()
+            services.deliver_once()
     assert len(receiver.got) == MAX_ATTEMPTS
     (listed,) = operate("webhook_list")["data"]["webhooks"]
     assert (listed["pending"], listed["dead"], listed["last_error"]) == (0, 1, "the receiver answered 410")
     receiver.status = 200
     assert operate("webhook_redeliver", webhook_id=webhook_id)["data"]["redelivered"] == 1
-    assert worker.deliver_once() == (1, 0)
+    assert services.deliver_once() == (1, 0)
 
 
 def test_it_follows_no_redirect(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     add(types=["message.created"])
     write(call, project)
     receiver.status = 307
-    assert worker.deliver_once() == (0, 1)
+    assert services.deliver_once() == (0, 1)
     assert len(receiver.got) == 1
 
 
@@ -231,7 +231,7 @@ def test_it_sends_again_what_a_crash_left_unsettled(add: Call, call: Call, proje
     taken = services.claim(webhook_id)
     assert taken is not None and services.claim(webhook_id) is None  # and here its process dies
     with later(seconds=31):
-        assert worker.deliver_once() == (1, 0)
+        assert services.deliver_once() == (1, 0)
     assert receiver.got[0][0]["webhook-id"] == taken.delivery_id
 
 
@@ -242,11 +242,11 @@ def test_it_keeps_a_bounded_queue_and_loses_nothing(
     add(types=["message.created"])
     sent = [write(call, project) for _ in range(5)]
     receiver.status = 500
-    worker.deliver_once()
+    services.deliver_once()
     assert WebhookDelivery.objects.count() == 3
     receiver.status = 200
     with later(seconds=31):
-        assert worker.deliver_once() == (5, 0)  # what was sent makes room for the next
+        assert services.deliver_once() == (5, 0)  # what was sent makes room for the next
     assert [body["data"]["payload"]["message_id"] for _, body in receiver.got[1:]] == sent
 
 
@@ -255,19 +255,19 @@ def test_it_catches_up_a_little_at_a_time(
 ) -> None:
     """A webhook that is far behind does not hold up the other writers of its process."""
     monkeypatch.setattr(services, "EVENTS_AT_ONCE", 1)
-    monkeypatch.setattr(worker, "LOOKS", 2)
+    monkeypatch.setattr(services, "LOOKS", 2)
     webhook_id = add(types=["artifact.created"])["webhook_id"]
     begin = Webhook.objects.get().cursor
     for _ in range(5):
         write(call, project)
     behind = Event.objects.filter(event_id__gt=begin).order_by("event_id").values_list("event_id", flat=True)
 
-    assert worker.WEBHOOKS.claim(webhook_id) is None
+    assert services.WEBHOOKS.claim(webhook_id) is None
     assert Webhook.objects.get().cursor == behind[1]
-    assert worker.WEBHOOKS.claim(webhook_id) is None
+    assert services.WEBHOOKS.claim(webhook_id) is None
     assert Webhook.objects.get().cursor == behind[3]
 
-    assert worker.deliver_once() == (0, 0)
+    assert services.deliver_once() == (0, 0)
     assert Webhook.objects.get().cursor == Event.objects.latest("event_id").event_id
 
 
@@ -276,7 +276,7 @@ def test_it_delivers_what_has_left_the_log(add: Call, call: Call, project: str, 
     message_id = write(call, project)
     services.enqueue(webhook_id)
     Webhook.objects.filter(pk=webhook_id).update(cursor=10**9)
-    assert worker.deliver_once() == (1, 0)
+    assert services.deliver_once() == (1, 0)
     assert receiver.got[0][1]["data"]["payload"]["message_id"] == message_id
 
 
@@ -285,15 +285,15 @@ def test_a_failing_receiver_is_paused_whatever_happens(add: Call, call: Call, pr
     receiver.status = 500
     for count, pause in enumerate([30, 120, 600], 1):
         write(call, project)
-        assert worker.deliver_once() == (0, 1)
+        assert services.deliver_once() == (0, 1)
         write(call, project)
-        assert worker.deliver_once() == (0, 0)
+        assert services.deliver_once() == (0, 0)
         webhook = Webhook.objects.get()
         assert webhook.failures == count and webhook.next_attempt_at is not None
         assert (webhook.next_attempt_at - now()).total_seconds() == pytest.approx(pause, abs=29)
         Webhook.objects.update(next_attempt_at=now())
     receiver.status = 200
-    assert worker.deliver_once()[1] == 0
+    assert services.deliver_once()[1] == 0
     assert (Webhook.objects.get().failures, Webhook.objects.get().next_attempt_at) == (0, None)
 
 
@@ -304,16 +304,16 @@ def test_a_clock_that_was_a_day_ahead_puts_no_delivery_off(
     with later(days=1):
         write(call, project)
         receiver.status = 500
-        assert worker.deliver_once() == (0, 1)
+        assert services.deliver_once() == (0, 1)
         write(call, project)
         services.enqueue(Webhook.objects.get().pk)
         receiver.status = 204
     with later(seconds=2):  # the next look for what to end
         call("agent_get", agent_id="builder")
-        assert worker.deliver_once() == (1, 0), "what was never tried"
+        assert services.deliver_once() == (1, 0), "what was never tried"
         WebhookDelivery.objects.update(attempts=3)
     with later(days=2):
-        assert worker.deliver_once() == (1, 0), "and what was, a day after the longest pause"
+        assert services.deliver_once() == (1, 0), "and what was, a day after the longest pause"
 
 
 def test_receivers_that_never_answer_leave_half_of_the_threads(
@@ -334,7 +334,7 @@ def test_receivers_that_never_answer_leave_half_of_the_threads(
             receiver.arrived.clear()
             write(call, project)
 
-        task = asyncio.create_task(work_forever(worker.WEBHOOKS))
+        task = asyncio.create_task(work_forever(services.WEBHOOKS))
         assert await asyncio.to_thread(receiver.arrived.wait, 60)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         for _ in range(16):
@@ -343,7 +343,7 @@ def test_receivers_that_never_answer_leave_half_of_the_threads(
             await loop.run_in_executor(WRITERS, said)
             assert await asyncio.to_thread(receiver.arrived.wait, 60)
             if not taken:
-                for _ in range(worker.WEBHOOKS.threads // 2):
+                for _ in range(services.WEBHOOKS.threads // 2):
                     assert await asyncio.to_thread(accepted.acquire, True, 60)
         await asyncio.to_thread(ends, silent)
         task.cancel()
@@ -365,7 +365,7 @@ def test_receivers_that_never_answer_leave_half_of_the_threads(
         threading.Thread(target=accept, args=[silent], daemon=True).start()
         asyncio.run(serve(silent))
     assert len(receiver.got) >= 4
-    assert len(taken) == worker.WEBHOOKS.threads // 2
+    assert len(taken) == services.WEBHOOKS.threads // 2
 
 
 def test_it_delivers_in_the_background(
@@ -374,7 +374,7 @@ def test_it_delivers_in_the_background(
     add(types=["message.created"])
 
     async def serve() -> None:
-        task = asyncio.create_task(work_forever(worker.WEBHOOKS))
+        task = asyncio.create_task(work_forever(services.WEBHOOKS))
         await asyncio.get_running_loop().run_in_executor(WRITERS, lambda: write(call, project))
         assert await asyncio.to_thread(receiver.arrived.wait, START_SECONDS)
         task.cancel()
@@ -555,7 +555,7 @@ def test_it_goes_with_everything_it_had_to_deliver(
     write(call, project)
     services.enqueue(webhook_id)
     assert operate("webhook_remove", webhook_id=webhook_id)["data"]["deliveries_dropped"] == 1
-    assert worker.deliver_once() == (0, 0)
+    assert services.deliver_once() == (0, 0)
     assert operate("webhook_remove", webhook_id=webhook_id)["error"]["code"] == "NOT_FOUND"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from coordination.models import Event
 from inbox.models import Delivery
-from inbox.resources import recipients
+from inbox.operations import recipients_of_event
 from tests.conftest import Call, at_once, does
 from tests.inbox.conftest import Clock, Post
 from tests.nexus_site.test_cli import nexus
@@ -48,7 +48,11 @@ def test_it_puts_a_dead_letter_back_with_all_its_hand_outs(dead: str, call: Call
 def test_it_wakes_whoever_gets_a_letter_again(dead: str) -> None:
     does("dead_letter_requeue", delivery_id=dead)
     event = Event.objects.latest("event_id")
-    assert (event.type, event.payload["operator"], list(recipients(event))) == ("message.requeued", "olga", ["bob"])
+    assert (event.type, event.payload["operator"], list(recipients_of_event(event))) == (
+        "message.requeued",
+        "olga",
+        ["bob"],
+    )
 
 
 def test_it_settles_a_dead_letter(dead: str, call: Call) -> None:

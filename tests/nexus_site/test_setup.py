@@ -19,7 +19,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.instance import Holder
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
-from nexus.hooks import clients, guidance, record
+from nexus.hooks import clients, pieces, record
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
@@ -258,34 +258,34 @@ def test_it_says_that_no_client_is_here(home: Path, shop: Path, monkeypatch: pyt
 
 def test_the_skill_says_what_the_server_says(home: Path, shop: Path) -> None:
     set_up(shop)
-    text = (shop / guidance.SKILL).read_text()
+    text = (shop / pieces.SKILL).read_text()
     assert text.startswith("---\nname: nexus\n") and (shop / ".claude/skills/nexus/SKILL.md").read_text() == text
     assert all(TOOLSETS[name].instructions().strip() in text for name in setup.USUAL)
 
 
 @pytest.mark.parametrize("text", ["", "# Mine\n", "# Mine", "# Mine\r\n\r\nmore\r\n", "\n\n"])
 def test_it_takes_out_the_very_paragraph_that_it_put_in(tmp_path: Path, text: str) -> None:
-    once = guidance.with_paragraph(tmp_path, text)
-    assert guidance.with_paragraph(tmp_path, once) == once
-    assert guidance.without_paragraph(once) == (text if not text or text.endswith("\n") else text + "\n")
+    once = pieces.with_paragraph(tmp_path, text)
+    assert pieces.with_paragraph(tmp_path, once) == once
+    assert pieces.without_paragraph(once) == (text if not text or text.endswith("\n") else text + "\n")
 
 
 def test_it_writes_an_older_paragraph_anew_in_its_place(tmp_path: Path) -> None:
-    old = f"a\n\n{guidance.BEGIN}\nold\n{guidance.END}\n\nb\n"
-    assert guidance.with_paragraph(tmp_path, old) == f"a\n\n{guidance.paragraph()}\nb\n"
+    old = f"a\n\n{pieces.BEGIN}\nold\n{pieces.END}\n\nb\n"
+    assert pieces.with_paragraph(tmp_path, old) == f"a\n\n{pieces.paragraph_text()}\nb\n"
 
 
-@pytest.mark.parametrize("text", [guidance.BEGIN, guidance.END, 2 * guidance.paragraph()])
+@pytest.mark.parametrize("text", [pieces.BEGIN, pieces.END, 2 * pieces.paragraph_text()])
 def test_it_leaves_half_a_marker_alone(tmp_path: Path, text: str) -> None:
     with pytest.raises(NexusError, match="It was left as it is"):
-        guidance.with_paragraph(tmp_path, text)
+        pieces.with_paragraph(tmp_path, text)
 
 
 def test_claude_code_reads_agents_md_where_its_own_file_imports_it(home: Path, shop: Path) -> None:
     (shop / "CLAUDE.md").write_text("@AGENTS.md\n")
     set_up(shop, "--client", "claude-code")
     assert (shop / "CLAUDE.md").read_text() == "@AGENTS.md\n"
-    assert guidance.BEGIN in (shop / "AGENTS.md").read_text()
+    assert pieces.BEGIN in (shop / "AGENTS.md").read_text()
 
 
 # The hub

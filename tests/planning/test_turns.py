@@ -18,7 +18,7 @@ from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, schemas, state, tracker
 from nexus.planning.directory import Directory, PlanningCode
-from nexus.planning.hook_queries import handle
+from nexus.planning.hook import handle
 from tests.conftest import examples
 from tests.planning.conftest import Project
 

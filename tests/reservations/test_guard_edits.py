@@ -13,7 +13,7 @@ from nexus.core.harness_events import EDITING
 from nexus.hooks import entry
 from nexus.hooks import harness as dialects
 from nexus.hooks.clients import HOOKED
-from nexus.reservations import harness_events
+from nexus.reservations.hook import handle
 from tests.conftest import Furnish
 from tests.hooks.harness import Harness
 from tests.reservations.git import Held, Repo
@@ -55,7 +55,7 @@ class Hook:
 
 @pytest.fixture
 def hook(held: Held, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> Hook:
-    monkeypatch.setattr(entry, "HANDLERS", [harness_events.handle])
+    monkeypatch.setattr(entry, "HANDLERS", [handle])
     return Hook(held, repo.top)
 
 

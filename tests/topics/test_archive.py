@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from coordination.models import Event
 from nexus.core.operations.errors import NexusError
 from nexus.topics import agent_bus, archive, connections, services
-from nexus.topics.errors import TopicCode
 from nexus.topics.models import Peer, Topic, TopicMessage
+from nexus.topics.toolset import TopicCode
 from tests.conftest import examples
 from tests.topics.conftest import Client, texts
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from coordination.models import Event
 from coordination.toolset import run
 from nexus.hooks import signal_files
-from nexus.hooks.pending_notices import concerned
 from nexus.hooks.quick_check import glance
-from nexus.topics import hook_queries as sql  # registers it, as the start of a hook does
-from nexus.topics import naming, pending_notices
+from nexus.hooks.signals import concerned
+from nexus.topics import hook as sql  # registers it, as the start of a hook does
+from nexus.topics import naming, notices
 from nexus.topics.models import TopicMessage
 from tests.acceptance.processes import Raw, nexus
 from tests.conftest import LOCAL
@@ -49,7 +49,7 @@ def topic(speaker: Client) -> str:
 
 def waiting(agent_id: str) -> list[str]:
     """What waits for an agent, by its text; the look without Django must agree."""
-    ids = [notice.identifier for notice in pending_notices.waiting(agent_id)]
+    ids = [notice.identifier for notice in notices.waiting(agent_id)]
     if connection.vendor == "sqlite":
         seen = glance(settings.NEXUS.database, agent_id=agent_id, root="/", busy_ms=1000)
         assert seen.waiting == set(ids)
@@ -109,7 +109,7 @@ def test_nobody_is_told_of_a_closed_topic_it_has_no_part_in(speaker: Client, top
 def test_a_notice_tells_what_names_its_reader(speaker: Client, topic: str) -> None:
     Client(agent_id="builder").join(topic, "red-squirrel")
     speaker.say(topic, "plain", "for @builder.")
-    first, second = pending_notices.waiting("builder")
+    first, second = notices.waiting("builder")
     assert ("names you" in first.what, "names you" in second.what) == (False, True)
     assert second.said == {"topic": "cache", "from": "speaker", "body": "for @builder."}
 

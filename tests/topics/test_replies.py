@@ -10,8 +10,7 @@ from mcp_bridge.features import wire
 from nexus.core.operations import runner
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import Outcome
-from nexus.topics.replies import REPLY
-from nexus.topics.toolset import TOPICS
+from nexus.topics.toolset import REPLY, TOPICS
 from tests.topics.conftest import Client
 
 

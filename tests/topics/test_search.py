@@ -115,7 +115,7 @@ def test_it_finds_the_same_in_a_small_topic_as_in_a_large_one(ann: Client, topic
         ann.say(other, "the cache of foo-bar", "été café")
     in_small = search.find(query, topic_id=topic, mode="fts", limit=10)
     for few, short in ((4, 1_000), (5, 10)):
-        with mock.patch("nexus.topics.full_text.FEW", few), mock.patch("nexus.topics.full_text.SHORT", short):
+        with mock.patch("nexus.topics.search.FEW", few), mock.patch("nexus.topics.search.SHORT", short):
             assert search.find(query, topic_id=topic, mode="fts", limit=10) == in_small
 
 

@@ -9,7 +9,7 @@ import pytest
 import time_machine
 
 from coordination.models import Event
-from nexus.core.version import package_version
+from nexus.core.config import package_version
 from nexus.topics.models import Peer, Topic
 from tests.topics.conftest import Client
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from nexus.topics.embedding.vectors import Array
-from nexus.topics.errors import Refused, Unavailable
+from nexus.topics.toolset import Refused, Unavailable
 
 KEY = "NEXUS_EMBEDDING_KEY"
 STEP_SECONDS, TOTAL_SECONDS = 30, 60  # for one read or write; for all requests of one call

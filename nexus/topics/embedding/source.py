@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nexus.core.clock import now
 from nexus.topics.config import TopicSettings
-from nexus.topics.errors import Refused, Unavailable
+from nexus.topics.toolset import Refused, Unavailable
 
 if TYPE_CHECKING:
     from nexus.topics.embedding.vectors import Array

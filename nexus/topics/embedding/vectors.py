@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nexus.topics.errors import Unavailable
 from nexus.topics.models import Embedding
+from nexus.topics.toolset import Unavailable
 
 Array = NDArray[np.float32]
 

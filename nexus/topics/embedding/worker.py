@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from nexus.core.background_work import Work
 from nexus.topics.embedding import index, source
 from nexus.topics.embedding.index import Text
-from nexus.topics.errors import Refused, Unavailable
 from nexus.topics.models import TopicMessage
+from nexus.topics.toolset import Refused, Unavailable
 
 log = logging.getLogger(__name__)
 

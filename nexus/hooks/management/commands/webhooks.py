@@ -10,7 +10,7 @@ from nexus.core.cli import Group
 from nexus.core.operations.errors import not_found
 from nexus.core.operations.replies import Data
 from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
-from nexus.hooks import worker
+from nexus.hooks import services
 
 
 class Command(VerbsCommand):
@@ -91,7 +91,7 @@ class Command(VerbsCommand):
 
     def deliver(self, options: Mapping[str, Any]) -> int:
         """Send each due delivery once."""
-        sent, failed = worker.deliver_once()
+        sent, failed = services.deliver_once()
         self.show(options, {"sent": sent, "failed": failed})
         return 1 if failed else 0
 

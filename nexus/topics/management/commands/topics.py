@@ -26,9 +26,9 @@ from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.topics import agent_bus, archive, selectors, services
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding.worker import catch_up
-from nexus.topics.errors import TopicCode, Unavailable, argument
 from nexus.topics.models import STREAM
 from nexus.topics.rows import message_row
+from nexus.topics.toolset import TopicCode, Unavailable, argument
 
 TOPIC = "Its topic_id or its name; a name means its newest open topic."
 PAGE = 100

@@ -1,11 +1,20 @@
-"""The reaction of this app to events of a coding client: before an edit, an agent learns that another one holds the
-file."""
+"""What `nexus hook` asks of this app, with the standard library alone: before an edit, an agent learns that another one
+holds the file, and which requests for its reservations it has not answered."""
 
 from __future__ import annotations
 
 import os
 
-from nexus.core.harness_events import HANDLERS, NOTHING, Happening, HarnessEvent, Said, edits_files
+from nexus.core.harness_events import (
+    HANDLERS,
+    HOOK_QUERIES,
+    NOTHING,
+    Happening,
+    HarnessEvent,
+    HookQuery,
+    Said,
+    edits_files,
+)
 
 STARTS = (HarnessEvent.SESSION_START, HarnessEvent.CONTEXT_COMPACT)
 ENVIRONMENT = "CLAUDE_ENV_FILE"  # the file from which Claude Code sets its shell commands' environment, at these events
@@ -30,4 +39,12 @@ def handle(what: Happening) -> Said:
     return Said(context=text) if what.heard else Said(warning=text)
 
 
+# `nexus.reservations.attention.owed` finds which of these requests wait.
+OWED = """
+SELECT 'question ' || reservation_id FROM file_reservations
+WHERE agent_id = :agent AND released_at IS NULL AND expires_at >= :now AND asked_by <> '[]'
+LIMIT 1000
+"""
+
 HANDLERS.append(handle)
+HOOK_QUERIES.append(HookQuery("file_reservations", owed=OWED))

@@ -1,6 +1,6 @@
-"""Messages in topics that wait for an agent, as SQL: `nexus hook` runs it without Django.
+"""What `nexus hook` asks of this app, without Django: the messages in topics that wait for an agent, as SQL.
 
-`nexus.topics.pending_notices` finds the same.
+`nexus.topics.notices` finds the same.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""Notices to agents between their turns: new messages in topics that they joined, and messages that name them.
+"""What waits for agents in topics: notices between their turns of new messages in topics that they joined and of
+messages that name them; and the messages that wake an agent of the pool, those that name it.
 
 A peer belongs to an agent when its connection was bound to that agent, or bound to none and joined by the agent's id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from django.db.models import Q
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Coalesce
 
 from coordination.models import Event
-from nexus.core.contributions import Notice, PendingNotice
+from nexus.core.contributions import Notice, PendingNotice, WakeKind, WakeReason
 from nexus.topics import selectors
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 
@@ -48,3 +50,31 @@ NEWS = PendingNotice(
     concerned,
     waiting,
 )
+
+
+MOST_WAKING = 100  # the newest messages
+
+
+def mentions_of(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
+    """Yield the messages of others that name the agent in open topics."""
+    naming_it = TopicMessage.objects.filter(mentions__agent_id=agent_id, topic__status=TopicStatus.OPEN)
+    # A peer may have any name: its agent_id identifies the agent's own messages, and the length of a chain of wakings.
+    peer = Peer.objects.filter(topic=OuterRef("topic"), agent_name=OuterRef("sender"))
+    said = naming_it.annotate(speaker=Coalesce(peer.values("agent_id"), F("sender"))).exclude(speaker=agent_id)
+    own = Peer.objects.filter(Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id))
+    received = Exists(own.filter(topic=OuterRef("topic"), last_seq__gte=OuterRef("seq")))
+    newest = said.annotate(received=received).select_related("topic").order_by("-document")[:MOST_WAKING]
+    for message in reversed(newest):
+        yield WakeReason(
+            message.message_id,
+            f"A message names you in a topic (topic_id {message.topic_id}): topic_join, then sync reads on and "
+            "answers.",
+            {"topic": message.topic.name, "from": message.sender, "body": message.content_markdown},
+            message.speaker,
+            message.created_at,
+            message.created_at,
+            message.received,
+        )
+
+
+WAKES = WakeKind("topic", "messages in topics that name it", frozenset(("topic.message",)), mentions_of)
