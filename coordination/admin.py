@@ -23,7 +23,7 @@ from coordination.models import Artifact, Channel, Event, Session, Workspace
 from coordination.routing import Target, describe
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.web import records
-from nexus.web.filters import OFFERED
+from nexus.web.forms import OFFERED
 from nexus.web.records import RecordAdmin, code, link, moment
 from nexus.web.templatetags.nexus import plain, readable
 

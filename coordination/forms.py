@@ -16,8 +16,17 @@ from coordination.routing import capability_set
 from coordination.services import limits
 from nexus.core.config import written
 from nexus.core.operations.registry import TOOLSETS, default
-from nexus.web.filters import Filters, choice_field, hidden_field, line_field
-from nexus.web.forms import JSONTextField, KnownField, NamesField, NumberField, OperationForm
+from nexus.web.forms import (
+    Filters,
+    JSONTextField,
+    KnownField,
+    NamesField,
+    NumberField,
+    OperationForm,
+    choice_field,
+    hidden_field,
+    line_field,
+)
 
 
 class ProfileForm(OperationForm):

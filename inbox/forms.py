@@ -8,7 +8,7 @@ from django.http import QueryDict
 from coordination import switcher
 from coordination.forms import WorkspaceFilters
 from coordination.models import Channel
-from nexus.web.filters import Filters, choice_field, hidden_field, line_field, offer, words_field
+from nexus.web.forms import Filters, choice_field, hidden_field, line_field, offer, words_field
 from nexus.web.templatetags.nexus import plain
 
 LANES = {

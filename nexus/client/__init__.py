@@ -1,14 +1,16 @@
 """The public Python API of a hub's pool: find a server and its token, and call it. Does not need Django."""
 
 from nexus.client.client import NexusClient
-from nexus.client.detection import DetectionResult, detect_server, wait_for_server
 from nexus.client.discovery import (
     AuthStatus,
+    DetectionResult,
     DiscoveredServer,
+    detect_server,
     discover_servers,
     discover_token_ports,
     parse_port_spec,
     probe_server,
+    wait_for_server,
 )
 from nexus.client.errors import CallFailed, ClientError, NoAnswer, NotAuthorized, NotReached
 from nexus.client.http import BIND_HOST

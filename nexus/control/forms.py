@@ -13,8 +13,17 @@ from django.http import QueryDict
 from nexus.control.errors import ControlCode
 from nexus.control.models import PoolAgent
 from nexus.control.rules import DEFAULT, Preset, may_have_children
-from nexus.web.filters import OFFERED, Filters, choice_field, number_field, offer, words_field
-from nexus.web.forms import LinesField, NumberField, OperationForm
+from nexus.web.forms import (
+    OFFERED,
+    Filters,
+    LinesField,
+    NumberField,
+    OperationForm,
+    choice_field,
+    number_field,
+    offer,
+    words_field,
+)
 
 FIELDS = {  # by the rule that a refusal names
     "ceiling": "preset",

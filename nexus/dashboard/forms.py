@@ -20,18 +20,22 @@ from inbox.models import Message
 from nexus.core.apps import event_types
 from nexus.core.contributions import Action
 from nexus.core.operations.caller import OPERATOR_AGENT
-from nexus.web.filters import (
+from nexus.web.forms import (
     OFFERED,
+    SUGGESTED,
     Filters,
+    KnownField,
+    LinesField,
     MomentField,
+    OperationForm,
     choice_field,
     hidden_field,
     line_field,
+    name_of,
     number_field,
     offer,
     words_field,
 )
-from nexus.web.forms import SUGGESTED, KnownField, LinesField, OperationForm, name_of
 from nexus.web.templatetags.nexus import plain
 
 TIMELINES = {"15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days", "30d": "30 days"}

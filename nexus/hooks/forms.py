@@ -8,8 +8,7 @@ from django import forms
 
 from coordination.models import Agent, Workspace
 from nexus.core.operations.caller import OPERATOR_AGENT
-from nexus.web.filters import OFFERED
-from nexus.web.forms import SUGGESTED, KnownField, NamesField, OperationForm
+from nexus.web.forms import OFFERED, SUGGESTED, KnownField, NamesField, OperationForm
 from nexus.web.templatetags.nexus import plain
 
 

@@ -12,8 +12,7 @@ from django.core.exceptions import ValidationError
 from coordination.forms import WorkspaceFilters
 from nexus.core.operations.parameters import whole_number
 from nexus.planning.models import TaskStatus
-from nexus.web.filters import number_field, words_field
-from nexus.web.forms import KnownField, LinesField, NumberField, OperationForm
+from nexus.web.forms import KnownField, LinesField, NumberField, OperationForm, number_field, words_field
 
 
 class NumbersField(forms.CharField):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from coordination.forms import WorkspaceFilters
-from nexus.web.filters import choice_field, number_field, words_field
-from nexus.web.forms import OperationForm
+from nexus.web.forms import OperationForm, choice_field, number_field, words_field
 
 
 class EndForm(OperationForm):

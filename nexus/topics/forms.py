@@ -8,8 +8,18 @@ from uuid import uuid4
 
 from django import forms
 
-from nexus.web.filters import Filters, choice_field, hidden_field, number_field, words_field
-from nexus.web.forms import JSONTextField, LinesField, NumberField, OperationForm, name_of
+from nexus.web.forms import (
+    Filters,
+    JSONTextField,
+    LinesField,
+    NumberField,
+    OperationForm,
+    choice_field,
+    hidden_field,
+    name_of,
+    number_field,
+    words_field,
+)
 
 TYPES = ("message", "question", "answer")
 

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator
 
-from nexus.web.filters import searched
+from nexus.web.forms import searched
 
 
 class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types

@@ -33,7 +33,7 @@ from nexus.reservations import selectors as reserved
 from nexus.reservations.models import Reservation
 from nexus.topics.models import Topic
 from nexus.topics.search import find as find_said
-from nexus.web.filters import searched
+from nexus.web.forms import searched
 from nexus.web.page import render
 from nexus.web.templatetags.nexus import plain
 from nexus.web.theme import navigation
