@@ -86,7 +86,7 @@ def figures(request: HttpRequest) -> TemplateResponse:
     found = answer["data"]["figures"] if answer["ok"] else []
     cards = [_card(figure) for figure in found]
     return render(
-        request, "coordination/figures.html", "Metrics", filters=filters, cards=cards, columns=COLUMNS, shown=ROWS
+        request, "coordination/metrics.html", "Metrics", filters=filters, cards=cards, columns=COLUMNS, shown=ROWS
     )
 
 

@@ -7,11 +7,11 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from nexus.web.filters import searched
 
 from coordination.admin import InWorkspace, audience
 from inbox.models import Delivery, Message
 from nexus.web import records
+from nexus.web.forms import searched
 from nexus.web.records import RecordAdmin, link, moment
 
 

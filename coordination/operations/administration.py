@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.figures import Measured, Summary, measured
+from coordination.metrics import Measured, Summary, measured
 from coordination.models import Agent, AgentLimits, LimitScope
 from coordination.rows import AgentProfile, agent_row
 from coordination.services import keys, limits, operators, roster, settings

@@ -11,11 +11,11 @@ from django import template
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from nexus.web.filters import OFFERED
 
 from coordination import switcher
 from coordination.models import Workspace
 from coordination.routing import describe
+from nexus.web.forms import OFFERED
 from nexus.web.templatetags.nexus import name
 
 register = template.Library()

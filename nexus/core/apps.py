@@ -58,7 +58,7 @@ class NexusAppConfig(AppConfig):
 
     # What declares its operations and its texts for agents, in the order in which agents see them. A `toolset` names
     # the modules of operations that most agents do not need, and which are imported later.
-    declared_in: Sequence[str] = ("operations", "resources")
+    declared_in: Sequence[str] = ("operations",)
     # By table, the column that holds when a row was last written; none of these times may be in the future.
     clock_columns: Mapping[str, str] = {}
     # By operation, the command line that does the same; errors shown in a terminal name these.

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from coordination.figures import Histograms
+from coordination.metrics import Histograms
 from nexus.core import waiting
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now

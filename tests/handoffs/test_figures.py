@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination import figures
-from coordination.figures import Histograms, summary
+from coordination import metrics
+from coordination.metrics import Histograms, summary
 from coordination.toolset import run
 from inbox.models import Delivery
 from nexus.core.clock import now
@@ -70,8 +70,8 @@ SAMPLES = st.builds(
 @given(st.lists(SAMPLES))
 def test_it_groups_and_spreads_samples_as_a_naive_count_does(samples: list[Sample]) -> None:
     figure = Figure("toys", "Toys", "Toys.", "seconds", ("direct", "role"), BOUNDS, lambda *_: samples)
-    with patch.object(figures, "every_figure", return_value=[figure]):
-        (found,) = figures.measured(now(), now())
+    with patch.object(metrics, "all_figures", return_value=[figure]):
+        (found,) = metrics.measured(now(), now())
     assert found.all == summary(sample.value for sample in samples)
     for told, key in ((found.by_agent, "agent_id"), (found.by_kind, "kind")):
         naive = {name: summary(each.value for each in samples if getattr(each, key) == name)
@@ -116,7 +116,7 @@ def test_it_counts_as_done_what_was_accepted_and_by_who_did_it(
 def test_it_takes_of_one_agent_its_own_newest_however_many_others_have_since(
     call: Call, team: None, project: str, offer: Offer, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST", 1)
+    monkeypatch.setattr(metrics, "MOST", 1)
     for agent_id in ("bob", "cem"):
         call("agent_register", agent_id=agent_id, capabilities=["python"])
         acts = {"project_root": project, "handoff_id": offer(), "agent_id": agent_id}
@@ -208,7 +208,7 @@ def test_it_says_when_it_summed_up_the_newest_only(
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(figures, "MOST", 1)
+    monkeypatch.setattr(metrics, "MOST", 1)
     for _ in range(2):
         worked(call, project, offer, clock)
     found = told()["handoff_done_seconds"]

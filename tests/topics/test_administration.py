@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import time_machine
-from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
@@ -24,7 +23,7 @@ from django.test.utils import CaptureQueriesContext
 from coordination.models import Event
 from nexus.maintenance import retention
 from nexus.maintenance.findings import FileExamination
-from nexus.topics import maintenance
+from nexus.topics import maintenance, metrics
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
 from tests.conftest import at_once
@@ -305,7 +304,7 @@ def test_metrics_count_topics_and_messages(ann: Client, topic: str) -> None:
     ann.say(topic, "x", "y")
     told = {
         sample.name + str(sample.labels.get("status", "")): sample.value
-        for family in apps.get_app_config("topics").metrics()
+        for family in metrics.collect()
         for sample in family.samples
     }
     assert told == {"nexus_topicsopen": 1, "nexus_topicsclosed": 0, "nexus_topic_messages": 2}

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pytest
 import time_machine
-from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
@@ -36,7 +35,7 @@ from nexus.core.config import parse
 from nexus.core.operations import runner
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance.findings import FileExamination
-from nexus.topics import archive, maintenance, search
+from nexus.topics import archive, maintenance, metrics, search
 from nexus.topics.embedding import encoder, index, remote, source, vectors, worker
 from nexus.topics.embedding.worker import EMBEDDING
 from nexus.topics.models import Embedding, Topic, TopicMessage
@@ -434,7 +433,7 @@ def test_the_newest_messages_are_compared_and_it_says_where_there_are_older_ones
 
 def unindexed() -> list[float]:
     """What /metrics tells of messages that wait to be indexed."""
-    families = {family.name: family for family in apps.get_app_config("topics").metrics()}
+    families = {family.name: family for family in metrics.collect()}
     return [sample.value for sample in families["nexus_topic_messages_unindexed"].samples]
 
 
@@ -453,7 +452,7 @@ def test_metrics_tell_how_many_messages_wait_to_be_indexed(
     source.current()
     assert unindexed() == [4]
     configure(embedding_model="")
-    assert "nexus_topic_messages_unindexed" not in {family.name for family in apps.get_app_config("topics").metrics()}
+    assert "nexus_topic_messages_unindexed" not in {family.name for family in metrics.collect()}
 
 
 @pytest.mark.usefixtures("committed")

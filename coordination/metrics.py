@@ -1,4 +1,5 @@
-"""Figures: what the apps measure, summed up over a window, and counted once for histograms."""
+"""Metrics: agents by presence, and the figures that the apps measure, summed up over a window and counted once for
+histograms."""
 
 from __future__ import annotations
 
@@ -12,9 +13,13 @@ from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from coordination.presence import Presence, agent_states
 from nexus.core.apps import nexus_apps
+from nexus.core.clock import now
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from nexus.core.contributions import Figure, Sample
 
 
@@ -47,14 +52,22 @@ class Measured:
     cut: bool  # there were more than the newest MOST
 
 
-def every_figure() -> list[Figure]:
+def collect() -> Iterator[Metric]:
+    """Count the agents by presence, as the commands and the dashboard do."""
+    from nexus.core.contributions import gauge
+
+    counted = Counter(state.presence.value for state in agent_states(now()))
+    yield gauge("nexus_agents", "Agents by presence: any act of an agent counts.", "presence", counted, Presence)
+
+
+def all_figures() -> list[Figure]:
     """Return the figures of all apps."""
     return [figure for app in nexus_apps() for figure in app.figures()]
 
 
 def measured(since: datetime, until: datetime, *, agent_id: str | None = None) -> list[Measured]:
     """Return every figure over a window, of all agents or of one."""
-    return [_measured(figure, since, until, agent_id) for figure in every_figure()]
+    return [_measured(figure, since, until, agent_id) for figure in all_figures()]
 
 
 def _measured(figure: Figure, since: datetime, until: datetime, agent_id: str | None) -> Measured:
@@ -134,7 +147,7 @@ class Histograms:
         """Scan the store and return the histograms."""
         with self._lock:
             since = (self._looked or moment) - LATE
-            for figure in every_figure():
+            for figure in all_figures():
                 histogram = self._histograms.setdefault(figure.name, Histogram(figure))
                 seen = self._seen.get(figure.name, set())
                 samples = figure.samples(since, moment + LATE, AT_ONCE, None)
