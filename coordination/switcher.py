@@ -22,7 +22,7 @@ class ChosenWorkspace(MiddlewareMixin):
     """Redirect a page that is asked for without a query to the chosen workspace, and remember a choice in the URL."""
 
     def process_view(self, request: HttpRequest, *view: object) -> HttpResponse | None:
-        if request.method != "GET" or request.GET or not request.user.is_authenticated or not follows(request):
+        if request.method != "GET" or request.GET or not follows(request) or not request.user.is_authenticated:
             return None
         workspace = chosen(request)
         return redirect(f"{request.path}?{urlencode({'workspace': workspace.pk})}") if workspace else None
