@@ -20,7 +20,7 @@ from coordination.ids import new_id
 from coordination.models import Event
 from coordination.services import settings as stored
 from coordination.toolset import run
-from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
 from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -147,7 +147,8 @@ def _play(root: Path) -> Ids:
     planned = {"issue": str(Issue.objects.all()[0].pk), "task": Task.objects.filter(closed_at=None)[0].pk}
     planned |= {"cycle": str(Cycle.objects.get().pk)}
     planned["reservation"] = scene.hold(files, root, shown["claimed"])
-    planned["pool_agent"] = _in_pool(root).pk
+    lead = _in_pool(root)
+    planned |= {"pool_agent": lead.pk, "run": lead.turns.get().pk}
     return {**shown, **topic, **planned, "root": str(root), "webhook": added["webhook_id"]}
 
 
@@ -160,6 +161,10 @@ def _in_pool(root: Path) -> PoolAgent:
     PoolWorktree.objects.create(
         worktree_id=new_id("tree"), agent=lead, path=f"{root}/tree", git_dir=f"{root}/.git", branch="nexus/lead",
         base="0" * 40, origin=str(root), origin_git_dir=f"{root}/.git", created_at=moment,
+    )  # fmt: skip
+    Turn.objects.create(
+        turn_id=new_id("turn"), agent=lead, request_id="first", content="Look around.", source="rpc", answer="I did.",
+        status=TurnStatus.DONE, queued_at=moment, started_at=moment, ended_at=moment,
     )  # fmt: skip
     return lead
 

@@ -27,6 +27,10 @@ class ControlConfig(NexusAppConfig):
     name = "nexus.control"
     declared_in = ("toolset",)
     commands = {
+        "pool_list_runs": "nexus runs",
+        "pool_get_run": "nexus runs show",
+        "pool_retry_run": "nexus runs retry",
+        "pool_dismiss_run": "nexus runs dismiss",
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
         "pool_allow": "nexus questions allow",

@@ -9,7 +9,16 @@ from django.db.models.functions import Length
 
 from inbox.monitoring import Picture
 from nexus.control import wakeups
-from nexus.control.models import PoolAgent, PoolWorktree, Question, QuestionKind, QuestionStatus, WorktreeState
+from nexus.control.models import (
+    Outcome,
+    PoolAgent,
+    PoolWorktree,
+    Question,
+    QuestionKind,
+    QuestionStatus,
+    Turn,
+    WorktreeState,
+)
 from nexus.core.clock import now
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, BrowserNotification, Found
 
@@ -55,6 +64,22 @@ def quick_actions(question: Question) -> Sequence[Action]:
     return [named[operation] for operation in actions_for(question, now())]
 
 
+def _failed_runs(picture: Picture, each: int) -> Found:
+    rows = (
+        Turn.objects.needing_person().select_related("agent").defer("content", "answer").order_by("needs_person_since")
+    )
+    needs = [
+        AttentionItem(
+            f"A run of {row.agent.agent_id} {SAID[row.outcome]}",
+            row.why or "",
+            row.pk,
+            since=row.needs_person_since,
+        )
+        for row in rows[:each]
+    ]
+    return Found(rows.count(), needs)
+
+
 def _held_agents(picture: Picture, each: int) -> Found:
     """Find agents that are not woken because they reached a limit."""
     rows = PoolAgent.objects.living().exclude(held_why=None).order_by("held_at")
@@ -84,6 +109,8 @@ def _left_worktrees(picture: Picture, each: int) -> Found:
     return Found(left.count(), needs)
 
 
+SAID = {Outcome.FAILED: "failed", Outcome.REFUSED: "was refused by the agent", Outcome.LOST: "was lost"}
+RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
 KINDS = (
@@ -123,6 +150,17 @@ KINDS = (
         command="nexus questions",
     ),
     AttentionKind(
+        "runs",
+        "Runs that failed",
+        "error",
+        8,
+        _failed_runs,
+        bad=True,
+        page="run",
+        actions=RETRYING,
+        command="nexus runs list --which needing_person",
+    ),
+    AttentionKind(
         "held",
         "Not woken any more",
         "pause_circle",
@@ -155,6 +193,11 @@ def _living(agent_ids: Sequence[str]) -> Mapping[str, str]:
     }
 
 
+def _runs(run_ids: Sequence[str]) -> dict[str, str]:
+    rows = Turn.objects.filter(pk__in=run_ids).values_list("pk", "agent__agent_id", "request_id")
+    return {pk: f"{request_id} of {agent_id}" for pk, agent_id, request_id in rows}
+
+
 def _titles(question_ids: Sequence[str]) -> dict[str, str]:
     return dict(Question.objects.filter(pk__in=question_ids).values_list("pk", "title"))
 
@@ -176,7 +219,13 @@ def _verdict(
     )
 
 
+def _of_run(operation: str, label: str, done: str) -> Action:
+    return Action(operation, label, done, ("run", "runs"), lambda run_id: {"run_id": run_id}, _runs, toolset="control")
+
+
 ACTIONS = (
+    _of_run("pool_retry_run", "Retry", "retried"),
+    _of_run("pool_dismiss_run", "Dismiss", "dismissed"),
     _verdict("pool_allow", "Allow once", "allowed, this once"),
     _verdict("pool_allow_always", "Allow always", "allowed, now and always for this agent", undo="pool_ask_again"),
     _verdict("pool_refuse", "Refuse", "refused"),

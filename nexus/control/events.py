@@ -52,6 +52,7 @@ def emit_question_event(type: str, actor: str | None, question: Question, moment
 
 
 THINGS = {
+    "run": EntityRef("a run", "run", "turn_id", name="request_id"),
     "pool_agent": EntityRef("an agent of the pool", "pool_agent", "pool_agent_id", name="agent_id"),
     "question": EntityRef("a question", "question", "question_id", name="title"),
 }
@@ -83,6 +84,8 @@ SENTENCES = {
     "turn.started": Sentence("{pool_agent} began a turn", "{count} turns begun"),
     "turn.said": Sentence("{pool_agent} went on", "{count} steps of turns", quiet=True),
     "turn.cancel_asked": Sentence("{actor} stopped a turn of {pool_agent}", "{count} turns stopped"),
+    "turn.retried": Sentence("{actor} retried {run} of {pool_agent}", "{count} runs retried"),
+    "turn.dismissed": Sentence("{actor} dismissed {run} of {pool_agent}", "{count} runs dismissed"),
     "turn.done": Sentence("{pool_agent} answered", "{count} turns done"),
     "turn.cancelled": Sentence("A turn of {pool_agent} was cancelled", "{count} turns cancelled"),
     "turn.failed": Sentence("A turn of {pool_agent} failed[: {why}]", "{count} turns failed"),

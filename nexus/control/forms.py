@@ -11,7 +11,7 @@ from django import forms
 from django.http import QueryDict
 
 from nexus.control.errors import ControlCode
-from nexus.control.models import PoolAgent
+from nexus.control.models import Outcome, PoolAgent
 from nexus.control.rules import DEFAULT, Preset, may_have_children
 from nexus.web.forms import (
     OFFERED,
@@ -20,6 +20,7 @@ from nexus.web.forms import (
     NumberField,
     OperationForm,
     choice_field,
+    hidden_field,
     number_field,
     offer,
     words_field,
@@ -120,6 +121,12 @@ class WorkForm(OperationForm):
         super().__init__(data, initial={"request_id": uuid4().hex}, auto_id="work-%s")
 
 
+class RetryForm(OperationForm):
+    """The prompt of a retry."""
+
+    content = LinesField(rows=6, label="Prompt: as it was, until you change it (Markdown)")
+
+
 class TurnForm(forms.Form):
     """The turn to stop."""
 
@@ -137,6 +144,14 @@ class PoolFilters(Filters):
     q = words_field("Name, runner or directory")
     page = number_field()
     preset = {"state": "living"}
+
+
+class RunFilters(Filters):
+    which = choice_field(label="Which", choices=[("all", "All"), ("needing_person", "Need a person")])
+    outcome = choice_field(label="Outcome", choices=[("", "any"), *((each.value, each.value) for each in Outcome)])
+    agent = words_field("Agent")
+    before = hidden_field()
+    preset = {"which": "all"}
 
 
 class NewPoolAgentFilters(Filters):

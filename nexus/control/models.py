@@ -142,6 +142,25 @@ class TurnStatus(models.TextChoices):
 
 
 OVER = tuple(status for status in TurnStatus if status not in (TurnStatus.QUEUED, TurnStatus.RUNNING))
+IN_VAIN = (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
+
+
+class Cause(models.TextChoices):
+    """Why a turn failed, where a run says more than that it did."""
+
+    REFUSED = "refused"  # the agent, or its model, does not go on
+
+
+class Outcome(models.TextChoices):
+    """The state of a run, in the words of operators: its turn's status, or why that failed."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    REFUSED = "refused"
+    LOST = "lost"  # the server or its worker ended in the middle
 
 
 class TurnQuerySet(models.QuerySet["Turn"]):
@@ -156,6 +175,18 @@ class TurnQuerySet(models.QuerySet["Turn"]):
     def ended(self) -> TurnQuerySet:
         """Turns that have ended."""
         return self.exclude(ended_at=None)
+
+    def needing_person(self) -> TurnQuerySet:
+        """Turns of living agents that failed, and that nobody has retried or dismissed."""
+        return self.filter(needs_person_since__isnull=False, agent__ended_at=None)
+
+    def with_outcome(self, outcome: str) -> TurnQuerySet:
+        """Turns that have this outcome."""
+        if outcome == Outcome.LOST:
+            return self.filter(status=TurnStatus.INTERRUPTED)
+        if outcome in Cause.values:
+            return self.filter(cause=outcome)
+        return self.filter(status=outcome, cause=None)
 
 
 class Turn(models.Model):
@@ -175,6 +206,9 @@ class Turn(models.Model):
     ended_at = models.DateTimeField(null=True)
     answer = models.TextField(null=True)
     why = models.TextField(null=True)  # the reason of a failure, for operators
+    cause = models.CharField(max_length=16, choices=Cause, null=True)
+    retry_of = models.CharField(max_length=ID_LENGTH, null=True)  # the turn that it repeats
+    needs_person_since = models.DateTimeField(null=True)  # it failed; null when it was retried or dismissed
     iterations = models.PositiveIntegerField(default=0)
     halted = models.BooleanField(default=False)  # by the limit on iterations
     input_tokens = models.PositiveBigIntegerField(default=0)
@@ -191,6 +225,10 @@ class Turn(models.Model):
                 name="pool_turns_when",
                 condition=Q(ended_at__isnull=False),
             ),
+            models.Index(
+                fields=["needs_person_since"], name="pool_turns_need", condition=Q(needs_person_since__isnull=False)
+            ),
+            models.Index(fields=["retry_of"], name="pool_turns_retries", condition=Q(retry_of__isnull=False)),
             models.Index(  # covers finding the last turn and summing up tokens
                 fields=["agent", "ended_at", "depth", "input_tokens", "output_tokens"], name="pool_turns_spent"
             ),
@@ -214,6 +252,13 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return self.request_id
+
+    @property
+    def outcome(self) -> Outcome:
+        """The state of the run."""
+        if self.status == TurnStatus.INTERRUPTED:
+            return Outcome.LOST
+        return Outcome(self.cause or self.status)
 
     @property
     def took(self) -> timedelta | None:

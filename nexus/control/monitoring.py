@@ -14,6 +14,7 @@ from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control import rules
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
+from nexus.control.selectors import tool_calls
 from nexus.control.wakeups import MAIL
 from nexus.core.clock import now
 
@@ -41,6 +42,7 @@ class Member:
     turn: Turn | None  # the running one, with `glimpse`
     waiting: int  # turns
     asks: int  # open questions
+    needs: int  # runs that failed, and need a person
     context: int  # tokens that its context takes
     spent: int  # tokens of all its turns
 
@@ -119,6 +121,8 @@ def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
     waiting = dict(Turn.objects.queued().filter(agent__in=keys).order_by().values_list("agent").annotate(Count("pk")))
     asked = Question.objects.waiting(now()).order_by().filter(pool_agent__in=keys).values_list("pool_agent")
     asks = dict(asked.annotate(Count("pk")))
+    failed = Turn.objects.needing_person().order_by().filter(agent__in=keys).values_list("agent")
+    needs = dict(failed.annotate(Count("pk")))
     running = {turn.agent_id: turn for turn in glimpses(Turn.objects.filter(agent__in=keys, status=TurnStatus.RUNNING))}
     return [
         Member(
@@ -127,6 +131,7 @@ def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
             running.get(pk),
             waiting.get(pk, 0),
             asks.get(pk, 0),
+            needs.get(pk, 0),
             tokens.get(pk, 0),
             used.get(pk, 0),
         )
@@ -212,6 +217,11 @@ def newer(agent: PoolAgent, *, after: int, limit: int) -> list[Entry]:
     return list(_excerpts(agent).filter(position__gte=after).order_by("position")[:limit])
 
 
+def steps(turn: Turn, limit: int) -> list[Entry]:
+    """Return the entries of one turn, oldest first, without the message that it began with."""
+    return list(_excerpts(turn.agent).filter(turn=turn).exclude(role=Role.USER).order_by("position")[:limit])
+
+
 def _excerpts(agent: PoolAgent) -> QuerySet[Entry]:
     rows = Entry.objects.filter(agent=agent).select_related("turn").defer("content", "turn__content", "turn__answer")
     return rows.annotate(excerpt=Left("content", EXCERPT), length=Length("content"))
@@ -224,22 +234,3 @@ def calls(agent: PoolAgent, shown: Sequence[Entry]) -> dict[str, str]:
     answers = Entry.objects.filter(agent=agent, role=Role.ASSISTANT, position__lte=shown[-1].position)
     metas = answers.filter(position__gte=shown[0].position - CALLED).values_list("meta", flat=True)
     return {call["id"]: call["name"] for meta in metas for call in tool_calls(meta)}
-
-
-def tool_calls(meta: object) -> list[dict[str, Any]]:
-    """Return the calls that an entry makes, or the call that a result answers if it has changed since: id, name,
-    arguments and diffs of each. What the runner left out is empty."""
-    if not isinstance(meta, dict):
-        return []
-    found = meta.get("tool_calls") or [meta.get("call")]
-    return [_call(call) for call in found if isinstance(call, dict)] if isinstance(found, list) else []
-
-
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    diffs = call.get("diffs")
-    return {
-        "id": str(call.get("id", "")),
-        "name": str(call.get("name") or "a tool"),
-        "arguments": call.get("arguments", {}),
-        "diffs": [diff for diff in diffs if isinstance(diff, dict)] if isinstance(diffs, list) else [],
-    }

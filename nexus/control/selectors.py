@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Annotated, Any, NamedTuple, NotRequired
 
 from django.db.models import F
+from django.db.models.functions import Left
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control.models import Entry, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
-from nexus.control.runners.configuration import REHEARSAL, Model, Runner, changed_at, runners, start_programs
+from nexus.control import rules
+from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
+from nexus.control.runners import processes
+from nexus.control.runners.configuration import REHEARSAL, Acp, Model, Runner, changed_at, runners, start_programs
 from nexus.control.services import transcript
+from nexus.control.services.transcript import SESSION
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
+from nexus.core.operations.errors import not_found
 from nexus.core.operations.parameters import Time, one_of
 
 ASKED = QuestionStatus.ASKED.value
 NEARLY = 0.8  # the used part of a context from which it should be compacted
+READING_KINDS = frozenset(("read", "search", "think", "fetch"))  # of an agent process's calls
+PROMPT, STEP, STEPS = 160, 400, 500
 TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,
 COARSE = timedelta(seconds=2)  # or in whole seconds, on some file systems
 
@@ -116,6 +124,41 @@ class QuestionRow(TypedDict):
     expires_at: Time
 
 
+class RunRow(TypedDict):
+    run_id: str
+    agent_id: str
+    request_id: str
+    outcome: Annotated[str, one_of(Outcome)]
+    why: Annotated[str | None, Field(description="The reason of a failure.")]
+    needs_person: Annotated[bool, Field(description="It failed, and nobody has retried or dismissed it.")]
+    prompt: Annotated[str, Field(description=f"In a list, its first {PROMPT} characters.")]
+    source: Annotated[str, Field(description="How it was sent: rpc, dashboard, retry, mail, …")]
+    source_agent_id: Annotated[str | None, Field(description="The agent that sent it.")]
+    retry_of: Annotated[str | None, Field(description="The run_id that it retries.")]
+    queued_at: Time
+    started_at: Time | None
+    ended_at: Time | None
+    input_tokens: Annotated[int | None, Field(description="null: the runner did not tell.")]
+    output_tokens: int | None
+    halted: Annotated[bool, Field(description="Whether the limit on iterations ended it.")]
+
+
+class StepRow(TypedDict):
+    index: Annotated[int, Field(description="In the agent's transcript.")]
+    at: Time
+    role: Annotated[str, one_of(Role)]
+    content: Annotated[str, Field(description=f"Its first {STEP} characters.")]
+    calls: Annotated[list[str], Field(description="Names of the tools that it calls.")]
+
+
+class WholeRunRow(RunRow):
+    answer: str | None
+    retried_by: Annotated[list[str], Field(description="The run_ids of its retries.")]
+    may_have_changed_files: Annotated[bool, Field(description="It called a tool that does more than read.")]
+    take_over: Annotated[str | None, Field(description="The command that continues its session in a terminal.")]
+    steps: Annotated[list[StepRow], Field(description=f"At most {STEPS}.")]
+
+
 def agent_row(agent: Living, *, children: int) -> PoolAgentRow:
     """Return the row of a pool agent; `children` is the number of its living children."""
     return {
@@ -181,6 +224,124 @@ def agents() -> list[PoolAgentRow]:
 def turn(agent_id: str, request_id: str) -> Turn | None:
     """Return a turn of the latest agent of this name; None if there is none."""
     return _turn.first(agent_id=agent_id, request_id=request_id)
+
+
+def runs(
+    *, agent_id: str | None, outcome: str | None, needing_person: bool, before: str | None, limit: int
+) -> list[Turn]:
+    """Return runs, newest first, with `glimpse`, the beginning of the prompt; `before` is the run_id that they are
+    older than."""
+    rows = Turn.objects.select_related("agent").order_by("-turn_id")
+    if needing_person:
+        rows = rows.needing_person()
+    if agent_id:
+        rows = rows.filter(agent__agent_id=agent_id)
+    if outcome:
+        rows = rows.with_outcome(outcome)
+    if before:
+        rows = rows.filter(turn_id__lt=before)
+    return list(rows.defer("content", "answer").annotate(glimpse=Left("content", PROMPT))[:limit])
+
+
+def run(turn_id: str) -> Turn:
+    """Return a run with its agent. Raises NOT_FOUND."""
+    turn = Turn.objects.select_related("agent").filter(pk=turn_id).first()
+    if turn is None:
+        raise not_found("run", turn_id[:200])
+    return turn
+
+
+def whole_run(turn: Turn) -> WholeRunRow:
+    """Return the row of a run with its steps."""
+    entries = Entry.objects.filter(agent=turn.agent, turn=turn).exclude(role=Role.USER).order_by("position")
+    steps = entries.annotate(cut=Left("content", STEP)).defer("content")[:STEPS]
+    return {
+        **run_row(turn),
+        "answer": turn.answer,
+        "retried_by": retries(turn),
+        "may_have_changed_files": may_have_changed_files(turn),
+        "take_over": take_over(turn),
+        "steps": [
+            {
+                "index": entry.position,
+                "at": iso(entry.created_at),
+                "role": Role(entry.role).value,
+                "content": vars(entry)["cut"],
+                "calls": [call["name"] for call in tool_calls(entry.meta)],
+            }
+            for entry in steps
+        ],
+    }
+
+
+def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
+    """Return the row of a run; `prompt` replaces its own."""
+    told = bool(turn.input_tokens or turn.output_tokens)
+    return {
+        "run_id": turn.pk,
+        "agent_id": turn.agent.agent_id,
+        "request_id": turn.request_id,
+        "outcome": turn.outcome.value,
+        "why": turn.why,
+        "needs_person": turn.needs_person_since is not None and turn.agent.ended_at is None,
+        "prompt": turn.content if prompt is None else prompt,
+        "source": turn.source,
+        "source_agent_id": turn.source_agent_id,
+        "retry_of": turn.retry_of,
+        "queued_at": iso(turn.queued_at),
+        "started_at": iso(turn.started_at) if turn.started_at else None,
+        "ended_at": iso(turn.ended_at) if turn.ended_at else None,
+        "input_tokens": turn.input_tokens if told else None,
+        "output_tokens": turn.output_tokens if told else None,
+        "halted": turn.halted,
+    }
+
+
+def retries(turn: Turn) -> list[str]:
+    """Return the ids of the runs that retry this one, oldest first."""
+    return list(Turn.objects.filter(retry_of=turn.pk).order_by("pk").values_list("pk", flat=True))
+
+
+def may_have_changed_files(turn: Turn) -> bool:
+    """Return whether a run called a tool that does more than read."""
+    metas = Entry.objects.filter(agent=turn.agent, turn=turn, meta__isnull=False).values_list("meta", flat=True)
+    calls = (call for meta in metas.iterator(transcript.PAGE) for call in tool_calls(meta))
+    return any(call["kind"] not in READING_KINDS and call["name"] not in rules.READING for call in calls)
+
+
+def take_over(turn: Turn) -> str | None:
+    """Return the command line that continues a run's session in a person's terminal; None if there is none."""
+    runner = runners().by_name.get(turn.agent.runner)
+    if not isinstance(runner, Acp) or not runner.take_over:
+        return None
+    said = Entry.objects.filter(agent=turn.agent, turn__lte=turn.pk, meta__isnull=False).order_by("-position")
+    metas = said.values_list("meta", flat=True)[: transcript.PAGE]
+    session = next((meta[SESSION] for meta in metas.iterator(1) if meta and SESSION in meta), None)
+    if session is None:
+        return None
+    command = shlex.join(word.replace("{session}", session) for word in runner.take_over)
+    home = processes.environment_of(turn.agent)["HOME"]
+    return f"cd {shlex.quote(turn.agent.cwd)} && HOME={shlex.quote(home)} {command}"
+
+
+def tool_calls(meta: object) -> list[dict[str, Any]]:
+    """Return the calls that an entry makes, or the call that a result answers if it has changed since: id, name, kind,
+    arguments and diffs of each. What the runner left out is empty."""
+    if not isinstance(meta, dict):
+        return []
+    found = meta.get("tool_calls") or [meta.get("call")]
+    return [_call(call) for call in found if isinstance(call, dict)] if isinstance(found, list) else []
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    diffs = call.get("diffs")
+    return {
+        "id": str(call.get("id", "")),
+        "name": str(call.get("name") or "a tool"),
+        "kind": call.get("kind"),
+        "arguments": call.get("arguments", {}),
+        "diffs": [diff for diff in diffs if isinstance(diff, dict)] if isinstance(diffs, list) else [],
+    }
 
 
 def messages(agent: PoolAgent, offset: int, limit: int) -> tuple[int, list[Entry]]:

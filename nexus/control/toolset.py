@@ -21,6 +21,7 @@ CONTROL = Toolset(
     modules=(  # in the order in which agents see them; not loaded for most agents
         "nexus.control.operations.agents",
         "nexus.control.operations.pool",
+        "nexus.control.operations.runs",
         "nexus.control.operations.questions",
         "nexus.control.operations.worktrees",
     ),

@@ -36,6 +36,23 @@ PAGES = (
         words={"pool_create_agent": "New agent of the pool"},
         takes_minutes=True,  # to create a worktree
     ),
+    Page(
+        "runs",
+        "runs/",
+        views.runs,
+        "Runs",
+        "play_circle",
+        "More",
+        words={"pool_list_runs": "the page Runs"},
+        about="The turns of the pool's agents: why each ended, and what to do about those that failed.",
+        position=3,
+    ),
+    Page(
+        "run",
+        "runs/<id:run_id>/",
+        views.run,
+        words={"pool_get_run": "the run's page", "pool_retry_run": "Retry on the run's page"},
+    ),
     Page("pool_tail", "pool/<id:pool_agent_id>/tail/", views.tail),
     Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", views.cancel, words={"pool_cancel": "Stop on its page"}),
     Page(

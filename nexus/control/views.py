@@ -21,14 +21,17 @@ from nexus.control.forms import (
     NewPoolAgentFilters,
     NewPoolAgentForm,
     PoolFilters,
+    RetryForm,
+    RunFilters,
     TranscriptFilters,
     TurnForm,
     WorkForm,
 )
 from nexus.control.members import find
-from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, TurnStatus, WorktreeState
+from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, TurnStatus, WorktreeState
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
+from nexus.control.services import turns
 from nexus.control.services.pool import usual_directory
 from nexus.control.toolset import CONTROL
 from nexus.core.apps import actions
@@ -42,6 +45,7 @@ from nexus.web.templatetags.nexus import plain
 LISTED = 100  # agents of a page
 NEWEST, PAGE = 20, 50  # entries at first, and of a page that was asked for
 TURNS, CHILDREN, ASKED = 20, 100, 20  # rows on an agent's page
+STEPS = 200  # entries on a run's page
 
 
 def pool(request: HttpRequest) -> TemplateResponse:
@@ -108,6 +112,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         turns=[*turns, *monitoring.ended_turns(row, TURNS)],
         running=next((turn for turn in turns if turn.status == TurnStatus.RUNNING), None),
         waiting=any(turn.status == TurnStatus.QUEUED for turn in turns),
+        needs=Turn.objects.needing_person().filter(agent=row).exists(),
         spent=monitoring.spent(row),
         tokens=tokens,
         nearly_full=tokens is not None and selectors.nearly_fill(tokens),
@@ -148,7 +153,7 @@ def _transcript_context(row: PoolAgent, shown: list[Entry], whole: int | None = 
     calls = monitoring.calls(row, shown)
     return {
         "said": [
-            (entry, monitoring.tool_calls(entry.meta), calls.get(entry.tool_call_id or "", "a tool")) for entry in shown
+            (entry, selectors.tool_calls(entry.meta), calls.get(entry.tool_call_id or "", "a tool")) for entry in shown
         ],
         "whole": whole,
         "excerpt": monitoring.EXCERPT,
@@ -366,6 +371,58 @@ def _operate(
 
 def _worktree_of(pool_agent_id: str) -> PoolWorktree:
     return get_object_or_404(PoolWorktree.objects.select_related("agent"), agent=pool_agent_id)
+
+
+def runs(request: HttpRequest) -> TemplateResponse:
+    """Show runs, newest first: those of `?agent=`, with `?outcome=`, that need a person, older than `?before=`."""
+    filters = RunFilters(request.GET)
+    found = selectors.runs(
+        agent_id=filters.text("agent"),
+        outcome=filters.text("outcome"),
+        needing_person=filters.text("which") == "needing_person",
+        before=filters.text("before"),
+        limit=LISTED + 1,
+    )
+    rows, more = found[:LISTED], len(found) > LISTED
+    return render(
+        request,
+        "control/runs.html",
+        "Runs",
+        filters=filters,
+        on=ControlSettings.current().control,
+        rows=rows,
+        older=rows[-1].pk if more else "",
+        query=filters.query("before"),
+    )
+
+
+def run(request: HttpRequest, run_id: str) -> HttpResponse:
+    """Show a run: its prompt, its steps, and why it ended. POST retries it."""
+    turn = get_object_or_404(Turn.objects.select_related("agent__parent"), pk=run_id)
+    form = RetryForm(posted(request), initial={"content": turn.content})
+    if form.is_valid():
+        envelope = operate(
+            CONTROL, request, "pool_retry_run", "It is retried.", form, run_id=turn.pk, **form.cleaned_data
+        )
+        if envelope["ok"]:
+            return redirect("admin:run", envelope["data"]["run_id"])
+    steps = monitoring.steps(turn, STEPS + 1)
+    known = known_runners()[0]
+    return render(
+        request,
+        "control/run.html",
+        f"Run of {plain(turn.agent.agent_id)}",
+        run=turn,
+        agent=turn.agent,
+        on=ControlSettings.current().control,
+        retry=form if not turns.why_no_retry(turn) else None,
+        changed=selectors.may_have_changed_files(turn),
+        retried_by=selectors.retries(turn),
+        take_over=selectors.take_over(turn) if known else None,
+        more=len(steps) > STEPS,
+        **_transcript_context(turn.agent, steps[:STEPS]),
+        tree=PoolWorktree.objects.filter(agent=turn.agent).exclude(state=WorktreeState.DISCARDED).first(),
+    )
 
 
 SHOWN = 100  # of each

@@ -25,6 +25,7 @@ from nexus.control.models import Entry, PoolAgent, Role
 from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, presets
+from nexus.control.services.transcript import SESSION
 from nexus.core.waiting import WRITERS, in_thread
 from tests.agents.install import install
 from tests.agents.providers import HANG, Provider, Round, play, serve
@@ -396,5 +397,5 @@ def _failed(entry: Entry) -> bool:
 
 async def _session(day: Day) -> str | None:
     entries = await day.played.entries()
-    found = [entry.meta[acp.SESSION] for entry in entries if entry.meta and acp.SESSION in entry.meta]
+    found = [entry.meta[SESSION] for entry in entries if entry.meta and SESSION in entry.meta]
     return found[-1] if found else None

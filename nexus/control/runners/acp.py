@@ -32,14 +32,14 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from nexus.control import rules
-from nexus.control.models import Entry, Role, TurnStatus
+from nexus.control.models import Cause, Entry, Role, TurnStatus
 from nexus.control.runners import bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets
 from nexus.control.runners.configuration import Acp
 from nexus.control.services.questions import Decision
-from nexus.control.services.transcript import BYTES_A_TOKEN
+from nexus.control.services.transcript import BYTES_A_TOKEN, SESSION
 from nexus.control.services.turns import Closing, Ended
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running as running_server
@@ -49,7 +49,6 @@ START_SECONDS = 60  # to answer `initialize`, and to open a session
 CANCEL_SECONDS = 0.1  # to end a turn that is cancelled, before it is killed
 HALT_SECONDS = 5  # to end a turn that has made all the calls it may
 LEAVE_SECONDS = 2  # to end by itself, when the turn is over
-SESSION = "acp_session"  # key in an entry's `meta`
 AUTH_REQUIRED = -32_000
 MOST_METHODS = 10
 QUOTED = 500  # characters of what a process said, in a turn's why
@@ -258,7 +257,7 @@ def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
         case "max_tokens":
             return replace(ended, why="its model's limit on tokens cut the answer off")
         case "refusal":
-            return replace(ended, status=TurnStatus.FAILED, why="the agent refuses to go on")
+            return replace(ended, status=TurnStatus.FAILED, cause=Cause.REFUSED, why="the agent refuses to go on")
         case "cancelled":
             return replace(ended, status=TurnStatus.CANCELLED)
         case _:

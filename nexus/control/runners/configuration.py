@@ -75,6 +75,7 @@ class Acp(Programs):
     mode: ID | None = None  # of its sessions
     mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
     sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
+    take_over: list[str] = []  # the command line that continues its session, `{session}`, in a person's terminal
 
     @property
     def variables(self) -> Sequence[str]:

@@ -19,6 +19,7 @@ from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 
 BYTES_A_TOKEN = 4  # the usual estimate if the model does not report it
+SESSION = "acp_session"  # key in an entry's `meta`: the session of the agent process that said it
 PAGE = 100  # entries read at once if not all are needed
 LARGEST_PAGE = 4_000_000  # tokens in one page for a caller, some 16 MB
 AT_ONCE = 8_000_000  # tokens that one compaction replaces, some 32 MB; it blocks other writers

@@ -21,13 +21,13 @@ from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
-from nexus.control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
+from nexus.control.models import IN_VAIN, OVER, Cause, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.services import questions, transcript
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
-from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,10 @@ _claimable = Select(
 )
 _taken = Select(lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING))
 _take = Update(lambda: Turn.objects.filter(pk=Slot("pk")), status=TurnStatus.RUNNING, started_at=Slot("moment"))
-_ENDED = ("status", "answer", "why", "ended_at", "iterations", "halted", "input_tokens", "output_tokens")
+_ENDED = (
+    *("status", "answer", "why", "cause", "needs_person_since", "ended_at"),
+    *("iterations", "halted", "input_tokens", "output_tokens"),
+)
 _end = Update(lambda: Turn.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in _ENDED})
 _rest = Update(
     lambda: PoolAgent.objects.filter(pk=Slot("pk")),
@@ -91,6 +94,7 @@ class Ended:
     input_tokens: int = 0
     output_tokens: int = 0
     closing: Closing | None = None
+    cause: Cause | None = None  # of a failure
 
 
 def send(
@@ -115,12 +119,7 @@ def send(
     moment = now()
     with write():
         agent = get(agent_id)
-        check_authority(actor, agent, "send to")
-        check_tool(actor, "send")
-        if actor.agent is not None and wakeups.is_loop(actor.agent.agent_id, moment):
-            raise refused(
-                "loop", f"{wakeups.LONGEST_LINE} turns sent one another in a row, this one last; end with it."
-            )
+        _check_may_send(actor, agent, moment)
         return queue(
             actor,
             agent,
@@ -132,6 +131,13 @@ def send(
         )
 
 
+def _check_may_send(actor: Actor, agent: PoolAgent, moment: datetime) -> None:
+    check_authority(actor, agent, "send to")
+    check_tool(actor, "send")
+    if actor.agent is not None and wakeups.is_loop(actor.agent.agent_id, moment):
+        raise refused("loop", f"{wakeups.LONGEST_LINE} turns sent one another in a row, this one last; end with it.")
+
+
 def queue(
     actor: Actor,
     agent: PoolAgent,
@@ -141,6 +147,7 @@ def queue(
     source: str,
     moment: datetime,
     source_agent_id: str | None = None,
+    retry_of: str | None = None,
 ) -> Turn:
     """Store a turn to be started. Call it inside a transaction. Raises the same errors as `send`."""
     known = None if request_id is None else _named.first(agent=agent.pk, request_id=request_id)
@@ -157,6 +164,7 @@ def queue(
         content=content,
         source=source,
         source_agent_id=actor.agent.agent_id if actor.agent else source_agent_id,
+        retry_of=retry_of,
         queued_at=moment,
     )
     return begin(turn, actor.name)
@@ -188,6 +196,78 @@ def cancel(actor: Actor, agent_id: str, request_id: str) -> Turn | None:
         if turn is not None:
             _cancel(turn, actor.name, moment)
     return turn
+
+
+def retry(actor: Actor, turn_id: str, *, content: str | None = None) -> Turn:
+    """Queue the message of a turn that ended in vain once more, or `content` in its place. While such a retry is open,
+    return that one.
+
+    Raises NOT_FOUND; NOT_PERMITTED as `send` does; CONTENT_TOO_LARGE; POOL_FULL; INVALID_TRANSITION for a turn that is
+    open or done, that something woke its agent for, or that is being retried with another message, and if its agent
+    has ended.
+    """
+    if content is not None:
+        within_limit(content, "content")
+    moment = now()
+    with write():
+        turn = _locked(turn_id)
+        _check_may_send(actor, turn.agent, moment)
+        if why := why_no_retry(turn):
+            raise _unfit(turn, why)
+        content = turn.content if content is None else content
+        known = Turn.objects.open().select_related("agent").filter(agent=turn.agent, retry_of=turn.pk).first()
+        if known is not None:
+            if known.content != content:
+                raise _unfit(turn, "it is being retried with another message; cancel that first")
+            return known
+        again = queue(
+            actor, turn.agent, content=content, request_id=None, source="retry", moment=moment, retry_of=turn.pk
+        )
+        _attend(turn)
+        emit_turn_event("turn.retried", actor.name, turn, moment, retry=again.pk)
+    return again
+
+
+def why_no_retry(turn: Turn) -> str:
+    """Return why a turn cannot be retried; empty if it can."""
+    if turn.ended_at is None:
+        return "it has not ended"
+    if turn.status == TurnStatus.DONE:
+        return "send its agent another message"
+    if turn.depth:
+        return "what woke its agent wakes it again by itself"
+    return "its agent has ended" if turn.agent.ended_at is not None else ""
+
+
+def dismiss(turn_id: str, by: str) -> Turn:
+    """End the need for a person of a turn that failed. Raises NOT_FOUND, and INVALID_TRANSITION for one that needs
+    nobody."""
+    moment = now()
+    with write():
+        turn = _locked(turn_id)
+        if turn.needs_person_since is None:
+            raise _unfit(turn, "it needs nobody")
+        _attend(turn)
+        emit_turn_event("turn.dismissed", by, turn, moment)
+    return turn
+
+
+def _locked(turn_id: str) -> Turn:
+    """Return a turn that no other transaction changes meanwhile. Raises NOT_FOUND."""
+    turn = Turn.objects.select_for_update(of=("self",)).select_related("agent").filter(pk=turn_id).first()
+    if turn is None:
+        raise not_found("run", turn_id[:200])
+    return turn
+
+
+def _attend(turn: Turn) -> None:
+    turn.needs_person_since = None
+    turn.save(update_fields=["needs_person_since"])
+
+
+def _unfit(turn: Turn, why: str) -> NexusError:
+    outcome = turn.outcome.value
+    return NexusError(Code.INVALID_TRANSITION, f"This run is {outcome}: {why}.", {"outcome": outcome})
 
 
 def cancel_all(agent: PoolAgent, by: str | None, moment: datetime) -> None:
@@ -281,7 +361,9 @@ def interrupt(why: str, among: Collection[str] | None = None, but: Collection[st
 
 def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     turn.status, turn.answer, turn.why, turn.ended_at = ended.status, ended.answer, ended.why, moment
-    turn.iterations, turn.halted = ended.iterations, ended.halted
+    turn.cause, turn.iterations, turn.halted = ended.cause, ended.iterations, ended.halted
+    if ended.status in IN_VAIN and not turn.depth:  # what wakes an agent wakes it again after a failure
+        turn.needs_person_since = moment
     turn.input_tokens, turn.output_tokens = ended.input_tokens, ended.output_tokens
     _end(pk=turn.pk, **{name: getattr(turn, name) for name in _ENDED})
     questions.withdraw_of(turn, moment)
@@ -294,5 +376,5 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
         roster.leave(agent_id=agent.agent_id, moment=moment)
     payload = {"why": ended.why[:200]} if ended.why else {}
     emit_turn_event(f"turn.{ended.status}", agent.agent_id, turn, moment, **payload)
-    if ended.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED):
+    if ended.status in IN_VAIN:
         transaction.on_commit(partial(log.warning, "A turn of %r %s: %s.", agent.agent_id, ended.status, ended.why))

@@ -1,0 +1,54 @@
+"""`nexus runs`: the turns of the pool's agents, and what to do about those that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordination.target_options import AGENT
+from nexus.core.verbs import Option, Verb, VerbsCommand, time
+
+RUN = Option("run_id", help="A run_id, of `nexus runs`.")
+
+
+class Command(VerbsCommand):
+    toolset = "control"
+    help = "List the runs of the pool's agents, and retry or dismiss those that failed."
+
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            Verb(
+                "list",
+                operation="pool_list_runs",
+                options=["which", AGENT, "outcome", "before", "limit"],
+                rows="runs",
+                columns={
+                    "run": "run_id",
+                    "agent": "agent_id",
+                    "outcome": lambda row: f"{row['outcome']}, needs you" if row["needs_person"] else row["outcome"],
+                    "prompt": "prompt",
+                    "queued": time("queued_at"),
+                    "ended": time("ended_at"),
+                },
+                examples=["nexus runs list --which needing_person"],
+            ),
+            Verb(
+                "show",
+                operation="pool_get_run",
+                words=[RUN],
+                examples=["nexus runs show turn_…"],
+            ),
+            Verb(
+                "retry",
+                operation="pool_retry_run",
+                words=[RUN],
+                options=["content"],
+                examples=["nexus runs retry turn_…", 'nexus runs retry turn_… --content "Use the other branch."'],
+            ),
+            Verb(
+                "dismiss",
+                operation="pool_dismiss_run",
+                words=[RUN],
+                each=True,
+                examples=["nexus runs dismiss turn_…"],
+            ),
+        )

@@ -1,0 +1,88 @@
+"""Operations on runs: a run is a turn of an agent, as operators see it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from nexus.control import selectors
+from nexus.control.errors import ControlCode
+from nexus.control.members import actor_of
+from nexus.control.selectors import RunRow, WholeRunRow
+from nexus.control.services import turns
+from nexus.control.toolset import operation
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.registry import OPERATORS_ONLY
+
+LISTED, MOST_LISTED = 50, 500
+OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
+
+
+class ListRuns(Params):
+    which: Annotated[
+        Literal["all", "needing_person"],
+        Field(description="needing_person: failed, and neither retried nor dismissed."),
+    ] = "all"
+    agent_id: Annotated[Id | None, Field(description="Only runs of agents of this name.")] = None
+    outcome: Annotated[
+        Literal["queued", "running", "done", "cancelled", "failed", "refused", "lost"] | None,
+        Field(description="Only runs with this outcome."),
+    ] = None
+    before: Annotated[Id | None, Field(description="The run_id that they are older than.")] = None
+    limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
+
+
+class Runs(TypedDict):
+    runs: list[RunRow]
+
+
+@operation(ListRuns, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_list_runs(p: ListRuns, caller: Caller) -> Runs:
+    """List the turns of the pool's agents as runs, newest first."""
+    found = selectors.runs(
+        agent_id=p.agent_id,
+        outcome=p.outcome,
+        needing_person=p.which == "needing_person",
+        before=p.before,
+        limit=min(p.limit, MOST_LISTED),
+    )
+    return {"runs": [selectors.run_row(turn, vars(turn)["glimpse"]) for turn in found]}
+
+
+class OfRun(Params):
+    run_id: Id
+
+
+@operation(OfRun, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_get_run(p: OfRun, caller: Caller) -> WholeRunRow:
+    """Return a run with its prompt, its steps, its answer, and why it ended."""
+    return selectors.whole_run(selectors.run(p.run_id))
+
+
+class Retry(OfRun):
+    content: Annotated[str | None, Field(min_length=1, description="Another prompt; else the run's own.")] = None
+
+
+@operation(
+    Retry,
+    *OF_ONE,
+    Code.INVALID_TRANSITION,
+    Code.CONTENT_TOO_LARGE,
+    ControlCode.POOL_FULL,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def pool_retry_run(p: Retry, caller: Caller) -> RunRow:
+    """Start a run again that failed, was lost or was cancelled. It goes on in the agent's context: what the run changed
+    before it ended is not undone."""
+    return selectors.run_row(turns.retry(actor_of(caller), p.run_id, content=p.content))
+
+
+@operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False)
+def pool_dismiss_run(p: OfRun, caller: Caller) -> RunRow:
+    """Say that a run that failed needs nobody any more."""
+    return selectors.run_row(turns.dismiss(p.run_id, operator_behind(caller)))

@@ -1,0 +1,86 @@
+"""The pages of runs, and those that failed in *Needs a person*."""
+
+from __future__ import annotations
+
+from django.test import Client as Browser
+
+from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
+from tests.control.playing import at_hand, lead, say, send, settle, take
+from tests.pages import act, shown
+
+__all__ = ["at_hand", "lead"]
+HOSTILE = "<script>alert(1)</script>"
+
+
+def failed(content: str = "Write the parser.", why: str = "the provider is away") -> Turn:
+    """A run that failed after it changed a file."""
+    send("lead", content)
+    turn = take()
+    say(turn, Role.ASSISTANT, "I write.", meta={"tool_calls": [{"id": "1", "name": "Edit", "kind": "edit"}]})
+    settle(turn, TurnStatus.FAILED, why=why)
+    return turn
+
+
+def page_of(browser: Browser, turn: Turn) -> str:
+    return " ".join(shown(browser.get(f"/admin/runs/{turn.pk}/")).split("<main")[-1].split())
+
+
+def test_a_run_has_a_page(lead: PoolAgent, browser: Browser) -> None:
+    page = page_of(browser, turn := failed())
+    for part in ("Write the parser.", "I write.", "Called", "the provider is away", "failed", "needs you", "unknown"):
+        assert part in page
+    assert "do more than read" in page and f"pool_dismiss_run {turn.pk}" in page
+    send("lead", "next")
+    page = page_of(browser, next_turn := take())
+    assert "running" in page and "It did nothing yet" in page and 'id="retry"' not in page
+    settle(next_turn, input_tokens=1_200, output_tokens=34)
+    assert "1,200 in, 34 out" in page_of(browser, next_turn) and "needs you" not in page_of(browser, next_turn)
+    assert browser.get("/admin/runs/turn_none/").status_code == 404
+
+
+def test_it_retries_with_the_prompt_that_a_person_changed(lead: PoolAgent, browser: Browser) -> None:
+    turn = failed()
+    answer = browser.post(f"/admin/runs/{turn.pk}/", {"content": "Write less."})
+    again = Turn.objects.get(retry_of=turn.pk)
+    assert answer["Location"] == f"/admin/runs/{again.pk}/" and again.content == "Write less."
+    assert again.pk in page_of(browser, turn) and f'<a href="/admin/runs/{turn.pk}/">a retry</a>' in page_of(
+        browser, again
+    )
+    refused = shown(browser.post(f"/admin/runs/{turn.pk}/", {"content": "Write else."}))
+    assert "cancel that first" in refused and "Write else." in refused
+
+
+def test_home_offers_to_retry_or_to_dismiss(lead: PoolAgent, browser: Browser) -> None:
+    first, second = failed(why=HOSTILE), failed()
+    page = browser.get("/admin/attention/").content.decode()
+    assert "A run of lead failed" in page and HOSTILE not in page and f"/admin/runs/{first.pk}/" in page
+    act(browser, do=f"pool_retry_run {first.pk}")
+    act(browser, do=f"pool_dismiss_run {second.pk}")
+    assert "A run of lead failed" not in shown(browser.get("/admin/attention/"))
+    assert take().retry_of == first.pk
+
+
+def test_an_agent_whose_run_failed_is_not_just_idle(lead: PoolAgent, browser: Browser) -> None:
+    turn = failed()
+    for at in ("/admin/pool/", f"/admin/pool/{lead.pk}/"):
+        page = shown(browser.get(at))
+        assert "a run failed" in page and ">idle<" not in page
+    act(browser, do=f"pool_dismiss_run {turn.pk}")
+    assert ">idle<" in shown(browser.get("/admin/pool/"))
+
+
+def test_the_list_narrows_and_pages(lead: PoolAgent, browser: Browser) -> None:
+    failed("First.")
+    send("lead", "Second.")
+    settle(take())
+    page = shown(browser.get("/admin/runs/"))
+    assert page.index("Second.") < page.index("First.")
+    for query, there, gone in (
+        ("which=needing_person", "First.", "Second."),
+        ("outcome=done", "Second.", "First."),
+        ("outcome=nonsense", "Second.", "No run fits"),
+        (f"before={Turn.objects.latest('pk').pk}", "First.", "Second."),
+        ("agent=nobody", "No run fits", "First."),
+    ):
+        page = shown(browser.get(f"/admin/runs/?{query}")).split("<main")[-1]
+        assert there in page and gone not in page
