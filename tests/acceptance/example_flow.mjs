@@ -25,7 +25,7 @@ async function connect(key) {
 const [builder, reviewer] = await Promise.all(keys.map(connect));
 const target = { strategy: "direct", agent_id: "reviewer" };
 
-assert.equal((await builder.client.listTools()).tools.length, 45); // and toolset_enable
+assert.equal((await builder.client.listTools()).tools.length, 42); // and toolset_enable
 const { workspace_id } = await builder.call("workspace_resolve", { project_root: project });
 await builder.call("agent_register", { agent_id: "builder", role: "builder", capabilities: ["py"] });
 await reviewer.call("agent_register", { agent_id: "reviewer" });
