@@ -328,10 +328,16 @@ async def test_a_relay_that_left_before_it_was_welcomed_is_no_error(
 async def test_a_hub_that_lacks_files_now_and_then_says_so_once(
     home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """And serves who was connected before."""
     monkeypatch.setattr(relayed, "PAUSE_SECONDS", 0.01)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(home):
-        for _ in range(3):
+        before = await connected(home, hello)
+        await before.say(HELLO, READY)
+        await before.hear()
+        await before.call(0, "agent_register", {"agent_id": "ann"})
+        assert (await before.hear())["id"] == 0
+        for number in range(1, 4):
             with socket.socket(socket.AF_UNIX) as silent, relay.address(home) as path:
                 free = os.dup(silent.fileno())
                 os.close(free)
@@ -340,10 +346,14 @@ async def test_a_hub_that_lacks_files_now_and_then_says_so_once(
                     silent.connect(path)
                     for _ in range(100):  # the hub, which runs on this loop, cannot accept it
                         await asyncio.sleep(0)
+                    await before.call(number, "agent_register", {"agent_id": "ann"})
+                    answer = await before.hear()
+                    assert answer["id"] == number and answer["result"]["structuredContent"]["ok"]
                 finally:
                     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
                 client = await connected(home, hello)
                 client.close()
+        before.close()
     assert [record.args for record in caplog.records] == [("Too many open files",)]
 
 
