@@ -23,6 +23,7 @@ import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
 from mcp_bridge.relay import DIRECTORY, LOOPBACK, SOCKET
+from tests import warm
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.acceptance.processes import HELLO, READY, ROOT, Raw, calls_of, client, environment, is_relayed, nexus
@@ -200,13 +201,18 @@ def test_a_hub_without_a_free_file_says_so_once_and_takes_relays_again(home: Pat
         assert len([line for line in hub.lines if "open files" in line]) == 1
 
 
-def test_a_relay_finds_each_hub_of_a_home_without_sockets(home: Path) -> None:
-    """Also the one after a killed hub, which left its address behind."""
-    program = ROOT / "tests" / "mcp_bridge" / "without_sockets.py"
+@pytest.mark.parametrize("without", ["without_sockets.py", "without_unix_sockets.py"])
+def test_a_relay_finds_each_hub_where_there_are_no_unix_sockets(home: Path, project: str, without: str) -> None:
+    """In the home, or in the system. Also the hub after a killed one, which left its address behind."""
+    program = ROOT / "tests" / "mcp_bridge" / without
     address = home / DIRECTORY / LOOPBACK
-    with serving(home, program=program) as hub, Raw(home) as raw:
+    with serving(home, program=program) as hub, Raw(home, program=program) as raw:
         raw.greet()
         assert is_relayed(raw, hub)
+        hub.call("agent_register", agent_id="ann")
+        words = ["send", "--to", "ann", "--subject", "s", "--body", "b", "--project", project]
+        assert warm.run(words, environment(home), timeout=START_SECONDS, program=program).returncode == 0
+        assert calls_of(hub, "message_create") == 1, "the hub also runs short commands"
         assert not (home / DIRECTORY / SOCKET).exists() and address.exists()
         hub.stop(signal.SIGKILL)
         left = address.read_text()
