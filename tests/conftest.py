@@ -231,6 +231,7 @@ def nothing_remembered() -> Iterator[None]:
     yield
     agents._renewed.clear()
     connections._held.clear()
+    connections._topics.clear()
     limits._kept, stored._applied = {}, {}
     stored._looked = 0.0  # the next call looks for itself, at whichever time its test plays
     django_settings.NEXUS = started

@@ -16,13 +16,15 @@ from django.test.utils import CaptureQueriesContext
 from coordination.models import Session
 from handoffs.models import Handoff, Remark
 from inbox.models import Message
-from mcp_bridge import recorded_calls
+from mcp_bridge import recorded_calls, tasks
 from mcp_bridge.models import RecordedCall
 from mcp_bridge.recorded_calls import RelayedRequest
+from nexus.control.models import Question
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
 from nexus.planning.models import Task
+from nexus.topics import connections
 from nexus.topics.models import TopicMessage as Post
 from tests.conftest import Call, at_once, does
 
@@ -40,6 +42,13 @@ def sent(
     toolset = next(each for each in TOOLSETS.values() if name in each.operations)
     caller = replace(by, request=RelayedRequest(by, slot, key, repeated=again))
     return asyncio.run(runner.arun(toolset, caller, name, arguments))
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what this process knows of connections, as a new hub."""
+    monkeypatch.setattr(runner, "_joined", OrderedDict())
+    monkeypatch.setattr(connections, "_held", OrderedDict())
+    monkeypatch.setattr(connections, "_topics", {})
 
 
 @pytest.fixture
@@ -191,19 +200,16 @@ def test_a_repeated_join_opens_one_session(project: str, monkeypatch: pytest.Mon
     """And the new hub knows whose connection it is."""
     join = {"agent_id": "ana", "project_root": project}
     first = sent("join", join)
-    monkeypatch.setattr(runner, "_joined", OrderedDict())
+    forget(monkeypatch)
     assert sent("join", join, again=True) == first
     assert Session.objects.count() == 1
     assert sent("inbox_count", {})["ok"]
 
 
 def test_a_repeated_message_to_a_topic_is_posted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nexus.topics import connections
-
     topic = sent("topic_create", {"name": "here"})["topic_id"]
     joined = sent("topic_join", {"agent_name": "ana", "topic_id": topic}, "b")
-    monkeypatch.setattr(connections, "_held", OrderedDict())
-    monkeypatch.setattr(connections, "_topics", {})
+    forget(monkeypatch)
     assert sent("topic_join", {"agent_name": "ana", "topic_id": topic}, "b", again=True) == joined
     post = {"topic_id": topic, "outbox": [{"content_markdown": "hello"}], "wait_seconds": 0}
     first = sent("sync", post, "c")
@@ -237,3 +243,17 @@ def test_a_repeated_wait_goes_on_and_is_answered_as_the_first(project: str) -> N
     first, second = asyncio.run(both())
     assert first == second and first["received_count"] == 1
     assert Post.objects.count() == 2
+
+
+def test_a_repeated_call_that_becomes_a_task_is_made_once() -> None:
+    """Nobody was told of the first task."""
+    operation = TOOLSETS["control"].operations["ask_operator"]
+    question = {"agent_id": "ana", "title": "May I?", "timeout_seconds": 60}
+
+    async def asked() -> list[Any]:
+        requests = [RelayedRequest(RELAY, 0, "a", repeated=again) for again in (False, True)]
+        return [await tasks.begin(operation, replace(RELAY, request=request), question) for request in requests]
+
+    first, second = asyncio.run(asked())
+    assert first.answered == second.answered
+    assert Question.objects.count() == 1
