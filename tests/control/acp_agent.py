@@ -102,6 +102,8 @@ class Agent:
         self.mode = mode_id
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> None:
+        if "--signed-out" in sys.argv and not self.signed_in:
+            raise acp.RequestError.auth_required()
         self.cwd, self.servers, self.session = cwd, mcp_servers, session_id
         await self.say("told again")
 

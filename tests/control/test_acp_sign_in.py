@@ -16,6 +16,7 @@ from nexus.control.models import PoolAgent
 from nexus.control.runners import acp, acp_check, processes, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import FILE, Acp, presets, read
+from nexus.control.services.transcript import SESSION
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import WRITERS, in_thread
 from tests.control.turns import Played, create
@@ -40,6 +41,14 @@ async def played(place: Path, *flags: str, **more: Any) -> Played:
 async def test_it_signs_in_with_the_runners_method_where_the_agent_wants_it(place: Path) -> None:
     agent = await played(place, "--signed-out", auth_method="key", env={"TEST_KEY": "k"})
     assert (await agent.turn("hello")).answer == "Hello"
+
+
+async def test_it_signs_in_to_load_its_session_too(place: Path) -> None:
+    agent = await played(place, "--signed-out", "--loads", auth_method="key", env={"TEST_KEY": "k"})
+    await agent.turn("hello")
+    await agent.turn("hello")
+    sessions = {entry.meta[SESSION] for entry in await agent.entries() if entry.meta}
+    assert len(sessions) == 1
 
 
 @pytest.mark.parametrize(("method", "said"), [(None, "Authentication required"), ("key", "that is no key")])

@@ -11,11 +11,11 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from acp import PROTOCOL_VERSION, RequestError, text_block
 from acp.core import ClientSideConnection
@@ -25,7 +25,6 @@ from acp.schema import (
     Implementation,
     InitializeResponse,
     McpServerStdio,
-    NewSessionResponse,
     PromptResponse,
     SessionModeState,
 )
@@ -44,6 +43,8 @@ from nexus.control.services.turns import Closing, Ended
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running as running_server
 from nexus.core.waiting import OUTSIDE, in_thread
+
+T = TypeVar("T")
 
 START_SECONDS = 60  # to answer `initialize`, and to open a session
 CANCEL_SECONDS = 0.1  # to end a turn that is cancelled, before it is killed
@@ -156,7 +157,9 @@ async def _session(
     if known is not None:
         client.is_listening = False
         try:
-            loaded = await connection.load_session(scene.agent.cwd, known, servers)
+            loaded = await _signed_in(
+                launch, connection, offered, partial(connection.load_session, scene.agent.cwd, known, servers)
+            )
             await _set_mode(connection, known, loaded.modes, launch.mode)
             client.meta = {SESSION: known}
             return known, scene.turn.content
@@ -165,27 +168,29 @@ async def _session(
         finally:
             await client.settled()
             client.is_listening = True
-    session = await _new_session(launch, connection, offered, servers)
+    session = await _signed_in(
+        launch, connection, offered, partial(connection.new_session, scene.agent.cwd, mcp_servers=servers)
+    )
     await _set_mode(connection, session.session_id, session.modes, launch.mode)
     client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
     most = (launch.runner.context_tokens - launch.runner.reply_tokens) * BYTES_A_TOKEN // 2
     return session.session_id, await _prompt(scene.history(), most)
 
 
-async def _new_session(
-    launch: Launch, connection: ClientSideConnection, offered: InitializeResponse, servers: list[Any]
-) -> NewSessionResponse:
-    """Return a new session, after a sign-in if the agent requires one. Raises RunnerFailed, which says how to sign
-    in."""
-    cwd, method = launch.scene.agent.cwd, launch.runner.auth_method
+async def _signed_in(
+    launch: Launch, connection: ClientSideConnection, offered: InitializeResponse, opened: Callable[[], Awaitable[T]]
+) -> T:
+    """Return the session that `opened` opens, after a sign-in if the agent requires one. Raises RunnerFailed, which
+    says how to sign in."""
+    method = launch.runner.auth_method
     try:
-        return await connection.new_session(cwd, mcp_servers=servers)
+        return await opened()
     except RequestError as error:
         if error.code != AUTH_REQUIRED or method is None:
             raise _signed_out(launch, offered, error) from None
     try:
         await connection.authenticate(method)
-        return await connection.new_session(cwd, mcp_servers=servers)
+        return await opened()
     except RequestError as error:
         raise _signed_out(launch, offered, error) from None
 
