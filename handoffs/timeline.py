@@ -20,7 +20,7 @@ from handoffs.spans import BEGINS, Doing, Span, Step, spans
 from nexus.core.clock import now
 from nexus.core.database.functions import Seconds
 from nexus.core.database.prepared import Select, Slot
-from nexus.core.spans import Timed, Window, at_once, moment, told_and_counted
+from nexus.core.spans import Timed, Window, at_once, longest_and_counts, moment
 
 STEPS = 2_500  # of a window, that are read one by one; of more there is the outline
 GOING_ON = 2_000  # handoffs to which nothing happened within it
@@ -163,7 +163,7 @@ def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell:
     else:
         rows = _all(since=since, still=still)
     window = Window(since.timestamp(), still.timestamp(), cell.total_seconds())
-    told, counted = told_and_counted(_claims_within(rows, window), window, LONG)
+    told, counted = longest_and_counts(_claims_within(rows, window), window, LONG)
     spans = [Span(key, Doing.CLAIMED, holder, moment(start), window.ended(end), 0) for holder, key, start, end in told]
     waited = at_once(_waits(rows, window, (until - since).total_seconds() / parts), parts)
     return Outline(spans, [Counted(*of, many) for of, many in counted.items()], waited)

@@ -83,7 +83,7 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            caller, named, choice = await waiting.at_hand(waiting.AUTHENTICATION, partial(_who, scope))
+            caller, named, choice = await waiting.on_loop_or_thread(waiting.AUTHENTICATION, partial(_who, scope))
             assert caller.agent_id is not None
         except Exception as error:
             body, status = explain(error)

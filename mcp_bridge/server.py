@@ -43,7 +43,7 @@ from nexus.core.operations.registry import TOOLSETS, Choice, Toolset, add, defau
 from nexus.core.operations.replies import Outcome, Reply
 from nexus.core.operations.runner import aperform, check_credential, documented
 from nexus.core.operations.validation import validated
-from nexus.core.waiting import AUTHENTICATION, at_hand
+from nexus.core.waiting import AUTHENTICATION, on_loop_or_thread
 
 
 class Choices:
@@ -75,7 +75,7 @@ class Choices:
         operation = enabling(chosen, new.append)
         try:
             params = cast(Enable, validated(operation, arguments))
-            await at_hand(AUTHENTICATION, partial(check_credential, caller))
+            await on_loop_or_thread(AUTHENTICATION, partial(check_credential, caller))
             data = operation.call(params, caller)
         except Exception as error:
             return Outcome(error=documented(error))

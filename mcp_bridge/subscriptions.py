@@ -32,7 +32,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice
 from nexus.core.operations.runner import check_credential
-from nexus.core.waiting import AUTHENTICATION, at_hand, waiter
+from nexus.core.waiting import AUTHENTICATION, on_loop_or_thread, waiter
 
 if TYPE_CHECKING:
     from mcp_bridge.server import Choices
@@ -129,7 +129,7 @@ class ResourceBus:
     async def _tell(self, updated: set[str]) -> None:
         for hearing in {hearing for uri in updated for hearing in self._of_uri.get(uri, ())}:
             try:
-                await at_hand(AUTHENTICATION, partial(check_credential, hearing.caller))
+                await on_loop_or_thread(AUTHENTICATION, partial(check_credential, hearing.caller))
             except NexusError:
                 hearing.end()
             except DatabaseError as error:
@@ -237,6 +237,6 @@ async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> Non
                 INVALID_PARAMS, f"This connection may follow the {resource.name} of {caller.agent_id!r} only."
             )
     try:
-        await at_hand(AUTHENTICATION, partial(check_credential, caller))
+        await on_loop_or_thread(AUTHENTICATION, partial(check_credential, caller))
     except Exception as error:
         raise as_mcp(error) from None

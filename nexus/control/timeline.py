@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce, Least, Left
 from nexus.control.models import Entry, Question, QuestionStatus, Turn, TurnStatus, Wake
 from nexus.core.clock import now
 from nexus.core.database.functions import Seconds
-from nexus.core.spans import Window, moment, told_and_counted
+from nexus.core.spans import Window, longest_and_counts, moment
 
 EACH = 1_200  # turns, and questions, of a window that are returned one by one: the longest
 TITLE = 80  # characters of a turn's message
@@ -103,7 +103,7 @@ def _course_of(rows: QuerySet[Any], since: datetime, still: datetime, cell: floa
     counted: Mapping[tuple[tuple[str, str], int], int] = {}
     window = Window(since.timestamp(), still.timestamp(), cell)
     if len(told) > EACH:
-        told, counted = told_and_counted(told, window, EACH)
+        told, counted = longest_and_counts(told, window, EACH)
     return Course(
         [
             Stretch(key, _doing(what), whose, moment(start), window.ended(end))

@@ -184,7 +184,7 @@ async def aidentify(info: ConnectionInfo, *, transport: str) -> Caller:
     """Do what `identify` does from an event loop: look a key up there, and anything else on a thread of its own
     pool."""
     look = partial(identify, info, transport=transport)
-    return await (waiting.at_hand if info.keys else waiting.in_thread)(waiting.AUTHENTICATION, look)
+    return await (waiting.on_loop_or_thread if info.keys else waiting.in_thread)(waiting.AUTHENTICATION, look)
 
 
 async def caller_of(request: HttpRequest, *, transport: str) -> Caller:

@@ -28,7 +28,7 @@ class Window(NamedTuple):
         return None if end is None or end > self.still else moment(end)
 
 
-def told_and_counted(
+def longest_and_counts(
     spans: Iterable[Timed[Of]], window: Window, most: int
 ) -> tuple[list[Timed[Of]], Counter[tuple[Of, int]]]:
     """Return the spans of a window that last at least half a cell, the longest first, at most `most`; and the number

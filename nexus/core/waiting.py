@@ -62,7 +62,7 @@ async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, partial(with_store, function))
 
 
-async def at_hand(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+async def on_loop_or_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     """Run `function`, a quick read of the store, on the event loop; on a thread of `pool` if it cannot run there."""
     try:
         return function()
@@ -229,10 +229,10 @@ class Waiter:
 
     @property
     def position(self) -> int | None:
-        """The id of the last event that was passed to the waits, for `told_since`; None while nothing is watched."""
+        """The id of the last event that was passed to the waits, for `passed_since`; None while nothing is watched."""
         return self._seen
 
-    def told_since(self, position: int | None, wait: Parked) -> bool:
+    def passed_since(self, position: int | None, wait: Parked) -> bool:
         """Return whether an event after `position` that concerns `wait` was passed to the waits; True if that is not
         known.
 
@@ -319,7 +319,7 @@ class Waiter:
     async def _read(self) -> None:
         """Pass on every event of the log after the last one that was passed on."""
         assert self._seen is not None
-        while events := await at_hand(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
+        while events := await on_loop_or_thread(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
             for event in events:
                 if event.event_id > self._seen:  # else it came from this process meanwhile
                     self._tell(event)

@@ -139,8 +139,8 @@ async def test_the_keys_of_an_event_are_found_once(project: str, monkeypatch: py
         assert await first.wait(LONG)
         for agent_id in ("ann", "bob"):
             async with waiting.waiter().park(Filters().interest(agent_id)) as wait:
-                assert waiting.waiter().told_since(place, wait)
-                assert not waiting.waiter().told_since(await newest(), wait)
+                assert waiting.waiter().passed_since(place, wait)
+                assert not waiting.waiter().passed_since(await newest(), wait)
     assert asked == [await newest()]
 
 
@@ -186,16 +186,16 @@ async def test_it_tells_each_event_once_and_in_order_whoever_committed_what(
 async def test_it_misses_nothing_that_is_committed_between_a_look_and_the_park(
     project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_hand = waiting.at_hand
+    on_loop_or_thread = waiting.on_loop_or_thread
     late = ["late"]
 
     async def commit_behind_the_look(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await at_hand(pool, function)
+        seen = await on_loop_or_thread(pool, function)
         if pool is waiting.READERS and waiting.waiter().parked and isinstance(seen, tuple) and late:
             await put(project, late.pop())  # the look is over, the wait not yet begun
         return seen
 
-    monkeypatch.setattr(waiting, "at_hand", commit_behind_the_look)
+    monkeypatch.setattr(waiting, "on_loop_or_thread", commit_behind_the_look)
     assert names(await page_of(follow(project))) == ["late"]
     assert not late
 
@@ -205,11 +205,11 @@ async def test_it_misses_nothing_that_is_committed_between_the_call_and_the_park
     project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     monkeypatch.setattr(waiting, "KEPT", 2)
-    at_hand = waiting.at_hand
+    on_loop_or_thread = waiting.on_loop_or_thread
     late = ["late"]
 
     async def commit_behind_the_call(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await at_hand(pool, function)
+        seen = await on_loop_or_thread(pool, function)
         if pool is waiting.READERS and isinstance(seen, dict) and late:
             await put(project, late.pop())
             for _ in range(others):
@@ -217,23 +217,23 @@ async def test_it_misses_nothing_that_is_committed_between_the_call_and_the_park
         return seen
 
     async with waiting.waiter().park(lambda event: False):  # somebody watches
-        monkeypatch.setattr(waiting, "at_hand", commit_behind_the_call)
+        monkeypatch.setattr(waiting, "on_loop_or_thread", commit_behind_the_call)
         assert names(await page_of(follow(project))) == ["late"]
     assert not late
 
 
 async def test_it_does_not_look_again_before_something_has_come(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_hand = waiting.at_hand
+    on_loop_or_thread = waiting.on_loop_or_thread
     looks: list[Any] = []
 
     async def noted(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await at_hand(pool, function)
+        seen = await on_loop_or_thread(pool, function)
         looks.extend([seen] if isinstance(seen, tuple) else [])
         return seen
 
     await put(project, "first")
     async with waiting.waiter().park(lambda event: False):
-        monkeypatch.setattr(waiting, "at_hand", noted)
+        monkeypatch.setattr(waiting, "on_loop_or_thread", noted)
         wait = follow(project, cursor=await newest())
         await parked(2)
         together = threading.Barrier(4)
@@ -246,11 +246,11 @@ async def test_it_does_not_look_again_before_something_has_come(project: str, mo
 async def test_a_direct_message_wakes_those_whom_it_concerns_alone(
     project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_hand = waiting.at_hand
+    on_loop_or_thread = waiting.on_loop_or_thread
     looks: list[Any] = []
 
     async def noted(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await at_hand(pool, function)
+        seen = await on_loop_or_thread(pool, function)
         looks.extend([seen] if isinstance(seen, tuple) else [])
         return seen
 
@@ -260,7 +260,7 @@ async def test_a_direct_message_wakes_those_whom_it_concerns_alone(
     start = await newest()
     crowd = [follow(project, agent_id=f"agent-{number}", cursor=start) for number in range(20)]
     await at_rest(20)
-    monkeypatch.setattr(waiting, "at_hand", noted)
+    monkeypatch.setattr(waiting, "on_loop_or_thread", noted)
     letter = {"project_root": project, "subject": "s", "body": "b", "from_agent_id": "agent-0"}
     target = {"strategy": "direct", "agent_id": "agent-7"}
     assert (await arun(LOCAL, "message_create", {**letter, "target": target}))["ok"]

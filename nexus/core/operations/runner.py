@@ -105,7 +105,7 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         interests: list[Interested] = []  # of a call that reads and will wait: its thread finds it in passing
         call = partial(_permitted, operation, params, caller, interests)
         if operation.quick:
-            data = await waiting.at_hand(pool_of(operation, params), call)
+            data = await waiting.on_loop_or_thread(pool_of(operation, params), call)
             return Outcome(data if wait is None else await _wait(caller, operation, params, data, seen, *interests))
         # An answer that moves a cursor reaches who asked, or has moved nothing.
         answers = wait is not None and wait.finish is not None
@@ -215,14 +215,14 @@ async def _wait(
     async with waiting.waiter().park(interested) as parked:
         deadline += waiting.waiter().spread(seconds)
         stays, told = wait.next_change is None and not wait.unfinished(data), 0
-        if stays and not waiting.waiter().closing and not waiting.waiter().told_since(seen, parked):
+        if stays and not waiting.waiter().closing and not waiting.waiter().passed_since(seen, parked):
             woken = await parked.wait(deadline - time.monotonic())
             if not woken and wait.finish is None:
                 return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
             told = parked.told
         position = wait.past(wait.resume(params, data), told)
         while True:
-            read = waiting.at_hand if operation.quick else waiting.in_thread
+            read = waiting.on_loop_or_thread if operation.quick else waiting.in_thread
             found, change = await read(looking, partial(_look, operation, params, caller, position, data))
             left = deadline - time.monotonic()
             if wait.done(found):
