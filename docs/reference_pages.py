@@ -69,7 +69,11 @@ def operations(toolsets: Collection[Toolset]) -> str:
 
 def _toolset_blocks(toolset: Toolset) -> Iterator[str]:
     tools = [operation for operation in toolset.operations.values() if operation.tool]
-    others = [operation for operation in toolset.operations.values() if not operation.tool]
+    # their modules are imported as they are needed: the order must not depend on what was needed first
+    others = sorted(
+        (operation for operation in toolset.operations.values() if not operation.tool),
+        key=lambda operation: operation.call.__module__,
+    )
     had = "A connection that chooses nothing gets it." if toolset.default else "A connection gets it if it chooses it."
     bare = (
         ' It answers with the data itself; an error is `{"error": {"code", "message"}}`.' if toolset.reply.bare else ""

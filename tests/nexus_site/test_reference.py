@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +37,14 @@ def anchors(file: Path) -> set[str]:
 def test_it_is_what_the_code_says() -> None:
     stale = [name for name, text in command.pages().items() if (command.FOLDER / name).read_text() != text]
     assert not stale, "run `python -m docs.make_reference`"
+
+
+def test_it_does_not_depend_on_what_was_imported_first() -> None:
+    lines = ("import django", "django.setup()", "import mcp_bridge.administration", "from docs import make_reference")
+    code = "; ".join([*lines, "raise SystemExit(make_reference.main(['--check']))"])
+    settings = {**os.environ, "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
+    made = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=settings, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
 
 
 def test_it_has_every_operation_error_setting_and_command() -> None:
