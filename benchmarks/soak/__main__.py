@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from benchmarks.soak.servers import HOUR, Servers, Troubles
 
 ON_STDIO, OVER_HTTP = 4, 16
 PROGRESS_SECONDS = 5
+CALM_SECONDS = 60  # how long the team may go on after the last trouble
 SCRATCH = "NEXUS_SOAK_SCRATCH"  # tells the inner process that it is the one, and where its files are
 HOME_MIB = 256
 NAMESPACE = ("unshare", "--mount", "--map-root-user", "sh", "-c")
@@ -88,6 +90,10 @@ async def play(servers: Servers, seconds: int) -> dict[str, Any]:
     working = [asyncio.create_task(agent.live(stop)) for agent in team]
     telling = asyncio.create_task(_tell(troubles, ledger))
     await troubles.happen()
+    with suppress(TimeoutError):  # a loaded machine may have let the team do little so far
+        async with asyncio.timeout(CALM_SECONDS):
+            while not ledger.has_each_work:
+                await asyncio.sleep(0.2)
     stop.set()
     await asyncio.gather(*working)
     telling.cancel()

@@ -37,6 +37,12 @@ class Ledger:
     violations: list[str] = field(default_factory=list)
     disk_is_full: bool = False
 
+    @property
+    def has_each_work(self) -> bool:
+        """Whether a message was sent and one acknowledged, a handoff completed, and an event followed."""
+        received = any(self.acknowledged.values()) and any(self.followed.values())
+        return received and bool(self.sent) and self.completed.total() > 0
+
 
 class Agent:
     """One agent: connects, works, and connects again whenever its server is gone."""
