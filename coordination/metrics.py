@@ -13,7 +13,6 @@ from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from coordination.presence import Presence, agent_states
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 
@@ -54,6 +53,7 @@ class Measured:
 
 def collect() -> Iterator[Metric]:
     """Count the agents by presence, as the commands and the dashboard do."""
+    from coordination.presence import Presence, agent_states  # models, which need the settings
     from nexus.core.contributions import gauge
 
     counted = Counter(state.presence.value for state in agent_states(now()))

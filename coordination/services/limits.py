@@ -23,7 +23,7 @@ from coordination.services import audit
 from nexus.core.clock import now
 from nexus.core.config import TABLE, CoreSettings, parse
 from nexus.core.database.store import write
-from nexus.core.fairness import Turn, turns, when_refused
+from nexus.core.fairness import RETRY_SECONDS, Turn, turns, when_refused
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import TOOLSETS, Operation
@@ -163,9 +163,6 @@ def _check_names(which: str, given: Sequence[str]) -> None:
     known = {*TOOLSETS, *(verb for toolset in TOOLSETS.values() for verb in toolset.operations)}
     if strange := sorted(set(given) - known):
         raise invalid(f"{strange[0][:200]!r} is neither a toolset nor a verb of one.", field=which)
-
-
-RETRY_SECONDS = 1
 
 
 def turn_of(caller: str) -> Turn:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 AT_ONCE = 16  # calls that are served at once; each has its share of the event loop
 SHARE = 4  # of these, how many may be one caller's
 LAPSE_SECONDS = 1.0  # a call that takes longer waits for a program or the like: its turn is given to others
+RETRY_SECONDS = 1  # when a caller whose call was refused may try again
 MOST_LAPSED = 28  # of one caller's calls that go on without a turn
 when_refused: list[Callable[[], None]] = []  # called where a call is refused because too many of its caller's wait
 TURN = "nexus.turn"  # where the scope of a request has its turn

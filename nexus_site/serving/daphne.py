@@ -27,8 +27,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from coordination.errors import CoordinationCode
-from coordination.services.limits import RETRY_SECONDS
 from nexus.core import waiting
+from nexus.core.fairness import RETRY_SECONDS
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import failure
 from nexus_site import ending
