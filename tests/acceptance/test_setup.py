@@ -60,7 +60,7 @@ def test_a_newcomer_sets_up_and_takes_it_back(person: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     hub = running(person / ".nexus")
     assert hub is not None and httpx.get(f"{hub.url}/healthz", timeout=START_SECONDS).status_code == 200
-    assert "tools: coordination, files, control" in done.stdout
+    assert "tools: coordination, files, questions" in done.stdout
     assert "nexus" in (person / "shop" / ".codex" / "config.toml").read_text()
     again = setup(person, "--yes")
     assert (again.returncode, "Nothing needs a change." in again.stdout) == (0, True)

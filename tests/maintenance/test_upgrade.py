@@ -232,6 +232,7 @@ def contents(home: Home, columns: dict[str, list[str]]) -> dict[str, list[tuple[
 def columns_of(home: Home) -> dict[str, list[str]]:
     tables = [model._meta.db_table for config in nexus_apps() for model in config.get_models()]
     columns = {table: [f'"{name}"' for _, name, *_ in home.sql(f"PRAGMA table_info({table})")] for table in tables}
+    columns = {table: names for table, names in columns.items() if names}  # a table of today may be new
     return columns | {"django_content_type": ["id", "app_label", "model"]}
 
 
@@ -244,7 +245,10 @@ def test_it_opens_a_store_from_before_the_apps_moved(kept: Home, configure: Call
     migrated = kept.process("migrate")
 
     assert migrated.returncode == 0, migrated.stderr
-    assert contents(kept, columns) == before
+    after = contents(kept, columns)
+    types = "django_content_type"  # a model of today may be new
+    assert set(before.pop(types)) <= set(after.pop(types))
+    assert after == before
     [backup] = (kept.path / "backups").iterdir()
     assert str(backup) in migrated.stderr
     with closing(sqlite3.connect(backup)) as former:
