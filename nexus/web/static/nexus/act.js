@@ -11,7 +11,7 @@ document.addEventListener("submit", async (event) => {
     const response = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     if (response.redirected || !response.ok) throw new Error("another page");
-    open(page.querySelector("form.nx-form"), page.querySelector("h1, #header-inner h1")?.textContent ?? button.textContent, button);
+    open(page.querySelector("form.nx-form"), page.querySelector("h1")?.textContent ?? button.textContent, button);
   } catch { location.href = url; }
 });
 
