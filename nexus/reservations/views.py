@@ -5,19 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 
+from coordination.forms import WorkspaceFilters
 from handoffs.models import Handoff
 from nexus.core.clock import now
 from nexus.reservations import selectors
-from nexus.reservations.forms import EndForm, FilesFilters
 from nexus.reservations.models import Reservation
 from nexus.reservations.toolset import FILES
+from nexus.web.forms import OperationForm, choice_field, number_field, words_field
 from nexus.web.page import operate, posted, render
 
 PAGE = 50
+
+
+class EndForm(OperationForm):
+    reason = forms.CharField(required=False, label="Reason (optional), sent to its holder")
+
+
+class FilesFilters(WorkspaceFilters):
+    state = choice_field(label="State", choices=[("held", "Held"), ("ended", "Ended")])
+    q = words_field("Part of a path, a reason or an agent")
+    page = number_field()
+    preset = {"state": "held"}
 
 
 def files(request: HttpRequest) -> TemplateResponse:
