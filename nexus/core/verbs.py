@@ -58,7 +58,8 @@ class Verb:
         """Examples and exit codes, as --help shows them."""
         nothing = self.nothing or ("there is none" if self.rows else "")
         codes = self.exit_codes + (f"\n  {NOTHING}  {nothing}" if nothing else "")
-        return "\n  ".join(["examples:", *self.examples]) + f"\n\n{codes}"
+        examples = "\n  ".join(["examples:", *self.examples]) + "\n\n" if self.examples else ""
+        return examples + codes
 
 
 def time(name: str) -> Column:

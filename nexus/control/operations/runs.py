@@ -32,7 +32,7 @@ class ListRuns(Params):
         Literal["queued", "running", "done", "cancelled", "failed", "refused", "lost"] | None,
         Field(description="Only runs with this outcome."),
     ] = None
-    before: Annotated[Id | None, Field(description="The run_id that they are older than.")] = None
+    before: Annotated[Id | None, Field(description="Only runs that are older than this run_id.")] = None
     limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
 
 

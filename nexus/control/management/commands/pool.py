@@ -10,6 +10,7 @@ from nexus.core.verbs import Verb
 
 
 class Command(rpc.Command):
+    help = "The same command as `nexus rpc`."
     examples = rpc.Command.examples.replace("nexus rpc", "nexus pool")
 
     def verbs(self) -> Sequence[Verb]:

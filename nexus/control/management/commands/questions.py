@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from coordination.target_options import AGENT
 from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
-QUESTION = Option("question_id", help="A question_id, of `nexus questions`.")
+QUESTION = Option("question_id", help="A question_id; `nexus questions` lists them.")
 
 
 class Command(VerbsCommand):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from coordination.target_options import AGENT
 from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
-RUN = Option("run_id", help="A run_id, of `nexus runs`.")
+RUN = Option("run_id", help="A run_id; `nexus runs` lists them.")
 
 
 class Command(VerbsCommand):
@@ -35,6 +35,7 @@ class Command(VerbsCommand):
                 "show",
                 operation="pool_get_run",
                 words=[RUN],
+                help="Show a run: its prompt, its steps, its answer, and why it ended.",
                 examples=["nexus runs show turn_…"],
             ),
             Verb(

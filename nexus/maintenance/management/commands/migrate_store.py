@@ -26,7 +26,7 @@ class Command(NexusCommand):
   nexus migrate-store --to "$NEXUS_TARGET_URL" --json
   nexus migrate-store --database-url postgresql://nexus@db.example.org/nexus --to ~/.nexus/nexus.db
 
-exit codes: 0 moved and compared; 1 nothing was written; 130 interrupted, nothing was written"""
+exit codes: 0 copied and compared; 1 nothing was written; 130 interrupted, nothing was written"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

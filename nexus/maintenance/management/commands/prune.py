@@ -20,9 +20,9 @@ class Command(OperatorCommand):
     group = Group.STORE
     help = (
         "Delete events, acknowledged deliveries and closed sessions past their retention windows.\n"
-        "The whole store is pruned, in short transactions beside running agents. It never deletes anything\n"
-        "unfinished, nor any message, handoff, task, channel, agent, workspace or artifact. It deletes the oldest\n"
-        "events first, so that the rest of the log has no gap."
+        "The whole store is pruned, in short transactions beside running agents. It never deletes unfinished\n"
+        "work, messages, handoffs, tasks, channels, agents, workspaces or artifacts. It deletes the oldest events\n"
+        "first, so that the rest of the log has no gap."
     )
     examples = f"""examples:
   nexus prune --dry-run

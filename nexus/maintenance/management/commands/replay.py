@@ -18,14 +18,14 @@ class Command(NexusCommand):
     group = Group.STORE
     help = (
         "Load a file of `nexus export` into an empty store, all of it or nothing. All ids stay the\n"
-        "same. A new export must equal the file, byte for byte; this is checked before the commit. The agents have no\n"
-        "keys and the sessions no secrets: issue new keys, open new sessions."
+        "same. Before it commits, it exports the loaded rows and compares them with the file, byte for byte. The file\n"
+        "has no keys and no session secrets: issue new keys, and open new sessions."
     )
     examples = """examples:
   nexus replay history.ndjson --home /tmp/then
   nexus replay history.ndjson --home /tmp/then --json
 
-exit codes: 0 played; 1 nothing was played"""
+exit codes: 0 loaded; 1 nothing was loaded"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path, help="A file of `nexus export`.")
@@ -37,4 +37,4 @@ exit codes: 0 played; 1 nothing was played"""
         store().prepare()
         played = history.replay(options["file"])
         counts = ", ".join(f"{kind} {count}" for kind, count in played.items())
-        self.stdout.write(json.dumps({"played": played}) if options["json"] else f"Played: {counts}.")
+        self.stdout.write(json.dumps({"played": played}) if options["json"] else f"Loaded: {counts}.")

@@ -66,7 +66,7 @@ class Command(VerbsCommand):
                 options=FIELDS,
                 shows="task",
                 examples=[
-                    'nexus tasks create "Write the parser" --context "Everything reads by it." --owner engineer',
+                    'nexus tasks create "Write the parser" --context "All input goes through it." --owner engineer',
                     'nexus tasks create "Test the parser" --context - --dep 1 --dep 2 < context.md',
                 ],
             ),

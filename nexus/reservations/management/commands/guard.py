@@ -111,7 +111,7 @@ class Command(VerbsCommand):
         return self._tell(options, changed, "Installed")
 
     def uninstall(self, options: Mapping[str, Any]) -> int:
-        return self._tell(options, hooks.uninstall(options["repo"]), "Taken out")
+        return self._tell(options, hooks.uninstall(options["repo"]), "Removed")
 
     def _tell(self, options: Mapping[str, Any], changed: list[Path], done: str) -> int:
         if options["json"]:

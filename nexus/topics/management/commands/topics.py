@@ -85,7 +85,7 @@ class Command(VerbsCommand):
                 rows="peers",
                 columns={"peer": "agent_name", "has read": "last_seq", "last seen": _time("updated_at")},
                 examples=["nexus topics presence cache-review --window 3600"],
-                nothing="nobody was",
+                nothing="nobody synced recently",
             ),
             Verb(
                 "join",
