@@ -60,13 +60,13 @@ class InvalidRequestError(RpcError):
 
 
 class InvalidParamsError(RpcError):
-    """The parameters are not named; `notified` if the request is a notification."""
+    """The parameters are not named; `id` is that of the request, None for a notification."""
 
     code = INVALID_PARAMS
 
-    def __init__(self, message: str, *, notified: bool) -> None:
+    def __init__(self, message: str, id: Id) -> None:
         super().__init__(message)
-        self.notified = notified
+        self.id = id
 
 
 def parse_request(text: str | bytes) -> Request:
@@ -80,7 +80,7 @@ def parse_request(text: str | bytes) -> Request:
     if not _is_id(identifier):
         raise InvalidRequestError("id must be a string, a whole number, or left out.")
     if params is not None and not isinstance(params, dict):
-        raise InvalidParamsError("params must be an object: parameters are named.", notified=identifier is None)
+        raise InvalidParamsError("params must be an object: parameters are named.", identifier)
     return Request(VERSION, method, params, identifier)
 
 

@@ -293,7 +293,7 @@ class Endpoint:
         except ParseError as error:
             raise Failed(400, error.code, str(error)) from None
         except InvalidParamsError as error:
-            return "" if error.notified else serialize_response(make_error_response(None, error.code, str(error)))
+            return "" if error.id is None else serialize_response(make_error_response(error.id, error.code, str(error)))
         except RpcError as error:
             return serialize_response(make_error_response(None, error.code, str(error)))
         response = await while_there(receive, _dispatched(request, agent_id, caller, info))

@@ -228,7 +228,7 @@ def test_it_gives_an_id_back_as_it_came(rpc: Wire, identifier: Any) -> None:
 @pytest.mark.parametrize("params", [[], [1], "x", 1, True, 1.5])
 def test_it_takes_named_parameters_alone(rpc: Wire, params: Any) -> None:
     answer = rpc.post("/rpc", {**VALID, "params": params})
-    assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_PARAMS, None)
+    assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_PARAMS, VALID["id"])
 
 
 def test_it_takes_no_parameters_for_none(rpc: Wire) -> None:
