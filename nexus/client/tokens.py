@@ -17,6 +17,7 @@ FORM = re.compile(rf"{API_KEY_PREFIX}[A-Za-z0-9_-]{{43}}")
 DEFAULT_PORT = 8765
 VARIABLE = "NEXUS_RPC_TOKEN"
 HOME, HOME_VARIABLE = Path("~/.nexus"), "NEXUS_HOME"
+NEXUS3_VARIABLE, NEXUS3_HOME = "NEXUS3_API_KEY", Path("~/.nexus3")  # for scripts that were written for NEXUS3
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 LONGEST = 1_024  # bytes of a file that holds one
 
@@ -112,12 +113,13 @@ def read_token(path: Path, strict: bool = True) -> str | None:
 def discover_rpc_token(
     port: int = DEFAULT_PORT, nexus_dir: Path | None = None, strict_permissions: bool = True
 ) -> str | None:
-    """Return a client's token: from the environment, else from the port's file, else from the default one. Raises
-    UnsafeToken."""
-    if token := os.environ.get(VARIABLE):
-        return token
-    home = home_directory(nexus_dir)
-    for name in dict.fromkeys((f"rpc-{port}.token", token_name(DEFAULT_PORT))):
-        if token := read_token(home / name, strict_permissions):
+    """Return a client's token: from the environment, else from the port's file, else from the default one; else from
+    where NEXUS3 keeps its own, in the same order. Raises UnsafeToken."""
+    names = dict.fromkeys((f"rpc-{port}.token", token_name(DEFAULT_PORT)))
+    for variable, home in ((VARIABLE, home_directory(nexus_dir)), (NEXUS3_VARIABLE, NEXUS3_HOME.expanduser())):
+        if token := os.environ.get(variable):
             return token
+        for name in names:
+            if token := read_token(home / name, strict_permissions):
+                return token
     return None

@@ -20,12 +20,13 @@ from nexus.client import (
     generate_api_key,
     validate_api_key,
 )
-from nexus.client.tokens import FORM, VARIABLE, read_token
+from nexus.client.tokens import FORM, NEXUS3_VARIABLE, VARIABLE, read_token
 
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(NEXUS3_VARIABLE, raising=False)
 
 
 def test_it_makes_tokens_of_32_bytes_each_another() -> None:
@@ -166,6 +167,25 @@ def test_it_looks_in_the_environment_then_at_the_port_then_at_the_default(
     assert discover_rpc_token(9000) == own
     monkeypatch.setenv(VARIABLE, "nxk_given")
     assert discover_rpc_token(9000, tmp_path) == "nxk_given"
+
+
+def test_it_takes_nexus3s_token_where_ours_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ours, theirs = tmp_path / ".nexus", tmp_path / ".nexus3"
+    default = ServerTokenManager(8765, theirs).generate_fresh()
+    assert discover_rpc_token(9000, ours) == default
+    of_port = ServerTokenManager(9000, theirs).generate_fresh()
+    assert (discover_rpc_token(9000, ours), discover_rpc_token(8765, ours)) == (of_port, default)
+    monkeypatch.setenv(NEXUS3_VARIABLE, "nxk_given")
+    assert discover_rpc_token(9000, ours) == "nxk_given"
+    own = ServerTokenManager(8765, ours).generate_fresh()
+    assert discover_rpc_token(9000, ours) == own
+    (theirs / "rpc.token").chmod(0o644)
+    monkeypatch.delenv(NEXUS3_VARIABLE)
+    assert discover_rpc_token(8765, ours) == own
+    (ours / "rpc.token").unlink()
+    with pytest.raises(UnsafeToken, match=r"\.nexus3/rpc\.token"):
+        discover_rpc_token(8765, ours)
 
 
 def names(directory: Path) -> list[str]:

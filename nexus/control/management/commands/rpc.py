@@ -237,7 +237,8 @@ class Command(VerbsCommand):
 
 server:
   --port selects it; by default the port of the newest token in --home, or {DEFAULT_PORT}.
-  NEXUS_RPC_TOKEN may hold the token, if its file cannot be read.
+  NEXUS_RPC_TOKEN may hold the token, if its file cannot be read. Without both, NEXUS3's are used: NEXUS3_API_KEY and
+  ~/.nexus3.
 
 {EXIT_CODES}"""
 
