@@ -101,6 +101,15 @@ async def test_it_offers_what_the_preset_allows_and_refuses_the_rest_when_it_is_
     assert not (tmp_path / "a").exists()
 
 
+async def test_it_offers_no_write_tools_to_an_agent_that_writes_nowhere(stage: Stage, tmp_path: Path) -> None:
+    reader = Stage(await in_thread(WRITERS, lambda: created("rea", tmp_path)))
+    with serving(says("ok")) as (server, url):
+        await reader.take(small(url), "Hello")
+    assert {"read_file", "task_add"} <= tools_of(server.asked[0])
+    assert not tools_of(server.asked[0]) & {"write_file", "edit_file"}
+    assert "you write no files" in server.asked[0]["messages"][0]["content"]
+
+
 async def test_it_calls_the_hub_as_the_agent_that_it_is(stage: Stage, tmp_path: Path) -> None:
     known = str(tmp_path.parent)  # somebody made it a project
     await in_thread(WRITERS, lambda: workspaces.resolve(project_root=known, display_name=None))

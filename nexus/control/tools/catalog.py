@@ -51,7 +51,9 @@ class Tool:
 
 def tools(permissions: Permissions) -> Mapping[str, Tool]:
     """Return every tool that an agent has, by name."""
-    return _tools(permissions.preset, permissions.disabled_tools)
+    # An agent that writes nowhere is not offered to write: its model would try, and be refused.
+    nowhere = frozenset() if permissions.write_paths else rules.WRITING
+    return _tools(permissions.preset, permissions.disabled_tools | nowhere)
 
 
 def tokens(permissions: Permissions) -> int:
