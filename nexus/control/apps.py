@@ -121,7 +121,10 @@ class ControlConfig(NexusAppConfig):
 
         if not ControlSettings.current().control:
             return {}
-        return {"Token": str(token_of_run().token_path), "Runners": in_words(runners())}
+        remarks = {"Token": str(token_of_run().token_path), "Runners": in_words(runners())}
+        if ControlSettings.current().rpc_beyond_loopback:
+            remarks["Warning"] = "rpc_beyond_loopback: JSON-RPC answers agents' keys from any machine, unencrypted."
+        return remarks
 
     def openapi_paths(self) -> Mapping[str, Any]:
         from nexus.control.rpc import openapi

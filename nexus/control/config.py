@@ -20,6 +20,13 @@ class ControlSettings(Settings):
         live=False,
         bare=str(DEFAULT_PORT),
     )
+    rpc_beyond_loopback: bool = setting(
+        False,
+        "Also answer JSON-RPC, and its streams, to agents' keys from other machines. The token of the run counts on "
+        "this machine only.",
+        live=False,
+        bare="true",
+    )
     pool_agents: int = setting(100, "The most agents in the pool.", minimum=1, maximum=10_000)
     pool_turns: int = setting(
         8,

@@ -37,12 +37,13 @@ from nexus.client.jsonrpc import (
 )
 from nexus.client.tokens import API_KEY_PREFIX, validate_api_key
 from nexus.control.agent_stream import Follower, Piece, Position, State, entry_row, is_over, may_follow, parse_position
+from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.members import find
 from nexus.control.models import Entry
 from nexus.control.rules import is_agent_id
 from nexus.control.toolset import CONTROL, PREFIX
-from nexus.core.access import ConnectionInfo, Refused, check_place, identify
+from nexus.core.access import ConnectionInfo, Refused, check_place, identify, is_loopback
 from nexus.core.cancellation import while_there
 from nexus.core.limits import TooMuch
 from nexus.core.operations import runner
@@ -95,7 +96,7 @@ HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
-Who = Callable[[ConnectionInfo, str], Caller]  # given the name of the connection; raises NexusError
+Who = Callable[[Any, ConnectionInfo, str], Caller]  # given the scope, and the connection's name; raises NexusError
 
 
 def openapi() -> dict[str, Any]:
@@ -167,7 +168,7 @@ class Stream:
         agent_id = found[1]
 
         def who() -> Caller:
-            return self.who(info, connection)
+            return self.who(scope, info, connection)
 
         caller = await in_thread(AUTHENTICATION, who)
         named = parse_qs(info.query).get("after", [])
@@ -286,7 +287,7 @@ class Endpoint:
         if scope["method"] != "POST":
             raise Failed(405, INVALID_REQUEST, "Send a POST.")
         info = ConnectionInfo.of_scope(scope)
-        caller = await in_thread(AUTHENTICATION, lambda: self._caller(info))
+        caller = await in_thread(AUTHENTICATION, lambda: self._caller(scope, info))
         agent_id = await _routed(scope["path"])
         try:
             request = parse_request(body)
@@ -301,14 +302,17 @@ class Endpoint:
             raise Failed(400, INVALID_REQUEST, "The client left before its answer.")  # nobody reads this
         return "" if request.id is None else serialize_response(response)
 
-    def _caller(self, info: ConnectionInfo) -> Caller:
+    def _caller(self, scope: Any, info: ConnectionInfo) -> Caller:
         """Return the caller: the administrator, or the agent that the key belongs to. Raises Failed."""
         try:
             check_place(info)
+            _check_machine(scope)
             presented = [value.partition(" ")[2].strip() for value in info.values("authorization") if _is_bearer(value)]
             if not presented:
                 raise Failed(401, INVALID_REQUEST, "Present the server's token: Authorization: Bearer nxk_…")
             if len(presented) == 1 and presented[0].startswith(API_KEY_PREFIX):
+                if not _is_from_here(scope):
+                    raise Refused(403, "The token of this run counts on the hub's machine only; use an agent's key.")
                 if not validate_api_key(presented[0], self.token or ""):
                     raise Failed(
                         403, INVALID_REQUEST, "This is not the token of this run of the server; read it again."
@@ -318,15 +322,31 @@ class Endpoint:
         except Refused as refused:
             raise Failed(403, INVALID_REQUEST, refused.message) from None
 
-    def follower(self, info: ConnectionInfo, connection: str) -> Caller:
+    def follower(self, scope: Any, info: ConnectionInfo, connection: str) -> Caller:
         """Return the caller that follows an agent: by JSON-RPC's credentials, or without its header by the hub's.
         Raises Refused."""
         if not info.values("authorization"):
+            if info.keys:
+                _check_machine(scope)
             return identify(info, transport="rpc", connection=connection)
         try:
-            return _narrowed(self._caller(info), info)
+            return _narrowed(self._caller(scope, info), info)
         except Failed as failed:
             raise Refused(failed.status, str(failed)) from None
+
+
+def _is_from_here(scope: Any) -> bool:
+    """Return whether a request comes from this machine: from loopback, or from the very address that it reached."""
+    (peer, *_), (server, *_) = scope.get("client") or (None,), scope.get("server") or (None,)
+    return is_loopback(peer) or (peer is not None and peer == server)
+
+
+def _check_machine(scope: Any) -> None:
+    """Check that a request comes from this machine, unless a setting admits others. Raises Refused."""
+    if not _is_from_here(scope) and not ControlSettings.current().rpc_beyond_loopback:
+        raise Refused(
+            403, "JSON-RPC answers on the hub's machine only; its operator can set `rpc_beyond_loopback` for keys."
+        )
 
 
 def _is_bearer(value: str) -> bool:

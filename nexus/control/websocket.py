@@ -36,7 +36,7 @@ class AgentConsumer(Listener):
         agent_id = self.scope["url_route"]["kwargs"]["agent_id"]
 
         def who() -> Caller:
-            return ENDPOINT.follower(info, connection)
+            return ENDPOINT.follower(self.scope, info, connection)
 
         try:
             caller = await in_thread(AUTHENTICATION, who)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import AgentKey
+from coordination.services import keys
 from nexus.client.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -23,6 +25,7 @@ from nexus.client.jsonrpc import (
 )
 from nexus.control import rpc as methods
 from nexus.control.models import PoolAgent
+from nexus.core.apps import nexus_apps
 from tests.conftest import examples
 from tests.control.wire import TOKEN, Wire, request
 
@@ -39,6 +42,11 @@ def padded(size: int) -> bytes:
 def headers_of(size: int, already: int) -> list[tuple[str, str]]:
     """Headers that bring a request's to so many bytes."""
     return [("x-filler", "x" * (size - already - len("x-filler")))]
+
+
+def key_of(agent_id: str) -> str:
+    """A key of an agent."""
+    return keys.issue(agent_id=agent_id, operator="olga")
 
 
 STANDARD = sum(map(len, ("authorization", "Bearer nxk_" + "t" * 43, "host", "127.0.0.1")))
@@ -98,6 +106,29 @@ def test_it_asks_for_the_token(rpc: Wire, headers: list[tuple[str, str]], status
 def test_it_answers_no_page_of_another_site(rpc: Wire, host: str | None, headers: list[tuple[str, str]]) -> None:
     answer = rpc.raw(body=LIST, host=host, headers=headers)
     assert (answer.status, answer.code) == (403, INVALID_REQUEST)
+
+
+@pytest.mark.parametrize("peer", ["192.0.2.1", "::ffff:192.0.2.1", None])
+@pytest.mark.parametrize(("path", "method"), [("/rpc", "POST"), ("/agent/a", "POST"), ("/agent/a/stream", "GET")])
+def test_it_answers_this_machine_alone(rpc: Wire, path: str, method: str, peer: str | None) -> None:
+    rpc.call("create_agent", agent_id="a")
+    for shown in ([("x-api-key", key_of("a"))], [("authorization", f"Bearer {TOKEN}")], []):
+        if shown or path != "/agent/a/stream":  # a login admits to that, as it does to the pages
+            answer = rpc.raw(path, LIST, method=method, token=None, headers=shown, peer=peer)
+            assert (answer.status, answer.json["id"]) == (403, None)
+    assert rpc.raw(body=LIST, peer="192.0.2.10").status == 200, "it is the server's own address"
+
+
+def test_a_setting_admits_keys_from_elsewhere_and_never_the_token(rpc: Wire, configure: Callable[..., None]) -> None:
+    configure(control=True, rpc_beyond_loopback=True)
+    rpc.call("create_agent", agent_id="a")
+    key = [("authorization", f"Bearer {key_of('a')}")]
+    look = json.dumps(request("get_context")).encode()
+    assert "result" in rpc.raw("/agent/a", look, token=None, headers=key, peer="192.0.2.1").json
+    assert rpc.raw("/agent/a", look, peer="192.0.2.1").status == 403
+    assert rpc.raw("/agent/a", look, token=None, peer="192.0.2.1").status == 401
+    [told] = [app.remarks()["Warning"] for app in nexus_apps() if app.name == "nexus.control"]
+    assert "any machine" in told
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "post"])

@@ -47,6 +47,7 @@ class Wire:
         headers: Iterable[tuple[str, str]] = (),
         token: str | None = TOKEN,
         host: str | None = "127.0.0.1",
+        peer: str | None = "127.0.0.1",
     ) -> Answer:
         """One request, its body in one piece or in several."""
         pieces = [body] if isinstance(body, bytes) else list(body)
@@ -69,7 +70,8 @@ class Wire:
             "path": path,
             "query_string": b"",
             "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in [*given, *headers]],
-            "client": ("127.0.0.1", 1),
+            "client": peer and (peer, 1),
+            "server": ("192.0.2.10", 8420),
         }
         await Bounded(ENDPOINT.alone)(scope, receive, send)  # type: ignore[arg-type]
         start, content = sent[0], b"".join(message.get("body", b"") for message in sent[1:])
