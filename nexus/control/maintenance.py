@@ -18,7 +18,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from nexus.control import selectors
+from nexus.control import prices, selectors
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
 from nexus.control.runners.base import LOGS
 from nexus.control.runners.configuration import problem
@@ -30,6 +30,7 @@ from nexus.control.wakeups import MAIL
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
+from nexus.core.operations.errors import NexusError
 
 THERE = """
 SELECT w.worktree_id, w.path, w.state, a.agent_id, a.ended_at FROM pool_worktrees w
@@ -96,9 +97,13 @@ def _waiting_for_nobody(examination: Any) -> Iterator[Finding]:
 
 
 def _check_runners(examination: Any) -> Iterator[Finding]:
-    """Check that the runners file can be read."""
+    """Check that the runners file and the price table can be read."""
     if wrong := problem():
         yield Finding(wrong, "Correct the file; then `nexus rpc runners` shows its runners.")
+    try:
+        prices.read()
+    except NexusError as error:
+        yield Finding(error.message, "Correct the file; until then runs whose agent names no cost have none.")
 
 
 def _check_worktrees(examination: Any) -> Iterator[Finding]:

@@ -16,6 +16,12 @@ PATH_LENGTH = 4096
 TITLE_LENGTH = 255  # of a question
 
 
+def money(millionths: int, currency: str | None) -> str:
+    """Return an amount in words, with at least two digits behind the point."""
+    whole, _, rest = f"{millionths / 1_000_000:,.6f}".partition(".")
+    return f"{whole}.{rest.rstrip('0').ljust(2, '0')} {currency or ''}".rstrip()
+
+
 class PresetChoices(models.TextChoices):
     WORKER = Preset.WORKER
     SANDBOXED = Preset.SANDBOXED
@@ -213,6 +219,10 @@ class Turn(models.Model):
     halted = models.BooleanField(default=False)  # by the limit on iterations
     input_tokens = models.PositiveBigIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
+    cached_tokens = models.PositiveBigIntegerField(null=True)  # of the input, from the provider's cache
+    cost = models.PositiveBigIntegerField(null=True)  # in millionths of the currency; null: unknown
+    currency = models.CharField(max_length=3, null=True)
+    cost_source = models.CharField(max_length=64, null=True)  # its agent, or the price table
 
     objects = TurnQuerySet.as_manager()
 
@@ -264,6 +274,11 @@ class Turn(models.Model):
     def took(self) -> timedelta | None:
         """The time from start to end; None unless both are known."""
         return self.ended_at - self.started_at if self.started_at and self.ended_at else None
+
+    @property
+    def money(self) -> str:
+        """The cost in words; empty if it is unknown."""
+        return "" if self.cost is None else money(self.cost, self.currency)
 
 
 class Wake(models.Model):

@@ -54,6 +54,7 @@ from nexus.core.operations.runner import documented
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 GLOBAL = frozenset(("create_agent", "destroy_agent", "list_agents", "shutdown_server"))
+OURS = frozenset(("list_runs", "get_run", "retry_run", "dismiss_run"))  # which the published system does not have
 OF_AGENT = frozenset(("send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "shutdown"))
 
 CODES = {
@@ -75,7 +76,7 @@ CODES = {
 
 def operation_of(method: str, of_agent: bool) -> str | None:
     """Return the name of the operation behind a method, of one agent or of the pool; None if there is none."""
-    return PREFIX + method if method in (OF_AGENT if of_agent else GLOBAL) else None
+    return PREFIX + method if method in (OF_AGENT if of_agent else GLOBAL | OURS) else None
 
 
 def code_of(error: NexusError) -> int:

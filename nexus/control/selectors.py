@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from nexus.control import rules
 from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
+from nexus.control.prices import MILLIONTHS
 from nexus.control.runners import processes
 from nexus.control.runners.configuration import REHEARSAL, Acp, Model, Runner, changed_at, runners, start_programs
 from nexus.control.services import transcript
@@ -140,6 +141,10 @@ class RunRow(TypedDict):
     ended_at: Time | None
     input_tokens: Annotated[int | None, Field(description="null: the runner did not tell.")]
     output_tokens: int | None
+    cached_tokens: Annotated[int | None, Field(description="Of the input, read from the provider's cache.")]
+    cost: Annotated[float | None, Field(description="Money, in `currency`; null: unknown.")]
+    currency: str | None
+    cost_source: Annotated[str | None, Field(description="Where the cost is from: its agent, or the price table.")]
     halted: Annotated[bool, Field(description="Whether the limit on iterations ended it.")]
 
 
@@ -293,6 +298,10 @@ def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
         "ended_at": iso(turn.ended_at) if turn.ended_at else None,
         "input_tokens": turn.input_tokens if told else None,
         "output_tokens": turn.output_tokens if told else None,
+        "cached_tokens": turn.cached_tokens,
+        "cost": None if turn.cost is None else turn.cost / MILLIONTHS,
+        "currency": turn.currency,
+        "cost_source": turn.cost_source,
         "halted": turn.halted,
     }
 

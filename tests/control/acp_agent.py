@@ -29,6 +29,7 @@ from acp.schema import (  # noqa: E402
     AgentCapabilities,
     AuthEnvVar,
     AuthMethodAgent,
+    Cost,
     EnvVarAuthMethod,
     PermissionOption,
     PromptResponse,
@@ -37,6 +38,7 @@ from acp.schema import (  # noqa: E402
     TerminalAuthMethod,
     ToolCallLocation,
     Usage,
+    UsageUpdate,
 )
 
 OPTIONS = [
@@ -65,6 +67,7 @@ class Agent:
     client: Any
     cancelled = signed_in = False
     mode = "auto"
+    usage = Usage(input_tokens=7, output_tokens=3, total_tokens=10)
 
     def on_connect(self, client: Any) -> None:
         self.client = client
@@ -106,6 +109,7 @@ class Agent:
             raise acp.RequestError.auth_required()
         self.cwd, self.servers, self.session = cwd, mcp_servers, session_id
         await self.say("told again")
+        await self.costs("2.5")
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         self.cancelled = True
@@ -118,8 +122,7 @@ class Agent:
         except acp.RequestError as error:
             await self.say(f"refused: {error} {json.dumps(error.data)}")
             stop = None
-        usage = Usage(input_tokens=7, output_tokens=3, total_tokens=10)
-        return PromptResponse(stop_reason=stop or "end_turn", usage=usage)
+        return PromptResponse(stop_reason=stop or "end_turn", usage=self.usage)
 
     async def say(self, text: str) -> None:
         await self.client.session_update(self.session, acp.update_agent_message_text(text))
@@ -145,6 +148,18 @@ class Agent:
 
     async def do_mode(self) -> None:
         await self.say(self.mode)
+
+    async def costs(self, amount: str, currency: str = "USD") -> None:
+        cost = Cost(amount=float(amount), currency=currency)
+        update = UsageUpdate(session_update="usage_update", used=10, size=100, cost=cost)
+        await self.client.session_update(self.session, update)
+
+    async def do_cost(self, *amounts: str) -> None:
+        """What its session has cost so far, and what it read from a cache."""
+        for amount in amounts:
+            await self.costs(*amount.split(":"))
+        await self.say("spent")
+        self.usage = Usage(input_tokens=7, output_tokens=3, cached_read_tokens=90, total_tokens=100)
 
     async def do_session(self) -> None:
         await self.say(self.session)

@@ -19,10 +19,11 @@ from acp.schema import ToolCallLocation, ToolCallUpdate
 from coordination.models import LentKey
 from coordination.services import keys
 from nexus.control.models import PoolAgent, Role, TurnStatus
+from nexus.control.prices import Cost
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import acp, acp_client, acp_transport, sandbox
 from nexus.control.runners.acp_calls import Verdict, judge
-from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.base import Draft, RunnerFailed
 from nexus.control.runners.configuration import Acp
 from nexus.control.services import transcript
 from nexus.control.tools import files
@@ -82,6 +83,24 @@ def _marked(mark: str) -> list[int]:
 async def test_it_takes_a_turn_and_tells_what_it_used(plays: Plays) -> None:
     ended = await (await plays()).turn("hello")
     assert (ended.status, ended.answer, ended.input_tokens, ended.output_tokens) == (TurnStatus.DONE, "Hello", 7, 3)
+
+
+async def test_what_its_session_cost_before_is_no_cost_of_the_turn(plays: Plays) -> None:
+    played = await plays("--loads")
+    ended = await played.turn("cost 0.25 0.5")
+    assert ended.cost == Cost(500_000, "USD", "its agent")
+    assert (ended.input_tokens, ended.output_tokens, ended.cached_tokens) == (97, 3, 90), "cached tokens are input, too"
+    ended = await played.turn("cost 2.75")  # it loads the session, which had cost 2.5
+    assert ended.cost == Cost(250_000, "USD", "its agent")
+    assert (await played.turn("cost 0.5")).cost == Cost(500_000, "USD", "its agent"), "it began at 0 again"
+    played.draft = Draft()
+    assert (await played.turn("hello")).cost is None, "unknown is not 0"
+
+
+@pytest.mark.parametrize("cost", ["nan", "-1", "inf", "1e300", "1:dollars"])
+async def test_a_cost_that_cannot_be_is_unknown(plays: Plays, cost: str) -> None:
+    ended = await (await plays()).turn(f"cost {cost}")
+    assert (ended.status, ended.cost) == (TurnStatus.DONE, None)
 
 
 async def test_what_it_is_just_writing_is_shown(plays: Plays) -> None:

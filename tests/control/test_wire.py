@@ -303,6 +303,14 @@ def test_it_knows_no_other_method(rpc: Wire, method: str) -> None:
     assert rpc.refused(method)["code"] == METHOD_NOT_FOUND
 
 
+def test_it_has_methods_of_its_own(rpc: Wire) -> None:
+    assert rpc.call("list_runs") == {"runs": []}
+    assert rpc.refused("get_run", run_id="turn_none")["code"] == INVALID_PARAMS
+    rpc.call("create_agent", agent_id="a")
+    for method in sorted(methods.OURS):
+        assert rpc.refused(method, "/agent/a")["code"] == METHOD_NOT_FOUND
+
+
 def test_it_keeps_the_methods_of_agents_and_of_the_pool_apart(rpc: Wire) -> None:
     rpc.call("create_agent", agent_id="a")
     for method in sorted(methods.GLOBAL):

@@ -25,6 +25,7 @@ from nexus.control.worker import execution as taking
 from nexus.control.worker import scheduling
 from nexus.control.worker.scheduling import POOL, Worker
 from nexus.core.clock import now
+from nexus.core.config import CoreSettings
 from nexus.core.database.base import ExclusiveLock
 from nexus.core.database.store import store, write
 from nexus.core.operations.errors import Code, NexusError
@@ -180,12 +181,15 @@ async def test_what_a_turn_used_that_was_cut_off_is_counted(
         return DONE
 
     plays(take)
+    table = CoreSettings.current().home / "prices.toml"
+    table.write_text("date = 2026-11-01\n[models.rehearsal]\ninput = 0.5\noutput = 2")
     await acreate("ann")
     stalled = await asend("ann")
     await used.wait()
     await acancel(stalled)
     for turn, status in ((await ended(stalled), "cancelled"), (await ended(await asend("ann", "fail")), "failed")):
         assert (turn.status, turn.input_tokens, turn.output_tokens) == (status, 700, 30)
+        assert (turn.cost, turn.currency, turn.cost_source) == (410, "USD", "prices.toml of 2026-11-01")
 
 
 async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(

@@ -224,6 +224,7 @@ async def _prompted(
     connection: ClientSideConnection, session_id: str, prompt: str, client: PoolClient, program: processes.Running
 ) -> PromptResponse | None:
     """Return the agent's response to the prompt; None if it was stopped because it made too many calls."""
+    client.is_prompted = True
     prompting = asyncio.create_task(connection.prompt(session_id, [text_block(prompt)]))
     halting = asyncio.create_task(client.halted.wait())
     try:
@@ -255,7 +256,15 @@ def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
     if response is None:
         return replace(ended, halted=True)
     if response.usage is not None:
-        ended = replace(ended, input_tokens=response.usage.input_tokens, output_tokens=response.usage.output_tokens)
+        client.used(response.usage)
+    draft = client.scene.draft
+    ended = replace(
+        ended,
+        input_tokens=draft.input_tokens,
+        output_tokens=draft.output_tokens,
+        cached_tokens=draft.cached_tokens,
+        cost=draft.cost,
+    )
     match response.stop_reason:
         case "max_turn_requests":
             return replace(ended, halted=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from acp.schema import (
     AgentMessageChunk,
     AgentPlanUpdate,
     AllowedOutcome,
+    Cost,
     CreateTerminalResponse,
     DeniedOutcome,
     EnvVariable,
@@ -30,12 +32,15 @@ from acp.schema import (
     ToolCallProgress,
     ToolCallStart,
     ToolCallUpdate,
+    Usage,
+    UsageUpdate,
     WaitForTerminalExitResponse,
     WriteTextFileResponse,
 )
 
-from nexus.control import rules
+from nexus.control import prices, rules
 from nexus.control.models import Role
+from nexus.control.prices import CURRENCY, MILLIONTHS, MOST
 from nexus.control.runners import processes
 from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, Verdict, is_of_the_bus, judge, result_of
 from nexus.control.runners.base import RunnerFailed, Scene
@@ -68,6 +73,8 @@ class PoolClient:
         self.calls: dict[str, KnownCall] = {}  # by the agent's id
         self.halted = asyncio.Event()  # set when it has made too many calls
         self.is_listening = True  # False while a loaded session repeats its history
+        self.is_prompted = False
+        self.cost_before = 0.0  # of its session, before the prompt
         self.meta: dict[str, Any] = {}  # of its entries
         self.program = ""  # its own name
         self._said: list[str] = []
@@ -106,6 +113,8 @@ class PoolClient:
     # Updates from the agent.
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        if isinstance(update, UsageUpdate):
+            self._costs(update.cost)
         if not self.is_listening:
             return
         async with self._storing:
@@ -115,6 +124,24 @@ class PoolClient:
                 await self._tool_call(update)
             elif isinstance(update, AgentPlanUpdate):
                 await self._planned(update)
+
+    def _costs(self, cost: Cost | None) -> None:
+        """Note the session's cost, which grows over all its prompts. An agent may also begin at 0 when it loads one."""
+        if cost is None or not 0 <= cost.amount <= MOST / MILLIONTHS or not re.fullmatch(CURRENCY, cost.currency):
+            return
+        if not self.is_prompted:
+            self.cost_before = cost.amount
+            return
+        of_turn = cost.amount - self.cost_before if cost.amount >= self.cost_before else cost.amount
+        self.scene.draft.cost = prices.Cost(round(of_turn * MILLIONTHS), cost.currency, "its agent")
+
+    def used(self, usage: Usage) -> None:
+        """Note the tokens of the turn. Agents of some providers do not count cached tokens as input: then the total is
+        larger than the sum of input and output."""
+        read, written = usage.cached_read_tokens or 0, usage.cached_write_tokens or 0
+        apart = usage.total_tokens >= usage.input_tokens + usage.output_tokens + read + written
+        total = usage.input_tokens + (read + written if apart else 0)
+        self.scene.draft.used(total, usage.output_tokens, usage.cached_read_tokens)
 
     async def _chunk(self, chunk: AgentMessageChunk) -> None:
         text = getattr(chunk.content, "text", None)

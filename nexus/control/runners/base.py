@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.prices import MOST, Cost
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.core.operations.replies import Outcome
@@ -46,6 +47,8 @@ class Draft:
     def __init__(self) -> None:
         self.begun = 0  # the number of restarts
         self.input_tokens = self.output_tokens = 0
+        self.cached_tokens: int | None = None
+        self.cost: Cost | None = None  # as the agent says
         self.changed = asyncio.Event()
         self.secrets: Secrets = NO_SECRETS
         self._parts: list[str] = []
@@ -77,9 +80,10 @@ class Draft:
             self.begun += 1
             self.changed.set()
 
-    def used(self, input_tokens: int, output_tokens: int) -> None:
-        """Set the tokens that the whole turn has used so far."""
-        self.input_tokens, self.output_tokens = input_tokens, output_tokens
+    def used(self, input_tokens: int, output_tokens: int, cached_tokens: int | None = None) -> None:
+        """Set the tokens that the whole turn has used so far; the cached ones are a part of the input."""
+        self.input_tokens, self.output_tokens = min(input_tokens, MOST), min(output_tokens, MOST)
+        self.cached_tokens = None if cached_tokens is None else min(cached_tokens, self.input_tokens)
         self.changed.set()
 
 

@@ -124,7 +124,7 @@ class _Turn:
         self.tools = catalog.tools(scene.agent.permissions)
         self.talk = Conversation()
         self.instructions = ""
-        self.iterations = self.input_tokens = self.output_tokens = 0
+        self.iterations = self.input_tokens = self.output_tokens = self.cached_tokens = 0
 
     async def taken(self) -> Ended:
         """Run the turn to its end. Raises RunnerFailed."""
@@ -154,7 +154,8 @@ class _Turn:
         self, status: TurnStatus, *, answer: str | None = None, why: str | None = None, halted: bool = False
     ) -> Ended:
         """Return the turn's end, with its tokens."""
-        return Ended(status, answer, why, self.iterations, halted, self.input_tokens, self.output_tokens)
+        used = (self.input_tokens, self.output_tokens, self.cached_tokens)
+        return Ended(status, answer, why, self.iterations, halted, *used)
 
     async def _entries(self) -> list[Entry]:
         """Return the entries of the transcript; compact it first if it nearly fills the context."""
@@ -211,7 +212,8 @@ class _Turn:
             else:
                 self.input_tokens += response.usage.input_tokens
                 self.output_tokens += response.usage.output_tokens
-                self.scene.draft.used(self.input_tokens, self.output_tokens)
+                self.cached_tokens += response.usage.cache_read_tokens
+                self.scene.draft.used(self.input_tokens, self.output_tokens, self.cached_tokens)
                 return response
             if attempt < self.runner.retries:
                 await asyncio.sleep(min(FIRST_PAUSE * 2**attempt if pause is None else pause, LONGEST_PAUSE))

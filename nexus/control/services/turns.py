@@ -22,6 +22,7 @@ from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
 from nexus.control.models import IN_VAIN, OVER, Cause, PoolAgent, Role, Turn, TurnStatus, Wake
+from nexus.control.prices import Cost
 from nexus.control.services import questions, transcript
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert
@@ -56,7 +57,7 @@ _taken = Select(lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"
 _take = Update(lambda: Turn.objects.filter(pk=Slot("pk")), status=TurnStatus.RUNNING, started_at=Slot("moment"))
 _ENDED = (
     *("status", "answer", "why", "cause", "needs_person_since", "ended_at"),
-    *("iterations", "halted", "input_tokens", "output_tokens"),
+    *("iterations", "halted", "input_tokens", "output_tokens", "cached_tokens", "cost", "currency", "cost_source"),
 )
 _end = Update(lambda: Turn.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in _ENDED})
 _rest = Update(
@@ -93,6 +94,8 @@ class Ended:
     halted: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int | None = None  # of the input; None: the runner does not know
+    cost: Cost | None = None
     closing: Closing | None = None
     cause: Cause | None = None  # of a failure
 
@@ -365,6 +368,9 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     if ended.status in IN_VAIN and not turn.depth:  # what wakes an agent wakes it again after a failure
         turn.needs_person_since = moment
     turn.input_tokens, turn.output_tokens = ended.input_tokens, ended.output_tokens
+    turn.cached_tokens = ended.cached_tokens
+    if (cost := ended.cost) is not None:
+        turn.cost, turn.currency, turn.cost_source = cost.millionths, cost.currency, cost.source
     _end(pk=turn.pk, **{name: getattr(turn, name) for name in _ENDED})
     questions.withdraw_of(turn, moment)
     agent = turn.agent

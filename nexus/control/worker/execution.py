@@ -21,6 +21,7 @@ from django.db import DatabaseError
 
 from nexus.control.members import TURN_TRANSPORT
 from nexus.control.models import Entry, Role, Turn, TurnStatus
+from nexus.control.prices import tariff_of
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
 from nexus.control.runners.configuration import Runner, runners
 from nexus.control.services import transcript, turns
@@ -145,9 +146,10 @@ class Taking:
     """A running turn."""
 
     def __init__(self, turn: Turn, report: Report = to_nobody) -> None:
-        """Call it on a thread: the runner is read from a file."""
+        """Call it on a thread: the runner and its price are read from files."""
         self.turn = turn
         self._runner = _named(turn.agent.runner)
+        self._tariff = None if isinstance(self._runner, NexusError) else tariff_of(self._runner)
         self._reporter = DraftReporter(turn, report)
         self._running: asyncio.Task[Ended] | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -159,10 +161,19 @@ class Taking:
         self._asked.set()
 
     async def take(self) -> Ended:
-        """Run the turn and return its end; soon after `cancel`, even if the runner goes on."""
+        """Run the turn and return its end, with its tokens and its cost; soon after `cancel`, even if the runner goes
+        on."""
         runner = self._runner
         if isinstance(runner, NexusError):
             return _failed(runner)
+        return self._priced(await self._ended(runner))
+
+    def _priced(self, ended: Ended) -> Ended:
+        if ended.cost is not None or self._tariff is None:
+            return ended
+        return replace(ended, cost=self._tariff.cost(ended.input_tokens, ended.output_tokens, ended.cached_tokens))
+
+    async def _ended(self, runner: Runner) -> Ended:
         asked = asyncio.create_task(self._asked.wait())
         self._running = asyncio.create_task(self._run(runner))
         self._reporting = asyncio.create_task(self._reporter.work())
@@ -183,7 +194,13 @@ class Taking:
     def _cut_off(self, ended: Ended) -> Ended:
         """Return an end that the runner did not report, with the tokens that it had reported."""
         draft = self._reporter.draft
-        return replace(ended, input_tokens=draft.input_tokens, output_tokens=draft.output_tokens)
+        return replace(
+            ended,
+            input_tokens=draft.input_tokens,
+            output_tokens=draft.output_tokens,
+            cached_tokens=draft.cached_tokens,
+            cost=draft.cost,
+        )
 
     async def gone(self) -> None:
         """Return once the runner has stopped, or never will. Called when the end is stored."""
