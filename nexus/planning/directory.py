@@ -11,6 +11,7 @@ import errno
 import hashlib
 import logging
 import os
+import platform
 import re
 import secrets
 import stat
@@ -328,6 +329,11 @@ def _folder_in(name: str, parent: int, *, make: bool) -> int | None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=parent)
         return os.open(name, FOLDER, dir_fd=parent)
+
+
+def machine() -> str:
+    """Return the machine's name: the same path on another machine is another directory."""
+    return platform.node()[:200] or "localhost"
 
 
 def branch_of(root: str) -> str:

@@ -13,8 +13,8 @@ from pydantic_core import to_json
 
 from coordination.ids import new_id
 from nexus.core.database.prepared import Select, Slot, Update, insert
-from nexus.planning import notices, rules, schemas
-from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
+from nexus.planning import directory, notices, rules, schemas
+from nexus.planning.models import Board, Cycle, Issue, MirroredFile, Plan, Task, TaskStatus
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import (
     CycleEntry,
@@ -33,13 +33,14 @@ AT_ONCE = 50  # entries of a foreign file in one transaction: every writer waits
 ISSUE_FIELDS = ("decision", "how_agents", "how_summary", "how_agent_ids")
 TASK_FIELDS = ("approach", "acceptance", "risk", "plan_issue", "owner", "owner_agent_id", "owner_reuse_policy")
 # An entry's fields in their order, each with its column.
-ISSUE_COLUMNS = {"id": "number", **{name: name for name in ("title", "status", *ISSUE_FIELDS)}}
+ISSUE_COLUMNS = {"id": "number", **{name: name for name in ("title", "status", *ISSUE_FIELDS, "extra")}}
 TASK_COLUMNS = {
     "id": "number",
     **{name: name for name in ("title", "context", "status", "deps", *TASK_FIELDS)},
     "created_at": "stamp",
+    "extra": "extra",
 }
-CHANGED_OF_ISSUE = ("position", "title", "status", *ISSUE_FIELDS, "decided_by", "decided_at")
+CHANGED_OF_ISSUE = ("position", "title", "status", *ISSUE_FIELDS, "extra", "decided_by", "decided_at")
 CHANGED = ("position", "updated_at", *(column for column in TASK_COLUMNS.values() if column != "number"))
 
 _plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
@@ -96,6 +97,10 @@ def _entry(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
     return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
+def _with_extra(document: dict[str, Any], extra: dict[str, Any] | None) -> dict[str, Any]:
+    return document if extra is None else {**document, "extra": extra}
+
+
 def active_plan(workspace_id: str) -> Plan | None:
     """Return the active plan; None without one."""
     return _plan.first(workspace_id=workspace_id)
@@ -110,7 +115,8 @@ def plan_document(workspace_id: str) -> PlanDocument | None:
     document: dict[str, Any] = {"id": plan.number, "topic": plan.topic, "issues": issues}
     if plan.research_summary is not None:
         document["research_summary"] = plan.research_summary
-    return cast(PlanDocument, {**document, "created_at": plan.created_at})
+    document["created_at"] = plan.created_at
+    return cast(PlanDocument, _with_extra(document, plan.extra))
 
 
 def open_board(workspace_id: str) -> Board | None:
@@ -124,23 +130,31 @@ def tasks_document(workspace_id: str) -> TasksDocument | None:
     if board is None:
         return None
     tasks = [_entry(TASK_COLUMNS, row) for row in _tasks(workspace_id=workspace_id)]
-    return cast(TasksDocument, {"goal": board.goal, "decisions": board.decisions, "tasks": tasks})
+    document = {"goal": board.goal, "decisions": board.decisions, "tasks": tasks}
+    return cast(TasksDocument, _with_extra(document, board.extra))
 
 
 def _plan_text(workspace_id: str) -> bytes | None:
     document = plan_document(workspace_id)
-    return None if document is None else schemas.text_of(document)
+    return None if document is None else schemas.PLAN.text(document)
 
 
 def _tasks_text(workspace_id: str) -> bytes | None:
     document = tasks_document(workspace_id)
-    return None if document is None else schemas.text_of(document)
+    return None if document is None else schemas.TASKS.text(document)
 
 
 def _history_text(workspace_id: str) -> bytes | None:
     documents = Cycle.objects.in_history().filter(workspace_id=workspace_id).order_by("position", "pk")
     cycles = [_indented(document) for document in documents.values_list("document", flat=True)]
-    return ('{\n  "cycles": [\n' + ",\n".join(cycles) + "\n  ]\n}\n").encode() if cycles else None
+    if not cycles:
+        return None
+    files = MirroredFile.objects.filter(
+        workspace_id=workspace_id, machine=directory.machine(), name=schemas.HISTORY.path
+    )
+    extra = files.values_list("extra", flat=True).first()
+    beside = schemas.text_of(extra).decode().removesuffix("\n}\n") + ",\n" if extra else "{\n"
+    return (beside + '  "cycles": [\n' + ",\n".join(cycles) + "\n  ]\n}\n").encode()
 
 
 def _indented(document: str) -> str:
@@ -154,7 +168,8 @@ def cycle_length(cycle: Cycle) -> int:
 
 def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cycle:
     """Return the row of a cycle, not yet saved; without a position, it is not in history.json."""
-    document = schemas.text_of(entry).decode().rstrip()
+    in_file = schemas.CYCLE.in_file(cast(Mapping[str, Any], entry))
+    document = schemas.text_of(in_file).decode().rstrip()
     plan = entry["plan"]
     return Cycle(
         workspace_id=workspace_id,
@@ -166,7 +181,7 @@ def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cyc
         topic=plan["topic"] if plan else None,
         task_count=len(entry["tasks"]),
         document=document,
-        words=to_json(entry).decode().lower(),
+        words=to_json(in_file).decode().lower(),
     )
 
 
@@ -218,6 +233,7 @@ def _change_plan(workspace_id: str, document: PlanDocument, moment: datetime) ->
             "topic": document["topic"],
             "research_summary": document.get("research_summary"),
             "created_at": document["created_at"],
+            "extra": document.get("extra"),
             "next_issue": max(highest + 1, former.next_issue if former else 1),
         },
     )
@@ -235,7 +251,7 @@ def _change_issues(workspace_id: str, part: Sequence[tuple[int, IssueEntry]], mo
         if issue.decision != entry.get("decision"):
             issue.decided_by, issue.decided_at = None, None
         issue.position, issue.title, issue.status = position, entry["title"], entry["status"]
-        for field in ISSUE_FIELDS:
+        for field in (*ISSUE_FIELDS, "extra"):
             setattr(issue, field, entry.get(field))
         if issue.pk is None:
             insert(issue)
@@ -276,7 +292,8 @@ def _change_board(workspace_id: str, document: TasksDocument | None, moment: dat
         Board.objects.filter(pk=workspace_id).delete()
     else:
         Board.objects.update_or_create(
-            workspace_id=workspace_id, defaults={"goal": document["goal"], "decisions": document["decisions"]}
+            workspace_id=workspace_id,
+            defaults={name: document.get(name) for name in ("goal", "decisions", "extra")},
         )
 
 
@@ -351,18 +368,24 @@ def _take_in_history(workspace_id: str, document: HistoryDocument | None) -> Tak
             fresh.append(row)
         cycles.append(row)
     pieces = [partial(_insert_cycles, part) for part in _parts(fresh)]
-    return TakeIn(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh)))
+    extra = document.get("extra") if document else None
+    return TakeIn(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh), extra))
 
 
 def _insert_cycles(cycles: Sequence[Cycle], moment: datetime) -> None:
     Cycle.objects.bulk_create(cycles)
 
 
-def _list_cycles(workspace_id: str, cycles: Sequence[Cycle], new: int, moment: datetime) -> None:
+def _list_cycles(
+    workspace_id: str, cycles: Sequence[Cycle], new: int, extra: dict[str, Any] | None, moment: datetime
+) -> None:
     before = dict(Cycle.objects.in_history().filter(workspace_id=workspace_id).values_list("pk", "position"))
     after = {cycle.pk: position for position, cycle in enumerate(cycles, start=1)}
     changed = [{"pk": pk, "position": after.get(pk)} for pk in before | after if before.get(pk) != after.get(pk)]
     _list_cycle.each(changed)
+    MirroredFile.objects.update_or_create(
+        workspace_id=workspace_id, machine=directory.machine(), name=schemas.HISTORY.path, defaults={"extra": extra}
+    )
     emit_event(workspace_id, "history.changed", None, moment, source="file", cycles=len(cycles), new=new)
 
 

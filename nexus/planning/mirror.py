@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import platform
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -205,7 +204,7 @@ class _Look:
         try:
             document = kept.file.parse(content)
             if len(content) > directory.MAX_BYTES // 4:  # rendered by us it may be several times as long
-                size = len(schemas.text_of(document))
+                size = len(kept.file.text(document))
                 if size > _most_bytes():
                     raise kept.file.fault(
                         f"as it is written here it has {_mib(size)}, and {_mib(_most_bytes())} are taken"
@@ -268,11 +267,6 @@ class _Look:
             )
 
 
-def machine() -> str:
-    """Return the machine's name: the same path on another machine is another directory."""
-    return platform.node()[:200] or "localhost"
-
-
 def _most_bytes() -> int:
     """Return the largest size of a file that is written."""
     return int(directory.MAX_BYTES * (1 - directory.SLACK))
@@ -283,7 +277,7 @@ def _mib(size: int) -> str:
 
 
 def _rows(workspace_id: str) -> dict[str, MirroredFile]:
-    return {row.name: row for row in _mirrored(workspace_id=workspace_id, machine=machine())}
+    return {row.name: row for row in _mirrored(workspace_id=workspace_id, machine=directory.machine())}
 
 
 def _leave_behind(workspace_id: str, path: str, row: MirroredFile | None, digests: Sequence[str]) -> None:
@@ -291,7 +285,7 @@ def _leave_behind(workspace_id: str, path: str, row: MirroredFile | None, digest
     changes rows."""
     ours = [*digests, f"{CHANGE}{secrets.token_hex(8)}"]
     if row is None:
-        insert(MirroredFile(workspace_id=workspace_id, machine=machine(), name=path, ours=ours, behind=True))
+        insert(MirroredFile(workspace_id=workspace_id, machine=directory.machine(), name=path, ours=ours, behind=True))
     else:
         _keep_ours(row=row.pk, ours=ours, behind=True)
 

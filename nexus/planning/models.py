@@ -46,6 +46,7 @@ class Plan(models.Model):
     research_summary = models.TextField(null=True)
     created_at = models.TextField()  # as in its file
     next_issue = models.PositiveBigIntegerField(default=1)  # ids are not reused
+    extra = models.JSONField(null=True)  # further fields of its file
 
     class Meta:
         db_table = "plans"
@@ -66,6 +67,7 @@ class Issue(models.Model):
     how_agents = models.JSONField(null=True)  # the agents that were asked
     how_summary = models.JSONField(null=True)  # the answer of each agent
     how_agent_ids = models.JSONField(null=True)  # the instance of each agent
+    extra = models.JSONField(null=True)  # further fields of its file
     decided_by = models.CharField(max_length=ID_LENGTH, null=True)
     decided_at = models.DateTimeField(null=True)
 
@@ -86,6 +88,7 @@ class Board(models.Model):
     workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True, related_name="board")
     goal = models.TextField(default="")
     decisions = models.JSONField(default=list)
+    extra = models.JSONField(null=True)  # further fields of its file
 
     class Meta:
         db_table = "task_boards"
@@ -129,6 +132,7 @@ class Task(models.Model):
     owner_agent_id = models.TextField(null=True)
     owner_reuse_policy = models.CharField(max_length=32, choices=ReusePolicy, null=True)
     stamp = models.TextField(null=True)  # created_at as in its file
+    extra = models.JSONField(null=True)  # further fields of its file
     held_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that claimed the handoff that carries it
     created_by = models.CharField(max_length=ID_LENGTH, null=True)
     created_at = models.DateTimeField()
@@ -201,6 +205,7 @@ class MirroredFile(models.Model):
     name = models.CharField(max_length=64)
     ours = models.JSONField(default=list)  # sha256 of our latest texts, newest last; "" means no file
     behind = models.BooleanField(default=False)  # the file may still have a text before the newest
+    extra = models.JSONField(null=True)  # further fields of history.json
 
     class Meta:
         db_table = "plan_files"

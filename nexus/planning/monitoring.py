@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from django.db.models import Count, Q, QuerySet
 
 from coordination.models import Workspace
 from handoffs.models import Handoff
-from nexus.planning import rules, selectors
+from nexus.planning import rules, schemas, selectors
 from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, Task, TaskStatus
 
 LOOKED_AT, CIRCLES = 50, 5  # tasks that are searched for dependency cycles, and cycles that are shown
@@ -194,8 +193,8 @@ def _linked(rows: QuerySet[Task]) -> list[Work]:
 
 
 def document(cycle: Cycle) -> dict[str, Any]:
-    """Return a closed cycle as its file contains it."""
-    entry: dict[str, Any] = json.loads(cycle.document)
+    """Return the document of a closed cycle, whatever version its file has."""
+    entry: dict[str, Any] = schemas.cycle(cycle.document)
     return entry
 
 

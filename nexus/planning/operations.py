@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -373,10 +372,10 @@ def history_search(p: HistorySearch, caller: Caller) -> FoundCycles:
     found = list(selectors.cycles(project.workspace_id, p.query).values_list("pk", flat=True))  # reads all texts once
     documents = dict(Cycle.objects.filter(pk__in=found[-p.last_n :]).values_list("pk", "document"))
     shown = [documents[key] for key in found[-p.last_n :] if key in documents]
-    return {"total": len(found), "showing": len(shown), "cycles": [_found(json.loads(each)) for each in shown]}
+    return {"total": len(found), "showing": len(shown), "cycles": [_found(schemas.cycle(each)) for each in shown]}
 
 
-def _found(cycle: dict[str, Any]) -> FoundCycle:
+def _found(cycle: CycleEntry) -> FoundCycle:
     answer: FoundCycle = {"completed_at": cycle["completed_at"], "branch": cycle["branch"]}
     plan = cycle["plan"]
     if plan:

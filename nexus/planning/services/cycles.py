@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Q
 
 from coordination.errors import CoordinationCode
 from coordination.services import agents, workspaces
@@ -22,7 +22,16 @@ from nexus.planning.edits import counts as edits_of
 from nexus.planning.mirror import Change
 from nexus.planning.models import Board, Cycle, Plan, Task
 from nexus.planning.notices import emit_event
-from nexus.planning.schemas import HISTORY, MOST_CYCLES, CycleEntry, PlanDocument
+from nexus.planning.schemas import (
+    HISTORY,
+    LATER,
+    MOST_CYCLES,
+    VERSION,
+    CycleEntry,
+    PlanDocument,
+    TaskEntry,
+    has_later_owner,
+)
 from nexus.planning.services.changes import Actor, changing
 
 LOOP = 3  # edits of one file in a cycle
@@ -99,8 +108,17 @@ def archive_plan(change: Change, plan: PlanDocument) -> None:
 def _made(project: ProjectDirectory, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
     """Return a cycle of `what` (`plan` and `tasks`), as its file contains it and as its row."""
     ended = {"completed_at": iso_milliseconds(moment), "branch": branch_of(project.root)}
-    entry = cast(CycleEntry, {**ended, **what})
+    version = {"extra": {VERSION: LATER}} if _is_later(project.workspace_id, what["tasks"]) else {}
+    entry = cast(CycleEntry, {**ended, **what, **version})
     return entry, documents.cycle_row(project.workspace_id, entry, None)
+
+
+def _is_later(workspace_id: str, tasks: Sequence[TaskEntry]) -> bool:
+    """Return whether a project's files are of a version after 0.2."""
+    if tasks:
+        return has_later_owner(tasks[0])
+    last = Cycle.objects.in_history().filter(workspace_id=workspace_id).order_by("-position")
+    return last.annotate(later=Q(document__contains=f'"{VERSION}"')).values_list("later", flat=True).first() or False
 
 
 def _archive(change: Change, cycle: Cycle) -> int:

@@ -15,11 +15,11 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.planning import documents, mirror, notices, rules, selectors
 from nexus.planning.models import Board, Task, TaskStatus
 from nexus.planning.notices import emit_event
-from nexus.planning.schemas import MOST_TASKS, TASKS
+from nexus.planning.schemas import MOST_TASKS, TASKS, has_later_owner
 from nexus.planning.services.changes import Actor, changing
 
 _highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
-_last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
+_last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position", "extra"))
 _keep_status = Update(
     lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
 )
@@ -58,7 +58,7 @@ def add(
         if Task.objects.current(workspace_id).count() >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
         (number,) = _highest.first(workspace_id=workspace_id) or (0,)
-        (last,) = _last.first(workspace_id=workspace_id) or (0,)
+        last, beside = _last.first(workspace_id=workspace_id) or (0, None)
         change.adds[TASKS.path] += documents.length(new._asdict(), goal, decisions)
         task = Task(
             task_key=new_id("tsk"),
@@ -69,6 +69,7 @@ def add(
             created_by=by.name,
             created_at=change.moment,
             updated_at=change.moment,
+            extra={"owner": {}} if has_later_owner({"extra": beside or {}}) else None,  # as the tasks before it
             **new._asdict(),
         )
         insert(task)
