@@ -45,7 +45,7 @@ from nexus.control.rules import is_agent_id
 from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.access import ConnectionInfo, Refused, check_place, identify, is_loopback
 from nexus.core.cancellation import while_there
-from nexus.core.limits import TooMuch
+from nexus.core.limits import COUNTS_VALUES, TooMuch, most_values, values_in, values_outside_texts
 from nexus.core.operations import runner
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_its_own, operator_connection
 from nexus.core.operations.errors import Code, NexusError, invalid
@@ -284,6 +284,7 @@ class Endpoint:
     async def _answer(self, scope: Any, receive: Any) -> str:
         """Return the body of the answer. Raises Failed."""
         _check_limits(scope)
+        scope[COUNTS_VALUES] = True  # a message of MAX_BODY_BYTES may be all commas
         body = await _body(receive)
         if scope["method"] != "POST":
             raise Failed(405, INVALID_REQUEST, "Send a POST.")
@@ -388,7 +389,11 @@ async def _body(receive: Any) -> bytes:
         if len(body) > MAX_BODY_BYTES:
             raise _too_large()
         if not message.get("more_body", False):
-            return bytes(body)
+            break
+    whole = bytes(body)
+    if values_in(whole) > most_values() < values_outside_texts(whole):
+        raise Failed(400, PARSE_ERROR, "The request holds more values than any call takes.")
+    return whole
 
 
 def _too_large() -> Failed:

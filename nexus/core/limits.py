@@ -15,9 +15,10 @@ T = TypeVar("T")
 LARGEST_AT_ONCE = 64  # so many of the largest texts are answered at once: to write more holds up everybody
 
 
-def within_limit(text: str | None, field: str) -> str | None:
-    """Return `text` if its UTF-8 form has at most max_inline_bytes. Raises CONTENT_TOO_LARGE."""
-    ceiling = CoreSettings.current().max_inline_bytes
+def within_limit(text: str | None, field: str, ceiling: int | None = None) -> str | None:
+    """Return `text` if its UTF-8 form has at most `ceiling` bytes, by default max_inline_bytes. Raises
+    CONTENT_TOO_LARGE."""
+    ceiling = ceiling or CoreSettings.current().max_inline_bytes
     if text is not None and len(text) * 4 > ceiling and (size := len(text.encode())) > ceiling:
         raise NexusError(
             Code.CONTENT_TOO_LARGE,
@@ -36,6 +37,10 @@ def fitting(rows: list[T], size: Callable[[T], int]) -> list[T]:
     return rows[: max(count, 1)]
 
 
+COUNTS_VALUES = "nexus.counts_values"  # in the scope of a request whose application bounds its values itself
+MOST_QUOTES = 100_000  # that are split at: the rest counts as if it were outside of texts
+
+
 class TooMuch(Exception):
     """A request that exceeds a limit of size or time; `status` is HTTP's."""
 
@@ -49,6 +54,12 @@ def values_in(message: bytes) -> int:
     """Return an upper bound of the values and keys in a JSON message: its brackets and commas, also those inside
     texts."""
     return message.count(b"[") + message.count(b"{") + message.count(b",")
+
+
+def values_outside_texts(message: bytes) -> int:
+    """Return the values and keys in a JSON message, without the brackets and commas inside its texts."""
+    plain = message.replace(rb"\\", b"").replace(rb"\"", b"")
+    return values_in(b"".join(plain.split(b'"', MOST_QUOTES)[::2]))
 
 
 def most_values() -> int:

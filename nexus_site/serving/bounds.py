@@ -12,7 +12,7 @@ from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
-from nexus.core.limits import TooMuch, most_values, values_in
+from nexus.core.limits import COUNTS_VALUES, TooMuch, most_values, values_in
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import failure
@@ -88,7 +88,7 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
             complete = not message.get("more_body", False)
         if left < 0:
             raise TooMuch(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
-        if values_left < 0:
+        if values_left < 0 and COUNTS_VALUES not in scope:
             raise TooMuch(413, "The request's body holds more values than any call takes.")
         return message
 

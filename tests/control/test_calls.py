@@ -196,6 +196,23 @@ def test_compact_answers_what_it_did(rpc: Wire, agent: str) -> None:
     assert rpc.call("get_tokens", agent)["total"] == compacted["tokens_after"]
 
 
+def test_it_compacts_one_message_that_fills_the_context(rpc: Wire, agent: str) -> None:
+    for content in ("one", "x" * 1_000_000, "two"):
+        rpc.call("send", agent, content=content, timeout_seconds=0)
+        done("y")
+    assert rpc.call("compact", agent)["tokens_after"] < 1_000
+    kept = [message["content"] for message in rpc.call("get_messages", agent)["messages"]]
+    assert {"one", "two"} < set(kept) and any("user: xxx" in content for content in kept)
+
+
+@pytest.mark.parametrize("content", ["x" * 1_048_000, "," * 1_048_000], ids=["letters", "commas"])
+def test_a_message_may_fill_the_whole_request(rpc: Wire, agent: str, content: str) -> None:
+    sent = rpc.call("send", agent, content=content, timeout_seconds=0)
+    done("y")
+    assert rpc.call("send", agent, content=content, request_id=sent["request_id"])["content"] == "y"
+    assert len(rpc.call("get_messages", agent)["messages"][0]["content"]) == 1_048_000
+
+
 def test_tokens_and_context_have_every_field_of_the_contract(rpc: Wire, agent: str) -> None:
     tokens = rpc.call("get_tokens", agent)
     assert set(tokens) == set("system tools messages total budget available remaining".split())

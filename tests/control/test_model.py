@@ -101,6 +101,19 @@ async def test_it_offers_what_the_preset_allows_and_refuses_the_rest_when_it_is_
     assert not (tmp_path / "a").exists()
 
 
+async def test_after_a_message_that_is_too_long_the_next_one_works(stage: Stage) -> None:
+    with serving(says("Hello."), says("Yes.")) as (server, url):
+        runner = small(url, context_tokens=20_000)
+        await stage.take(runner, "Hello")
+        too_long = await stage.take(runner, "long " * 180_000)
+        ended = await stage.take(runner, "Are you there?")
+    assert too_long.status == "failed" and "does not fit" in (too_long.why or "")
+    assert (ended.status, ended.answer) == ("done", "Yes.")
+    asked = server.asked[1]["messages"]
+    assert asked[1]["content"] == "Hello" and asked[-1]["content"].endswith("Are you there?")
+    assert "user: long long" in asked[0]["content"], "its beginning is in the summary"
+
+
 async def test_it_offers_no_write_tools_to_an_agent_that_writes_nowhere(stage: Stage, tmp_path: Path) -> None:
     reader = Stage(await in_thread(WRITERS, lambda: created("rea", tmp_path)))
     with serving(says("ok")) as (server, url):

@@ -17,7 +17,7 @@ from inbox.models import Delivery
 from nexus.control.attention import VERDICTS, WHOLE
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
 from nexus.control.runners import sandbox
-from nexus.control.services import questions
+from nexus.control.services import questions, turns
 from nexus.control.services.turns import Closing
 from nexus.core.clock import now
 from nexus.web.login import local_account
@@ -423,9 +423,9 @@ def test_it_sends_work_once_however_often_the_form_is_sent(lead: PoolAgent, brow
 
 
 def test_it_keeps_what_was_typed_where_the_work_is_refused(
-    lead: PoolAgent, browser: Browser, configure: Callable[..., None]
+    lead: PoolAgent, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(max_inline_bytes=10)
+    monkeypatch.setattr(turns, "LARGEST_MESSAGE", 10)
     page = shown(browser.post(f"/admin/pool/{lead.pk}/", {"content": "much too long", "request_id": "r"}))
     assert "CONTENT_TOO_LARGE" in page and "much too long</textarea>" in page
     assert "This field is required" in shown(browser.post(f"/admin/pool/{lead.pk}/", {"request_id": "r"}))

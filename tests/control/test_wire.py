@@ -177,6 +177,13 @@ def test_it_takes_a_body_of_1048576_bytes(rpc: Wire, size: int, status: int, how
     assert status == 200 or (answer.code, answer.json["id"]) == (PARSE_ERROR, None)
 
 
+@pytest.mark.parametrize("values", [b"[]," * 300_000 + b"1", b'"",' * 260_000 + b"1"])
+def test_it_refuses_more_values_than_any_call_takes(rpc: Wire, values: bytes) -> None:
+    body = b'{"jsonrpc":"2.0","method":"list_agents","id":1,"params":{"a":[' + values + b"]}}"
+    answer = rpc.raw(body=body)
+    assert (answer.status, answer.code, "more values" in answer.body.decode()) == (400, PARSE_ERROR, True)
+
+
 @pytest.mark.parametrize(("count", "status"), [(128, 200), (129, 400)])
 def test_it_takes_128_headers(rpc: Wire, count: int, status: int) -> None:
     answer = rpc.raw(body=LIST, headers=[(f"x-{n}", "") for n in range(count - 2)])
@@ -332,12 +339,11 @@ BAD_PARAMS: list[tuple[str, dict[str, Any]]] = [
     ("create_agent", {"wait_for_initial_response": 1}),
     *(("create_agent", {"initial_message": bad}) for bad in (["x"], "", "\x00")),
     ("create_agent", {"unknown": 1}),
-    ("create_agent", {"initial_message": "x" * 100_000}),
     ("destroy_agent", {}),
     ("destroy_agent", {"agent_id": None}),
     ("list_agents", {"agent_id": "a"}),
     ("send", {}),
-    *(("send", {"content": bad}) for bad in ("", 1, None, ["x"], "\x00", "\ud800", "x" * 100_000)),
+    *(("send", {"content": bad}) for bad in ("", 1, None, ["x"], "\x00", "\ud800")),
     *(("send", {"content": "x", "request_id": bad}) for bad in ("", 1, "x" * 256)),
     ("send", {"content": "x", "timeout_seconds": -1}),
     ("send", {"content": "x", "on_disconnect": "stay"}),

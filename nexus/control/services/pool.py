@@ -62,7 +62,7 @@ def create(
     """
     check_name(order.agent_id)
     if message is not None:
-        within_limit(message, "initial_message")
+        within_limit(message, "initial_message", turns.LARGEST_MESSAGE)
     cwd = None if order.cwd is None else real_directory(order.cwd, "cwd")
     moment = now()
     with write():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 from django.db.models import F, Q, QuerySet, Sum
@@ -24,7 +25,7 @@ PAGE = 100  # entries read at once if not all are needed
 LARGEST_PAGE = 4_000_000  # tokens in one page for a caller, some 16 MB
 AT_ONCE = 8_000_000  # tokens that one compaction replaces, some 32 MB; it blocks other writers
 ROW = 100  # tokens added for each entry in that count
-KEPT = 2  # last turns that compaction leaves unchanged
+KEPT = 2  # last turns that compaction leaves unchanged, if they take at most half of the context
 QUOTED = 400  # characters of an entry that the summary keeps
 SUMMARY = 4  # a summary takes at most a quarter of the context
 HEAD = "Summary of what was said before, made by quoting its beginnings:\n"
@@ -127,10 +128,11 @@ def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int]
     with write():
         agent = PoolAgent.objects.get(pk=agent.pk)
         known = Entry.objects.in_context().filter(agent=agent)
-        old = _oldest(known.exclude(turn__in=_recent_turns(known)))
+        old = _oldest(known.exclude(turn__in=_recent_turns(known, available // 2)))
         before, folded = (among.aggregate(tokens=Sum("tokens"))["tokens"] or 0 for among in (known, old))
-        if (count := old.count()) < 2:
-            return None
+        count = old.count()
+        if not old.exclude(role=Role.SYSTEM).exists():
+            return None  # a summary of a summary would be the same, again and again
         summary = HEAD + _quoted(old, available // SUMMARY * BYTES_A_TOKEN)
         if estimate(summary) >= folded:
             return None
@@ -143,14 +145,19 @@ def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int]
     return before, after
 
 
-def _recent_turns(known: QuerySet[Entry]) -> list[str]:
-    """Return the turns that compaction leaves in the context."""
-    recent: list[str] = []
-    for turn_id in known.exclude(turn=None).order_by("-position").values_list("turn_id", flat=True).iterator(PAGE):
-        if turn_id not in recent:
-            recent.append(turn_id)
-        if len(recent) == KEPT:
+def _recent_turns(known: QuerySet[Entry], most: int) -> list[str]:
+    """Return the turns that compaction leaves in the context: the last, with at most so many tokens together, and one
+    that runs. An ended turn that has more alone is none of them: its message was too long for its runner."""
+    recent, left = list[str](), most
+    newest = known.exclude(turn=None).order_by("-position").values_list("turn_id", "turn__ended_at", "tokens")
+    for (turn_id, ended_at), entries in groupby(newest.iterator(PAGE), itemgetter(0, 1)):
+        tokens = sum(entry[2] for entry in entries)
+        if tokens > most and ended_at is not None:
+            continue
+        if len(recent) == KEPT or (recent and tokens > left):
             break
+        recent.append(turn_id)
+        left -= tokens
     return recent
 
 

@@ -71,6 +71,7 @@ _cancel_asked = Select(
 )
 
 
+LARGEST_MESSAGE = 1_048_576  # bytes: as much as a request of JSON-RPC holds
 ENDS = frozenset(f"turn.{status}" for status in OVER)
 queued = Signal()  # sent in this process with a new `turn`, inside the transaction that stores it
 
@@ -116,7 +117,7 @@ def send(
     Raises NOT_FOUND; NOT_PERMITTED for a sender that is not above the agent, for another's name, and in a loop;
     CONTENT_TOO_LARGE; VALIDATION_ERROR for a request_id that named another message; POOL_FULL.
     """
-    within_limit(content, "content")
+    within_limit(content, "content", LARGEST_MESSAGE)
     if actor.agent is not None and source_agent_id not in (None, actor.agent.agent_id):
         raise refused("identity", f"{actor.name!r} sends as itself; leave source_agent_id out.")
     moment = now()
@@ -210,7 +211,7 @@ def retry(actor: Actor, turn_id: str, *, content: str | None = None) -> Turn:
     has ended.
     """
     if content is not None:
-        within_limit(content, "content")
+        within_limit(content, "content", LARGEST_MESSAGE)
     moment = now()
     with write():
         turn = _locked(turn_id)
