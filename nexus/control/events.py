@@ -83,6 +83,9 @@ SENTENCES = {
     "turn.queued": Sentence("{actor} sent {pool_agent} work[ by {source}]", "{count} turns queued"),
     "turn.started": Sentence("{pool_agent} began a turn", "{count} turns begun"),
     "turn.said": Sentence("{pool_agent} went on", "{count} steps of turns", quiet=True),
+    "turn.put_back": Sentence(
+        "{run} of {pool_agent} is started again later[: {why}]", "{count} runs that are started again later"
+    ),
     "turn.cancel_asked": Sentence("{actor} stopped a turn of {pool_agent}", "{count} turns stopped"),
     "turn.retried": Sentence("{actor} retried {run} of {pool_agent}", "{count} runs retried"),
     "turn.dismissed": Sentence("{actor} dismissed {run} of {pool_agent}", "{count} runs dismissed"),

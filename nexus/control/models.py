@@ -207,11 +207,13 @@ class Turn(models.Model):
     depth = models.PositiveIntegerField(default=0)  # in a chain of turns that woke one another; 0: it was sent
     status = models.CharField(max_length=16, choices=TurnStatus)
     queued_at = models.DateTimeField()
-    started_at = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(null=True)  # it is not started before
+    put_back = models.PositiveSmallIntegerField(default=0)  # how often a fault of its provider queued it again
+    started_at = models.DateTimeField(null=True)  # the last time
     cancel_requested_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     answer = models.TextField(null=True)
-    why = models.TextField(null=True)  # the reason of a failure, for operators
+    why = models.TextField(null=True)  # the reason of a failure, or of being put back, for operators
     cause = models.CharField(max_length=16, choices=Cause, null=True)
     retry_of = models.CharField(max_length=ID_LENGTH, null=True)  # the turn that it repeats
     needs_person_since = models.DateTimeField(null=True)  # it failed; null when it was retried or dismissed

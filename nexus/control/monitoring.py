@@ -14,7 +14,7 @@ from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control import rules
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
-from nexus.control.selectors import tool_calls
+from nexus.control.services.transcript import tool_calls
 from nexus.control.wakeups import MAIL
 from nexus.core.clock import now
 

@@ -12,13 +12,12 @@ from django.db.models.functions import Left
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control import rules
 from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
 from nexus.control.prices import MILLIONTHS
 from nexus.control.runners import processes
 from nexus.control.runners.configuration import REHEARSAL, Acp, Model, Runner, changed_at, runners, start_programs
 from nexus.control.services import transcript
-from nexus.control.services.transcript import SESSION
+from nexus.control.services.transcript import SESSION, tool_calls
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import not_found
@@ -26,7 +25,6 @@ from nexus.core.operations.parameters import Time, one_of
 
 ASKED = QuestionStatus.ASKED.value
 NEARLY = 0.8  # the used part of a context from which it should be compacted
-READING_KINDS = frozenset(("read", "search", "think", "fetch"))  # of an agent process's calls
 PROMPT, STEP, STEPS = 160, 400, 500
 TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,
 COARSE = timedelta(seconds=2)  # or in whole seconds, on some file systems
@@ -130,13 +128,15 @@ class RunRow(TypedDict):
     agent_id: str
     request_id: str
     outcome: Annotated[str, one_of(Outcome)]
-    why: Annotated[str | None, Field(description="The reason of a failure.")]
+    why: Annotated[str | None, Field(description="The reason of a failure, or of being queued again.")]
     needs_person: Annotated[bool, Field(description="It failed, and nobody has retried or dismissed it.")]
     prompt: Annotated[str, Field(description=f"In a list, its first {PROMPT} characters.")]
     source: Annotated[str, Field(description="How it was sent: rpc, dashboard, retry, mail, …")]
     source_agent_id: Annotated[str | None, Field(description="The agent that sent it.")]
     retry_of: Annotated[str | None, Field(description="The run_id that it retries.")]
     queued_at: Time
+    put_back: Annotated[int, Field(description="How often a fault of its provider queued it again.")]
+    due_at: Annotated[Time | None, Field(description="It is not started before, after such a fault.")]
     started_at: Time | None
     ended_at: Time | None
     input_tokens: Annotated[int | None, Field(description="null: the runner did not tell.")]
@@ -264,7 +264,7 @@ def whole_run(turn: Turn) -> WholeRunRow:
         **run_row(turn),
         "answer": turn.answer,
         "retried_by": retries(turn),
-        "may_have_changed_files": may_have_changed_files(turn),
+        "may_have_changed_files": transcript.may_have_changed_files(turn),
         "take_over": take_over(turn),
         "steps": [
             {
@@ -294,6 +294,8 @@ def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
         "source_agent_id": turn.source_agent_id,
         "retry_of": turn.retry_of,
         "queued_at": iso(turn.queued_at),
+        "put_back": turn.put_back,
+        "due_at": iso(turn.due_at) if turn.due_at else None,
         "started_at": iso(turn.started_at) if turn.started_at else None,
         "ended_at": iso(turn.ended_at) if turn.ended_at else None,
         "input_tokens": turn.input_tokens if told else None,
@@ -311,13 +313,6 @@ def retries(turn: Turn) -> list[str]:
     return list(Turn.objects.filter(retry_of=turn.pk).order_by("pk").values_list("pk", flat=True))
 
 
-def may_have_changed_files(turn: Turn) -> bool:
-    """Return whether a run called a tool that does more than read."""
-    metas = Entry.objects.filter(agent=turn.agent, turn=turn, meta__isnull=False).values_list("meta", flat=True)
-    calls = (call for meta in metas.iterator(transcript.PAGE) for call in tool_calls(meta))
-    return any(call["kind"] not in READING_KINDS and call["name"] not in rules.READING for call in calls)
-
-
 def take_over(turn: Turn) -> str | None:
     """Return the command line that continues a run's session in a person's terminal; None if there is none."""
     runner = runners().by_name.get(turn.agent.runner)
@@ -331,26 +326,6 @@ def take_over(turn: Turn) -> str | None:
     command = shlex.join(word.replace("{session}", session) for word in runner.take_over)
     home = processes.environment_of(turn.agent)["HOME"]
     return f"cd {shlex.quote(turn.agent.cwd)} && HOME={shlex.quote(home)} {command}"
-
-
-def tool_calls(meta: object) -> list[dict[str, Any]]:
-    """Return the calls that an entry makes, or the call that a result answers if it has changed since: id, name, kind,
-    arguments and diffs of each. What the runner left out is empty."""
-    if not isinstance(meta, dict):
-        return []
-    found = meta.get("tool_calls") or [meta.get("call")]
-    return [_call(call) for call in found if isinstance(call, dict)] if isinstance(found, list) else []
-
-
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    diffs = call.get("diffs")
-    return {
-        "id": str(call.get("id", "")),
-        "name": str(call.get("name") or "a tool"),
-        "kind": call.get("kind"),
-        "arguments": call.get("arguments", {}),
-        "diffs": [diff for diff in diffs if isinstance(diff, dict)] if isinstance(diffs, list) else [],
-    }
 
 
 def messages(agent: PoolAgent, offset: int, limit: int) -> tuple[int, list[Entry]]:

@@ -31,7 +31,7 @@ from nexus.control.members import find
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, TurnStatus, WorktreeState
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
-from nexus.control.services import turns
+from nexus.control.services import transcript, turns
 from nexus.control.services.pool import usual_directory
 from nexus.control.toolset import CONTROL
 from nexus.core.apps import actions
@@ -153,7 +153,7 @@ def _transcript_context(row: PoolAgent, shown: list[Entry], whole: int | None = 
     calls = monitoring.calls(row, shown)
     return {
         "said": [
-            (entry, selectors.tool_calls(entry.meta), calls.get(entry.tool_call_id or "", "a tool")) for entry in shown
+            (entry, transcript.tool_calls(entry.meta), calls.get(entry.tool_call_id or "", "a tool")) for entry in shown
         ],
         "whole": whole,
         "excerpt": monitoring.EXCERPT,
@@ -416,7 +416,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         agent=turn.agent,
         on=ControlSettings.current().control,
         retry=form if not turns.why_no_retry(turn) else None,
-        changed=selectors.may_have_changed_files(turn),
+        changed=transcript.may_have_changed_files(turn),
         retried_by=selectors.retries(turn),
         take_over=selectors.take_over(turn) if known else None,
         more=len(steps) > STEPS,

@@ -117,17 +117,26 @@ class Agent:
     async def prompt(self, prompt: list[Any], session_id: str, **_: Any) -> PromptResponse:
         self.told = said = prompt[0].text
         mode, *words = said.rpartition("Now:\n\n")[2].split()
+        if mode == "fault":  # of its provider; with a path first, it writes there before
+            if words[0].startswith("/"):
+                await self.client.write_text_file(session_id=self.session, path=words.pop(0), content="x")
+            raise acp.RequestError(-32_603, "Internal error", {"details": " ".join(words)})
         try:
             stop = await getattr(self, f"do_{mode}")(*words)
         except acp.RequestError as error:
             await self.say(f"refused: {error} {json.dumps(error.data)}")
             stop = None
+        if mode == "echo":  # no model answered
+            return PromptResponse(stop_reason="end_turn")
         return PromptResponse(stop_reason=stop or "end_turn", usage=self.usage)
 
     async def say(self, text: str) -> None:
         await self.client.session_update(self.session, acp.update_agent_message_text(text))
 
     # What it does.
+
+    async def do_echo(self, *words: str) -> None:
+        await self.say(" ".join(words))
 
     async def do_hello(self) -> None:
         for text in ("Hel", "lo"):

@@ -18,6 +18,7 @@ from acp.schema import ToolCallLocation, ToolCallUpdate
 
 from coordination.models import LentKey
 from coordination.services import keys
+from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent, Role, TurnStatus
 from nexus.control.prices import Cost
 from nexus.control.rules import Permissions, Preset
@@ -471,3 +472,30 @@ async def test_the_end_of_the_bus_is_nothing_to_log(plays: Plays, caplog: pytest
         await turn
     await asyncio.sleep(0)
     assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+async def test_a_fault_of_its_provider_is_known_as_one(plays: Plays, tmp_path: Path) -> None:
+    played = await plays(write_paths=["."])
+    with pytest.raises(RunnerFailed, match="529") as failed:
+        await played.turn("fault API Error: 529 Overloaded, retry-after: 7")
+    assert failed.value.fault == Fault(FaultKind.OVERLOADED, 7) and not failed.value.has_written
+    with pytest.raises(RunnerFailed) as failed:
+        await played.turn(f"fault {tmp_path}/place/new.txt API Error: 401 invalid x-api-key")
+    assert failed.value.fault == Fault(FaultKind.KEY) and failed.value.has_written
+    with pytest.raises(RunnerFailed) as failed:
+        await played.turn("fault I lost my way")
+    assert failed.value.fault is None
+
+
+async def test_an_agent_that_wants_a_login_has_a_fault_of_its_key(plays: Plays) -> None:
+    with pytest.raises(RunnerFailed, match="wants a login") as failed:
+        await (await plays("--signed-out")).turn("hello")
+    assert failed.value.fault == Fault(FaultKind.KEY)
+
+
+async def test_an_agent_that_gives_its_providers_fault_as_an_answer_has_failed(plays: Plays) -> None:
+    played = await plays()
+    ended = await played.turn("echo exceeded retry limit, last status: 429 Too Many Requests")
+    assert (ended.status, ended.fault) == (TurnStatus.FAILED, Fault(FaultKind.OVERLOADED))
+    ended = await played.turn("echo 429 means: too many requests")
+    assert ended.status == TurnStatus.DONE

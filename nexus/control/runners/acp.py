@@ -30,7 +30,8 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from nexus.control import rules
+from nexus.control import faults, rules
+from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Cause, Entry, Role, TurnStatus
 from nexus.control.runners import bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
@@ -89,7 +90,8 @@ async def take(runner: Acp, scene: Scene) -> Ended:
                 async with new_repositories.watched(scene.agent):
                     ended = await _take(launch, key)
             except RunnerFailed as failed:
-                raise RunnerFailed(storable(secrets.struck(str(failed)))) from None
+                why = storable(secrets.struck(str(failed)))
+                raise RunnerFailed(why, failed.fault, has_written=failed.has_written) from None
             return _redacted_end(secrets, ended)
 
 
@@ -124,11 +126,17 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
         response = await _prompted(connection, session_id, prompt, client, program)
     except (RequestError, ConnectionError, ValidationError) as error:
         await client.finish()
-        raise RunnerFailed(await _why(error, launch, transport, program)) from None
+        why = await _why(error, launch, transport, program)
+        raise RunnerFailed(why, _fault(error), has_written=client.has_written) from None
     finally:
         await connection.close()
     closing = await client.close()
-    return replace(_ended(response, client), closing=closing)
+    ended = replace(_ended(response, client), closing=closing)
+    no_model_answered = ended.status == TurnStatus.DONE and response is not None and response.usage is None
+    if no_model_answered and (fault := faults.of_answer(client.answer)) is not None:
+        why = f"{_name(launch)} says: {client.answer.strip()}"
+        return replace(ended, status=TurnStatus.FAILED, why=why, fault=fault, has_written=client.has_written)
+    return ended
 
 
 async def _session(
@@ -204,7 +212,8 @@ def _signed_out(launch: Launch, offered: InitializeResponse, error: RequestError
     return RunnerFailed(
         f"{_name(launch)} wants a login: run `nexus runners login {runner.name}`, or let the runner's auth_method name "
         f"one of its methods and env_from what that needs. "
-        + secrets.cut(f"It offers {methods or 'none'}, and says: {in_words(error)}", QUOTED)
+        + secrets.cut(f"It offers {methods or 'none'}, and says: {in_words(error)}", QUOTED),
+        Fault(FaultKind.KEY),
     )
 
 
@@ -334,6 +343,13 @@ async def _why(error: Exception, launch: Launch, transport: BoundedLines, progra
     said = secrets.struck(program.stderr.text.strip())[-QUOTED:]
     how = "was not found, or may not be run" if code == 127 else f"ended in the middle of the turn (exit code {code})"
     return f"{name} {how}" + (f"; it said: {said}" if said else "")
+
+
+def _fault(error: Exception) -> Fault | None:
+    """Return the provider's fault that an agent's error tells of."""
+    if not isinstance(error, RequestError):
+        return None
+    return Fault(FaultKind.KEY) if error.code == AUTH_REQUIRED else faults.of_text(in_words(error), error.code)
 
 
 def in_words(error: RequestError) -> str:

@@ -77,6 +77,7 @@ class PoolClient:
         self.cost_before = 0.0  # of its session, before the prompt
         self.meta: dict[str, Any] = {}  # of its entries
         self.program = ""  # its own name
+        self.has_written = False  # through us: a file, or by a command
         self._said: list[str] = []
         self._length = 0
         self._message: str | None = None  # the agent's id of the message that it is writing
@@ -292,6 +293,7 @@ class PoolClient:
         return ReadTextFileResponse(content=await _done(text()))
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> WriteTextFileResponse:
+        self.has_written = True
         permissions = replace(self.permissions, write_paths=(*self.permissions.write_paths, *self.granted))
         await _done(on_disk(partial(files.write_text, permissions, path, content)))
         return WriteTextFileResponse()
@@ -308,6 +310,7 @@ class PoolClient:
     ) -> CreateTerminalResponse:
         async def started() -> str:
             check_tool(self.permissions, "run")
+            self.has_written = True
             at = await on_disk(partial(readable, self.permissions, cwd or self.permissions.cwd))
             variables = {variable.name: variable.value for variable in env or []}
             words = [command, *(args or [])]

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from nexus.control.faults import Fault
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.prices import MOST, Cost
 from nexus.control.services.questions import Decision
@@ -101,7 +102,14 @@ class Scene:
 
 
 class RunnerFailed(Exception):
-    """A turn that cannot be finished; the message is for operators."""
+    """A turn that cannot be finished; the message is for operators.
+
+    `fault` is the provider's, if that is the reason; `has_written`: it changed something, whatever the transcript has.
+    """
+
+    def __init__(self, why: str, fault: Fault | None = None, *, has_written: bool = False) -> None:
+        super().__init__(why)
+        self.fault, self.has_written = fault, has_written
 
 
 class Takes(Protocol):

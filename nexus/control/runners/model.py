@@ -21,9 +21,11 @@ from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import (
     AgentRunError,
     ModelAPIError,
+    ModelAuthenticationError,
     ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
+    ModelQuotaExceededError,
     ModelRateLimitError,
     ModelServerError,
     ModelUnavailableError,
@@ -51,7 +53,8 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from nexus.control import selectors
+from nexus.control import faults, selectors
+from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, Role, TurnStatus
 from nexus.control.runners import traffic
 from nexus.control.runners.base import RunnerFailed, Scene
@@ -66,8 +69,15 @@ from nexus.core.waiting import READERS, WRITERS, in_thread
 
 INSTRUCTIONS = packaged("nexus.control", "agent")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a retry
-PASSING = (ModelRateLimitError, ModelUnavailableError, ModelServerError, ModelConnectionError)  # retried
-PASSING_STATUS = frozenset((408, 409, 425, 429))  # and from 500 on; for providers without error categories
+CATEGORIES = (  # of errors without an HTTP status, such as those in the middle of an answer
+    (ModelQuotaExceededError, FaultKind.QUOTA),
+    (ModelAuthenticationError, FaultKind.KEY),
+    (ModelRateLimitError, FaultKind.OVERLOADED),
+    (ModelUnavailableError, FaultKind.OVERLOADED),
+    (ModelServerError, FaultKind.FAILING),
+    (ModelConnectionError, FaultKind.UNREACHABLE),
+    (httpx2.HTTPError, FaultKind.UNREACHABLE),
+)
 MOST_CALLS = 64  # of tools, in one answer
 LONGEST_ARGUMENTS = 2 * 1024 * 1024  # characters
 LONGEST_ID = 255  # characters
@@ -79,7 +89,8 @@ async def take(runner: Model, scene: Scene) -> Ended:
     key = None if runner.api_key_env is None else os.environ.get(runner.api_key_env)
     if runner.api_key_env is not None and not key:
         raise RunnerFailed(
-            f"the server has no {runner.api_key_env} in its environment, which runner {runner.name} needs"
+            f"the server has no {runner.api_key_env} in its environment, which runner {runner.name} needs",
+            Fault(FaultKind.KEY),
         )
     with traffic.of(scene.agent.agent_id, key or "") as log:
         transport = traffic.Recording(httpx2.AsyncHTTPTransport(verify=_tls()))
@@ -88,7 +99,7 @@ async def take(runner: Model, scene: Scene) -> Ended:
             try:
                 return await turn.taken()
             except RunnerFailed as failed:
-                return turn.ended(TurnStatus.FAILED, why=log.struck(str(failed)))
+                return replace(turn.ended(TurnStatus.FAILED, why=log.struck(str(failed))), fault=failed.fault)
 
 
 @cache
@@ -189,20 +200,24 @@ class _Turn:
         return _clean(await catalog.call(self.scene, call.name, call.arguments))
 
     async def _asked(self) -> ModelResponse:
-        """Return the model's answer; a failed request is retried, within limits, if waiting may help. Raises
+        """Return the model's answer; a failed request is retried, within limits, if a short wait may help. Raises
         RunnerFailed."""
         messages = self._messages()
         for attempt in range(self.runner.retries + 1):
             try:
                 response = await self._once(messages)
             except TimeoutError:
-                why, pause = f"the model said nothing for {self.runner.stall_seconds} seconds", None
+                why, fault = (
+                    f"the model said nothing for {self.runner.stall_seconds} seconds",
+                    Fault(FaultKind.UNREACHABLE),
+                )
             except ModelContextWindowExceededError:
                 raise RunnerFailed("the model's context is full: compact the agent, or lower context_tokens") from None
             except (ModelAPIError, httpx2.HTTPError) as error:
-                why, pause = _provider_error(error), getattr(error, "retry_after", None)
-                if not _passes(error):
-                    raise RunnerFailed(why) from None
+                why, found = _provider_error(error), _fault(error)
+                if found is None or found.kind not in faults.PASSING or (found.retry_after or 0) > LONGEST_PAUSE:
+                    raise RunnerFailed(why, found) from None
+                fault = found
             except traffic.TooLong as error:
                 raise RunnerFailed(f"the model sent {error}") from None
             except (AgentRunError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -216,8 +231,9 @@ class _Turn:
                 self.scene.draft.used(self.input_tokens, self.output_tokens, self.cached_tokens)
                 return response
             if attempt < self.runner.retries:
-                await asyncio.sleep(min(FIRST_PAUSE * 2**attempt if pause is None else pause, LONGEST_PAUSE))
-        raise RunnerFailed(f"{why}, {self.runner.retries + 1} times")
+                pause = fault.retry_after
+                await asyncio.sleep(min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) if pause is None else pause)
+        raise RunnerFailed(f"{why}, {self.runner.retries + 1} times", fault)
 
     def _messages(self) -> list[ModelMessage]:
         """Return the messages to send: as many as fit. Raises RunnerFailed."""
@@ -265,11 +281,16 @@ def _written(event: ModelResponseStreamEvent) -> str:
     return ""
 
 
-def _passes(error: Exception) -> bool:
-    """Return whether a retry may help after this error."""
-    if isinstance(error, ModelHTTPError) and (error.status_code in PASSING_STATUS or error.status_code >= 500):
-        return True
-    return isinstance(error, (*PASSING, httpx2.HTTPError))
+def _fault(error: Exception) -> Fault | None:
+    """Return the provider's fault behind an error; None if the request itself is wrong."""
+    text = str(getattr(error, "body", None) or error)
+    kind = next((kind for category, kind in CATEGORIES if isinstance(error, category)), None)
+    if isinstance(error, ModelHTTPError) and kind is not FaultKind.QUOTA:
+        kind = faults.of_status(error.status_code, text)
+    if kind is None:
+        return None
+    named = getattr(error, "retry_after", None)
+    return Fault(kind, faults.named_wait(text) if named is None else named)
 
 
 def _provider_error(error: Exception) -> str:

@@ -12,7 +12,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Left
 
 from coordination.services import agents
-from nexus.control import events
+from nexus.control import events, rules
 from nexus.control.events import emit_turn_event
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.core.clock import now
@@ -21,6 +21,7 @@ from nexus.core.database.store import write
 
 BYTES_A_TOKEN = 4  # the usual estimate if the model does not report it
 SESSION = "acp_session"  # key in an entry's `meta`: the session of the agent process that said it
+READING_KINDS = frozenset(("read", "search", "think", "fetch"))  # of an agent process's calls
 PAGE = 100  # entries read at once if not all are needed
 LARGEST_PAGE = 4_000_000  # tokens in one page for a caller, some 16 MB
 AT_ONCE = 8_000_000  # tokens that one compaction replaces, some 32 MB; it blocks other writers
@@ -107,6 +108,33 @@ def page(entries: QuerySet[Entry], limit: int) -> tuple[list[Entry], bool]:
         if tokens > LARGEST_PAGE:
             return found, False
     return found, len(found) < limit
+
+
+def may_have_changed_files(turn: Turn) -> bool:
+    """Return whether a run called a tool that does more than read."""
+    metas = Entry.objects.filter(agent=turn.agent, turn=turn, meta__isnull=False).values_list("meta", flat=True)
+    calls = (call for meta in metas.iterator(PAGE) for call in tool_calls(meta))
+    return any(call["kind"] not in READING_KINDS and call["name"] not in rules.READING for call in calls)
+
+
+def tool_calls(meta: object) -> list[dict[str, Any]]:
+    """Return the calls that an entry makes, or the call that a result answers if it has changed since: id, name, kind,
+    arguments and diffs of each. What the runner left out is empty."""
+    if not isinstance(meta, dict):
+        return []
+    found = meta.get("tool_calls") or [meta.get("call")]
+    return [_call(call) for call in found if isinstance(call, dict)] if isinstance(found, list) else []
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    diffs = call.get("diffs")
+    return {
+        "id": str(call.get("id", "")),
+        "name": str(call.get("name") or "a tool"),
+        "kind": call.get("kind"),
+        "arguments": call.get("arguments", {}),
+        "diffs": [diff for diff in diffs if isinstance(diff, dict)] if isinstance(diffs, list) else [],
+    }
 
 
 def tokens_by_role(agent: PoolAgent) -> dict[str, int]:

@@ -6,25 +6,27 @@ import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, Min, OuterRef
+from django.db.models import Exists, Min, OuterRef, Q
 from django.dispatch import Signal
 
 from coordination.ids import new_id
 from coordination.services import keys, roster
-from nexus.control import wakeups
+from nexus.control import faults, wakeups
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
+from nexus.control.faults import Fault
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
-from nexus.control.models import IN_VAIN, OVER, Cause, PoolAgent, Role, Turn, TurnStatus, Wake
+from nexus.control.models import IN_VAIN, OVER, Cause, Entry, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.prices import Cost
+from nexus.control.runners.configuration import runners
 from nexus.control.services import questions, transcript
-from nexus.core.clock import now
+from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 _waiting = Select(
     lambda: (
         Turn.objects.filter(pk__in=Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first"))
+        .filter(Q(due_at=None) | Q(due_at__lte=Slot("moment")))
         .order_by("pk")
         .values_list("pk", "agent_id", "source_agent_id")
     )
@@ -55,9 +58,13 @@ _claimable = Select(
 )
 _taken = Select(lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING))
 _take = Update(lambda: Turn.objects.filter(pk=Slot("pk")), status=TurnStatus.RUNNING, started_at=Slot("moment"))
-_ENDED = (
-    *("status", "answer", "why", "cause", "needs_person_since", "ended_at"),
-    *("iterations", "halted", "input_tokens", "output_tokens", "cached_tokens", "cost", "currency", "cost_source"),
+_USAGE = ("input_tokens", "output_tokens", "cached_tokens", "cost", "currency", "cost_source")
+_ENDED = ("status", "answer", "why", "cause", "needs_person_since", "ended_at", "iterations", "halted", *_USAGE)
+_PUT_BACK = ("due_at", "put_back", "why", *_USAGE)
+_put_back = Update(
+    lambda: Turn.objects.filter(pk=Slot("pk")),
+    status=TurnStatus.QUEUED,
+    **{name: Slot(name) for name in _PUT_BACK},
 )
 _end = Update(lambda: Turn.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in _ENDED})
 _rest = Update(
@@ -99,6 +106,8 @@ class Ended:
     cost: Cost | None = None
     closing: Closing | None = None
     cause: Cause | None = None  # of a failure
+    fault: Fault | None = None  # of the provider, which caused a failure
+    has_written: bool = False  # the runner knows that it changed something; else the transcript tells
 
 
 def send(
@@ -290,8 +299,9 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
 
 
 def waiting() -> list[tuple[str, str, str | None]]:
-    """Return the oldest queued turn of each agent: its id, the pool_agent_id, and the agent that sent it."""
-    return _waiting()
+    """Return the oldest queued turn of each agent, unless it is due later: its id, the pool_agent_id, and the agent
+    that sent it."""
+    return _waiting(moment=now())
 
 
 def sent_by_agents() -> list[tuple[str, str | None]]:
@@ -318,9 +328,16 @@ def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
         }
         if turn.depth:
             meta["woken_by"] = list(turn.wakes.order_by("wake_id").values("kind", "item", "sender"))
-        transcript.append(turn.agent, turn, Role.USER, turn.content, moment=moment, meta=meta)
+        if not turn.put_back or _has_said(turn):
+            transcript.append(turn.agent, turn, Role.USER, turn.content, moment=moment, meta=meta)
         emit_turn_event("turn.started", turn.agent.agent_id, turn, moment)
     return turn
+
+
+def _has_said(turn: Turn) -> bool:
+    """Return whether the transcript does not end with the turn's message: it was started before, and did something."""
+    last = Entry.objects.filter(agent=turn.agent).order_by("-position").values_list("turn_id", "role").first()
+    return last != (turn.pk, Role.USER)
 
 
 def running(turn_id: str) -> Turn | None:
@@ -334,7 +351,11 @@ def cancel_asked() -> list[str]:
 
 
 def settle(turn: Turn, ended: Ended) -> bool:
-    """Store the end of a running turn, with its last entry; False if it had ended already."""
+    """Store the end of a running turn, with its last entry; False if it had ended already.
+
+    A turn that a passing fault of its provider ended is put back instead, to be started again later, unless it may have
+    changed files.
+    """
     moment = now()
     with write():
         current = running(turn.pk)
@@ -346,8 +367,33 @@ def settle(turn: Turn, ended: Ended) -> bool:
             )
         if current.agent.ended_at is not None:  # it was cancelled with its agent, even if it has an answer
             ended = replace(ended, status=TurnStatus.CANCELLED)
+        if ended.status == TurnStatus.FAILED and ended.fault is not None and current.cancel_requested_at is None:
+            ended = _after_fault(current, ended, ended.fault, moment)
+        if ended.status == TurnStatus.QUEUED:
+            return True
         _settle(current, ended, moment)
     return True
+
+
+def _after_fault(turn: Turn, ended: Ended, fault: Fault, moment: datetime) -> Ended:
+    """Put a turn back that a fault of its provider ended, if it may be started again; else return its end."""
+    if fault.kind not in faults.PASSING:
+        return ended
+    if ended.has_written or transcript.may_have_changed_files(turn):
+        why = "it may have changed files, so a person decides whether it is started again"
+        return replace(ended, why=f"{ended.why}; {why}")
+    runner = runners().by_name.get(turn.agent.runner)
+    if runner is None or turn.put_back >= runner.run_retries:
+        return replace(ended, why=f"{ended.why}; it was started {turn.put_back + 1} times") if turn.put_back else ended
+    turn.status, turn.put_back, turn.why = TurnStatus.QUEUED, turn.put_back + 1, ended.why
+    turn.due_at = moment + timedelta(seconds=faults.seconds_to_wait(fault, turn.put_back))
+    _add_usage(turn, ended)
+    _put_back(pk=turn.pk, **{name: getattr(turn, name) for name in _PUT_BACK})
+    questions.withdraw_of(turn, moment)
+    _rest(pk=turn.agent.pk, iterations=ended.iterations, halted=False, moment=moment)
+    payload = {"why": (ended.why or "")[:200], "fault": fault.kind.value, "due_at": iso(turn.due_at)}
+    emit_turn_event("turn.put_back", turn.agent.agent_id, turn, moment, **payload)
+    return replace(ended, status=TurnStatus.QUEUED)
 
 
 def interrupt(why: str, among: Collection[str] | None = None, but: Collection[str] = ()) -> int:
@@ -363,15 +409,23 @@ def interrupt(why: str, among: Collection[str] | None = None, but: Collection[st
     return len(left)
 
 
+def _add_usage(turn: Turn, ended: Ended) -> None:
+    """Add what a run took since it was last started; what is unknown adds nothing."""
+    turn.input_tokens += ended.input_tokens
+    turn.output_tokens += ended.output_tokens
+    if ended.cached_tokens is not None:
+        turn.cached_tokens = (turn.cached_tokens or 0) + ended.cached_tokens
+    if (cost := ended.cost) is not None:
+        before = turn.cost if turn.currency == cost.currency else None
+        turn.cost, turn.currency, turn.cost_source = (before or 0) + cost.millionths, cost.currency, cost.source
+
+
 def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     turn.status, turn.answer, turn.why, turn.ended_at = ended.status, ended.answer, ended.why, moment
     turn.cause, turn.iterations, turn.halted = ended.cause, ended.iterations, ended.halted
     if ended.status in IN_VAIN and not turn.depth:  # what wakes an agent wakes it again after a failure
         turn.needs_person_since = moment
-    turn.input_tokens, turn.output_tokens = ended.input_tokens, ended.output_tokens
-    turn.cached_tokens = ended.cached_tokens
-    if (cost := ended.cost) is not None:
-        turn.cost, turn.currency, turn.cost_source = cost.millionths, cost.currency, cost.source
+    _add_usage(turn, ended)
     _end(pk=turn.pk, **{name: getattr(turn, name) for name in _ENDED})
     questions.withdraw_of(turn, moment)
     agent = turn.agent

@@ -307,7 +307,9 @@ def _named(runner: str) -> Runner | NexusError:
 
 
 def _failed(error: Exception) -> Ended:
-    if isinstance(error, RunnerFailed | NexusError):
+    if isinstance(error, RunnerFailed):
+        return Ended(TurnStatus.FAILED, why=str(error), fault=error.fault, has_written=error.has_written)
+    if isinstance(error, NexusError):
         return Ended(TurnStatus.FAILED, why=str(error))
     log.exception("a turn failed unexpectedly", exc_info=error)
     return Ended(TurnStatus.FAILED, why=f"an unexpected {type(error).__name__}; the server's log has more")
