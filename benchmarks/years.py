@@ -4,7 +4,7 @@ python -m benchmarks.years                     # a fifth of the years: 100,000 m
 python -m benchmarks.years --scale 1           # 500,000 messages, 2,000,000 events, 1,000 agents
 python -m benchmarks.years --only inbox_count  # what has that in its name
 python -m benchmarks.years --table-sizes       # bytes of a message, an event, each table and index
-python -m benchmarks.years --home DIR          # keep both stores there; what is filled already is measured as it is
+python -m benchmarks.years --home DIR          # keep both stores there as they were filled, for further runs
 python -m benchmarks.years --fail              # exit code 1 where something grew that may not: before a release
 
 The full store has, times `--scale`: 500,000 messages of which one agent got a fifth, 2,000,000 events, 20,000 handoffs,
@@ -23,6 +23,7 @@ import argparse
 import itertools
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -96,6 +97,9 @@ def measure(scratch: Path, options: argparse.Namespace) -> Figures:
         full = stack.enter_context(Served(home / "full", options.scale, OPEN_TASKS))
         small = stack.enter_context(Served(home / "small", options.scale * SMALL, FEW_OPEN_TASKS))
         filled = {FULL: full.hear(), FEW: small.hear()}
+        if options.home:
+            full.keep()
+            small.keep()
         calls: dict[str, dict[str, float]] = {}
         for number, name in enumerate(full.ask(calls=True)):
             if options.only not in name:
@@ -140,9 +144,13 @@ def faults(figures: Figures, options: argparse.Namespace) -> list[str]:
 
 
 class Served:
-    """A store, and the process that calls upon it."""
+    """A store, and the process that calls upon it. One that was kept begins as it was filled: calls prune it."""
 
     def __init__(self, home: Path, scale: float, open_tasks: int) -> None:
+        self._kept = home.with_name(f"{home.name}-as-filled")
+        if self._kept.exists():
+            shutil.rmtree(home, ignore_errors=True)
+            shutil.copytree(self._kept, home)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.home = home
         self._process = subprocess.Popen(
@@ -156,6 +164,12 @@ class Served:
     def __exit__(self, *_: Any) -> None:
         self._process.terminate()
         self._process.wait()
+
+    def keep(self) -> None:
+        """Copy the store for further runs, before anything is asked of it."""
+        if not self._kept.exists():
+            shutil.copytree(self.home, copying := self._kept.with_suffix(".copying"), dirs_exist_ok=True)
+            copying.rename(self._kept)
 
     def ask(self, **question: Any) -> Any:
         assert self._process.stdin
