@@ -30,12 +30,13 @@ async def collect() -> None:
     quiet = 0
     try:
         while True:
+            _, _, before_look = gc.get_count()
             await asyncio.sleep(LOOK_SECONDS)
             new, once, older = gc.get_count()
-            called = new > FEW or once > 0
+            called = new > FEW or once > 0 or older != before_look
             quiet = 0 if called else quiet + 1
             blocks, idle = sys.getallocatedblocks(), turns().is_idle
-            if blocks > left * MUCH_GROWN or (idle and (blocks > left * GROWN or blocks < most * SHRUNK)):
+            if blocks > left * MUCH_GROWN or (idle and quiet and (blocks > left * GROWN or blocks < most * SHRUNK)):
                 gc.unfreeze()
                 gc.collect()
                 gc.freeze()

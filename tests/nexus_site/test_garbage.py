@@ -62,6 +62,19 @@ async def test_a_full_search_waits_while_a_call_is_served(searched: list[int]) -
     assert kept
 
 
+async def test_a_full_search_waits_until_nobody_has_called_for_a_while(searched: list[int]) -> None:
+    kept = filled((garbage.GROWN + garbage.MUCH_GROWN) / 2)
+    while searched.count(1) < 50:
+        for _ in range(garbage.FEW + 1):
+            ring: list[Any] = []
+            ring.append(ring)
+        await asyncio.sleep(0)
+    assert 2 not in searched
+    while 2 not in searched:
+        await asyncio.sleep(0.001)
+    assert kept
+
+
 async def test_it_does_not_wait_for_ever(searched: list[int]) -> None:
     turn = Turn(turns(), "ann")
     await turn.take()
