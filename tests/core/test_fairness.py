@@ -6,13 +6,15 @@ import asyncio
 import gc
 import weakref
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from time_machine import TimeMachineFixture
 
 from nexus.core.fairness import AT_ONCE, MOST_LAPSED, SHARE, Turn, Turns, away, begin, current
-from nexus.core.waiting import CROWD, Parked, Waiter
+from nexus.core.waiting import SLOT_WAITS, Parked, Waiter
 
 
 @pytest.fixture(autouse=True)
@@ -174,14 +176,23 @@ async def test_a_call_that_is_cancelled_leaves_its_turn_to_the_next(held: bool) 
     assert (await next_one).held
 
 
-async def test_a_crowds_waits_end_at_different_moments_and_none_before_its_time() -> None:
+async def test_waits_that_would_end_together_end_one_after_the_other(time_machine: TimeMachineFixture) -> None:
     waiter = Waiter()
-    waiter.parked = {Parked(waiter, bool) for _ in range(CROWD - 1)}
-    assert waiter.spread(30) == 0, "nothing changes for a team"
-    waiter.parked |= {Parked(waiter, bool) for _ in range(2_000)}
-    late = [waiter.spread(30) for _ in range(200)]
-    assert min(late) >= 0 and max(late) <= 0.7 and len(set(late)) > 100
-    assert max(waiter.spread(1) for _ in range(200)) <= 0.1
+
+    def parked(seconds: float) -> tuple[Parked, float]:
+        wait = Parked(waiter, bool)
+        return wait, waiter.spread(wait, seconds)
+
+    time_machine.move_to(datetime.now(UTC), tick=False)
+    assert {late for _, late in (parked(30 + number) for number in range(1_000))} == {0}, "they end at other times"
+    crowd = [parked(2_000) for _ in range(2_000)]
+    late = [late for _, late in crowd]
+    assert late[:SLOT_WAITS] == [0] * SLOT_WAITS and min(late[SLOT_WAITS:]) > 0 and max(late) <= 0.7
+    assert len(set(late)) > 1_900
+    assert max(parked(1)[1] for _ in range(200)) <= 0.1
+    for wait, _ in crowd:
+        waiter.leave(wait)
+    assert parked(2_000)[1] == 0, "those that left need no time"
 
 
 async def test_a_call_that_was_cancelled_in_this_moment_loses_nobody_a_place() -> None:
