@@ -26,6 +26,7 @@ PROTOCOL = "2025-06-18"
 WAIT_SECONDS = 25
 WAYS = ("event_wait", "subscription")  # a call that waits for events; a stream that tells of a changed inbox
 WARM_SECONDS = 3  # once all send; behind which is measured
+RENEWED_SECONDS = WAIT_SECONDS + WARM_SECONDS  # likewise, with waits: those that end then began at rest
 AT_REST, LOOKS = 0.2, 20  # share of a core that a hub uses at most once all waits have arrived; seconds to wait for it
 TEAMS = ["20x1", "100x0.5", "300x0.15", "100x1", "1000x0.005"]
 PAIR = 2  # agents beside whom others only wait
@@ -71,13 +72,14 @@ async def play(
         work = [asyncio.create_task(job) for job in jobs]
         await asyncio.gather(*(agent.waits.wait() for agent in everybody))
         await at_rest(hub)
+        connected = time.monotonic()
         work += [asyncio.create_task(agent.send(team, rate)) for agent in team]
-        await asyncio.sleep(WARM_SECONDS)
+        await asyncio.sleep(RENEWED_SECONDS if way == WAYS[0] else WARM_SECONDS)
         before, started = hub.cpu_seconds(), time.monotonic()
         for agent in everybody:
             agent.sent.clear()
             agent.pulled.clear()
-            agent.longest = 0.0
+            agent.longest, agent.counts_from = 0.0, connected
         await asyncio.sleep(seconds)
         cpu, lasted = hub.cpu_seconds() - before, time.monotonic() - started
         sent = list(itertools.chain(*(agent.sent for agent in team)))
@@ -107,14 +109,15 @@ async def at_rest(hub: Server) -> None:
 class Agent:
     """One agent and its session; `sent` and `pulled` are times in s, of a send and from a send to its pull.
 
-    `longest` is that of its longest call in s, where one that waits counts by how much later than asked it ends.
+    `longest` is that of its longest call in s which began after `counts_from`, where one that waits counts by how much
+    later than asked it ends.
     """
 
     def __init__(self, hub: Server, name: str, secret: str, project: str) -> None:
         self.name, self.project = name, project
         self.sent: list[float] = []
         self.pulled: list[float] = []
-        self.longest = 0.0
+        self.longest = self.counts_from = 0.0
         self.waits = asyncio.Event()
         self._address = urlsplit(hub.url)
         self._secret = secret
@@ -205,7 +208,8 @@ class Connection:
         """A tool's data; it may wait for so many seconds."""
         started = time.monotonic()
         answer = await self.post("tools/call", {"name": tool, "arguments": arguments})
-        self._agent.longest = max(self._agent.longest, time.monotonic() - started - waits)
+        if started > self._agent.counts_from:
+            self._agent.longest = max(self._agent.longest, time.monotonic() - started - waits)
         envelope = answer["result"]["structuredContent"]
         assert envelope["ok"], envelope
         return envelope["data"]
