@@ -38,7 +38,7 @@ ADDRESSES = """
 /admin/plan/history/?workspace={plan[place]}&page=4 /admin/plan/{plan[place]}/start/ /admin/plan/{plan[place]}/close/
 /admin/plan/{plan[place]}/task/ /admin/planning/task/ /admin/planning/cycle/
 /admin/pool/ /admin/pool/?state=ended /admin/pool/?state=ended&page=9 /admin/pool/?q=worker-00 /admin/pool/?q=none-has
-/admin/pool/+new/ /admin/pool/+new/?parent=worker-0000
+/admin/pool/+new/ /admin/pool/+new/?parent=worker-0000 /admin/runs/ /admin/runs/turn_0000000/
 /admin/pool/{pool[agent]}/ /admin/pool/{pool[agent]}/?before=2500 /admin/pool/{pool[agent]}/?before=2500&whole=2490
 /admin/pool/{pool[agent]}/tail/?after=4000 /admin/pool/{pool[smith]}/ /admin/pool/{pool[smith]}/worktree/
 /admin/questions/ /admin/questions/{pool[question]}/

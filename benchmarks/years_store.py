@@ -214,6 +214,9 @@ class Calls:
         return {**self.operations(), **lists, **shown, **self.upkeep()}
 
     def get(self, address: str) -> Any:
+        from coordination.switcher import COOKIE
+
+        self.browser.cookies.pop(COOKIE, None)  # the workspace of the page before
         answer = self.browser.get(address)
         if answer.streaming:
             for _ in answer:
