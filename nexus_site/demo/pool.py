@@ -1,4 +1,4 @@
-"""The demo's second part: a pool on a hub of its own, whose planner and workers wake each other by mail."""
+"""The demo's hub, and the demo's second part: a pool on it, whose planner and workers wake each other by mail."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
+
+import httpx
 
 from coordination.log.lines import lines, quiet_types
 from coordination.models import Event
@@ -19,14 +21,15 @@ from nexus.control.runners.configuration import FILE
 from nexus.control.runners.rehearsal import NOTE
 from nexus.control.wakeups import MAIL
 from nexus.core.database.store import instead
-from nexus.core.instance import running
+from nexus.core.instance import Holder, running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
 from nexus_site import ending
-from nexus_site.demo.team import PLANNER, WORKERS, DemoFailure, own_store
+from nexus_site.demo.team import DemoFailure, own_store
 from nexus_site.demo.timeline import Line, Lines, Summary, newest_event
 
 RUNNERS = Path(__file__).with_name("runners.toml")
 ORDER = "Let the parser and the storage be built, by a worker each. Both shall use JSON."
+PLANNER, WORKERS = "pool-planner", ("pool-worker-1", "pool-worker-2")
 CAST, HANDOFFS = 1 + len(WORKERS), 2
 LOOK_SECONDS = 0.05  # between two reads of the store
 QUIET_SECONDS = 120.0  # without any event, after which it counts as hung
@@ -37,27 +40,45 @@ BROKEN = {"turn.failed", "turn.cancelled", "turn.interrupted", "pool.held"}
 class Hub(NamedTuple):
     """A hub that the demo started."""
 
+    home: Path
     program: Program
-    port: int
+    holder: Holder
     token: str
 
+    def new_key(self, agent_id: str) -> str:
+        """Return the key of a new agent. Raises DemoFailure."""
+        answer = httpx.post(
+            f"{self.holder.url}/api/v1/coordination/operations/agent_create",
+            json={"agent_id": agent_id},
+            headers={"Authorization": f"Bearer {self.token}"},
+            trust_env=False,  # no proxy leads to this machine
+        )
+        if not answer.is_success:
+            raise DemoFailure(f"No key for {agent_id}: {answer.text[:200]}")
+        key: str = answer.json()["data"]["api_key"]
+        return key
 
-def play(home: Path, project: Path, pause: float, account: Lines) -> Summary:
-    """Start a hub over `home`, let its planner work until it closes, and compare the result with the store.
 
-    Raises DemoFailure where the hub does not start or end, or a turn fails.
+def play(hub: Hub, project: Path, account: Lines) -> Summary:
+    """Let the pool's planner work until it closes the hub, and compare the result with the store.
+
+    Raises DemoFailure where the hub does not end, or a turn fails.
     """
-    home.mkdir(mode=0o700)
-    (home / FILE).write_text(Template(RUNNERS.read_text()).substitute(pause=pause))
-    with _serving(home) as hub, instead(own_store(home)):
+    with instead(own_store(hub.home)):
+        before = newest_event()
         ending.run(_order(hub, project))
-        _follow(hub, account)
-        return _summary(hub.program.process.returncode)
+        _follow(hub, before, account)
+        return _summary(project, hub.program.process.returncode)
 
 
 @contextmanager
-def _serving(home: Path) -> Iterator[Hub]:
-    """Run a hub with a pool on a free port, and end it afterwards in any case."""
+def serving(home: Path, pause: float) -> Iterator[Hub]:
+    """Run a hub with a pool over a throwaway home, on a free port, and end it afterwards in any case.
+
+    Raises DemoFailure where it does not start.
+    """
+    home.mkdir(mode=0o700)
+    (home / FILE).write_text(Template(RUNNERS.read_text()).substitute(pause=pause))
     command = python("nexus_site", "serve", "--control", "--port", "0", "--home", str(home))
     env, log = own_environment(settings=False), home / "hub.log"
     with (
@@ -73,21 +94,22 @@ def _started(program: Program, home: Path, log: Path) -> Hub:
         holder = running(home)
         token = ServerTokenManager(holder.port, home).load() if holder else None
         if holder and token:
-            return Hub(program, holder.port, token)
+            return Hub(home, program, holder, token)
         time.sleep(LOOK_SECONDS)
     said = log.read_text(errors="replace").strip().rpartition("\n")[2]
-    raise DemoFailure(f"The pool's hub did not start: {said or program.process.returncode}")
+    raise DemoFailure(f"The demo's hub did not start: {said or program.process.returncode}")
 
 
 async def _order(hub: Hub, project: Path) -> None:
     """Create the planner and give it its task."""
-    async with NexusClient(hub.port, token=hub.token) as client:
+    async with NexusClient(hub.holder.port, token=hub.token) as client:
         await client.create_agent(PLANNER, "trusted", project, model="planner", wake_on=["mail"], initial_message=ORDER)
 
 
-def _follow(hub: Hub, account: Lines) -> None:
-    """Print what happens until the hub has ended by itself. Raises DemoFailure where it does not end."""
-    seen, heard_at = 0, time.monotonic()
+def _follow(hub: Hub, seen: int, account: Lines) -> None:
+    """Print what happens after the event `seen` until the hub has ended by itself. Raises DemoFailure where it does
+    not end."""
+    heard_at = time.monotonic()
     while True:
         over = hub.program.process.poll() is not None  # before the read, which then sees its last writes
         events = list(Event.objects.filter(event_id__gt=seen).order_by("event_id"))
@@ -97,7 +119,7 @@ def _follow(hub: Hub, account: Lines) -> None:
         if over:
             return
         if time.monotonic() - heard_at > QUIET_SECONDS:
-            raise DemoFailure(f"The pool's hub did not end: nothing happened for {QUIET_SECONDS:g} s")
+            raise DemoFailure(f"The demo's hub did not end: nothing happened for {QUIET_SECONDS:g} s")
         time.sleep(LOOK_SECONDS)
 
 
@@ -117,8 +139,9 @@ def narrate(events: list[Event], account: Lines) -> None:
         account.say(actor, sentence)
 
 
-def _summary(exit_code: int | None) -> Summary:
+def _summary(project: Path, exit_code: int | None) -> Summary:
     """Compare what should be in the store with what is."""
+    here = {"workspace__root_realpath": str(project)}
     turns = Turn.objects.all()
     done = turns.filter(status=TurnStatus.DONE)
     mail = Delivery.objects.filter(recipient_id__in=(PLANNER, *WORKERS))
@@ -126,8 +149,10 @@ def _summary(exit_code: int | None) -> Summary:
     gone = PoolAgent.objects.exclude(ended_at=None) | PoolAgent.objects.filter(should_shutdown=True)
     return Summary(
         [
-            Line("handoffs completed", HANDOFFS, Handoff.objects.filter(status=HandoffStatus.COMPLETED).count()),
-            Line("claims in the log", HANDOFFS, Event.objects.filter(type="handoff.claimed").count()),
+            Line(
+                "handoffs completed", HANDOFFS, Handoff.objects.filter(**here, status=HandoffStatus.COMPLETED).count()
+            ),
+            Line("claims in the log", HANDOFFS, Event.objects.filter(**here, type="handoff.claimed").count()),
             Line("turns that ended well", turns.count(), done.count()),
             Line("answers that say: a rehearsal", turns.count(), done.filter(answer__startswith=NOTE).count()),
             Line("mails that woke their reader", mail.count(), len(handled)),

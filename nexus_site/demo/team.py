@@ -5,30 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from coordination.toolset import run
-from nexus.core.config import CoreSettings, variable
-from nexus.core.database.store import instead
-from nexus.core.instance import Holder
+from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller, process_connection
-from nexus.core.processes import NEUTRAL, own_environment, python
 
 SKILL = "build"
 PLANNER, REVIEWER, WORKERS = "demo-planner", "demo-reviewer", ("demo-worker-1", "demo-worker-2")
 PARTS = ("parser", "storage", "search", "importer", "exporter", "scheduler", "cache", "report")
 OPERATOR = Caller(transport="demo", operator="demo", connection=process_connection("demo"))
-PAGES = {"Timeline": "timeline", "Board": "board", "Events": "events"}
-THEIR_STORE = {variable("db_path"), variable("database_url")}
 
 
 @dataclass
@@ -184,51 +177,23 @@ async def joined(
         await agent.call("session_close", session_id=session["session_id"])
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A store, and how each agent connects to it."""
-
-    description: str
-    store: Callable[[], AbstractContextManager[None]]  # inside it, this process reads that store
-    transport: Callable[[str], Any]
-    # takes the agents and their project: deletes them, and returns what stays
-    leave: Callable[[Iterable[str], str], str]
-
-
 def own_store(home: Path) -> CoreSettings:
     """Return the settings of a throwaway home: the store is a file in it, never the user's own."""
     return CoreSettings.current().replaced(home=home, db_path=None, database_url=None)
 
 
-def throwaway(home: Path) -> Stage:
-    """Return a stage on which each agent starts its own server process, as a client does."""
-    environment = {name: value for name, value in own_environment().items() if name not in THEIR_STORE}
-    command, *arguments = python("nexus_site", "runmcp", "--home", str(home))
-
-    def transport(agent_id: str) -> Any:
-        return stdio_client(StdioServerParameters(command=command, args=arguments, env=environment, cwd=NEUTRAL))
-
-    description = "Each agent has a server process of its own, over a throwaway home."
-    return Stage(description, partial(instead, own_store(home)), transport, lambda agents, project: "")
+def transport(url: str, key: str) -> Any:
+    """Return an agent's connection to a hub."""
+    headers = {"Authorization": f"Bearer {key}"}
+    return streamable_http_client(f"{url}/mcp", http_client=create_mcp_http_client(headers=headers))
 
 
-def hub(holder: Holder) -> Stage:
-    """Return a stage on which each agent connects to the running hub with its own key."""
-
-    def transport(agent_id: str) -> Any:
-        headers = {"Authorization": f"Bearer {_key(agent_id)}"}
-        return streamable_http_client(f"{holder.url}/mcp", http_client=create_mcp_http_client(headers=headers))
-
-    description = "\n".join(
-        [
-            f"The agents play on the hub at {holder.url}: open a page in a browser and look on.",
-            *(f"  {what:<9} {holder.url}/admin/{page}/" for what, page in PAGES.items()),
-        ]
-    )
-    return Stage(description, nullcontext, transport, _leave)
+def links(url: str, *pages: str) -> str:
+    """Return the addresses of a hub's pages, a line each."""
+    return "\n".join(f"  {page:<9} {url}/admin/{page.lower()}/" for page in pages)
 
 
-def _leave(agents: Iterable[str], project_root: str) -> str:
+def leave(agents: Iterable[str], project_root: str) -> str:
     """End the unfinished work and delete the team's agents; return what stays as history."""
     live = run(OPERATOR, "handoff_list", {"project_root": project_root})
     for row in live["data"]["handoffs"] if live["ok"] else []:
@@ -245,8 +210,8 @@ def _leave(agents: Iterable[str], project_root: str) -> str:
     )
 
 
-def _key(agent_id: str) -> str:
-    """Return a new key for a member of the team."""
+def new_key(agent_id: str) -> str:
+    """Return a new key for a member of the team, on a hub that is not the demo's own. Raises DemoFailure."""
     made = run(OPERATOR, "agent_create", {"agent_id": agent_id})
     if not made["ok"]:  # it exists from a demo that was killed
         made = run(OPERATOR, "agent_key_issue", {"agent_id": agent_id})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -31,7 +32,9 @@ from nexus_site import ending
 from nexus_site.demo import pool
 from nexus_site.demo.timeline import Lines
 ending.end_at_signals(SystemExit(130), SystemExit(143))
-pool.play(*map(Path, sys.argv[1:]), 1, Lines(print, colour=False))
+home, project = map(Path, sys.argv[1:])
+with pool.serving(home, 1) as hub:
+    pool.play(hub, project, Lines(print, colour=False))
 """
 
 
@@ -56,27 +59,33 @@ def test_it_plays_in_a_throwaway_home_and_loses_nothing(played: subprocess.Compl
     assert list(own.parent.iterdir()) == [], "one's own home and store are left alone"
 
 
+def test_it_names_the_pages_on_which_to_look_on(played: subprocess.CompletedProcess[str]) -> None:
+    pages = re.findall(r"^  \w+ +(http://127\.0\.0\.1:\d+)/admin/(\w+)/$", played.stdout, re.MULTILINE)
+    assert [page for _, page in pages] == ["timeline", "board", "events", "pool", "runs"]
+    assert len({hub for hub, _ in pages}) == 1, "one hub for both parts"
+
+
 def test_it_shows_a_pool_that_works_by_mail_and_closes(played: subprocess.CompletedProcess[str]) -> None:
     told = played.stdout.partition("a pool.")[2]
-    for worker in ("demo-worker-1", "demo-worker-2"):
+    for worker in ("pool-worker-1", "pool-worker-2"):
         for line in (
-            f"demo-planner created {worker} in the pool, worker",
-            f"{worker} is woken by mail of demo-planner",
-            f"demo-planner wrote JSON to {worker}",
+            f"pool-planner created {worker} in the pool, worker",
+            f"{worker} is woken by mail of pool-planner",
+            f"pool-planner wrote JSON to {worker}",
             f"{worker} answered: {NOTE} It is built, and reads JSON.",
             f"{worker} ended: destroyed",
         ):
             assert line in told, told
-    assert "demo-planner is woken by mail of demo-worker-" in told, told  # of both at once, when both ask at once
-    assert "demo-planner marked demo-planner as done" in told
+    assert "pool-planner is woken by mail of pool-worker-" in told, told  # of both at once, when both ask at once
+    assert "pool-planner marked pool-planner as done" in told
     assert told.count("answered: ") == told.count(f"answered: {NOTE}") >= 8
 
 
 def test_it_tells_why_its_hub_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "runners.toml").write_text("[[")
     monkeypatch.setattr(pool, "RUNNERS", tmp_path / "runners.toml")
-    with pytest.raises(DemoFailure, match=r"hub did not start: .*is no TOML"):
-        pool.play(tmp_path / "home", tmp_path, 0, Lines(lambda line: None, colour=False))
+    with pytest.raises(DemoFailure, match=r"hub did not start: .*is no TOML"), pool.serving(tmp_path / "home", 0):
+        pytest.fail("It started.")
 
 
 def test_a_turn_that_came_to_nothing_ends_it(db: None) -> None:
@@ -117,7 +126,7 @@ def ended_in_its_midst(number: int, tmp_path: Path, *program: str) -> int:
         stdout=subprocess.PIPE,
     ) as playing:
         assert playing.stdout is not None
-        assert next((line for line in playing.stdout if "demo-planner began a turn" in line), None)
+        assert next((line for line in playing.stdout if "pool-planner began a turn" in line), None)
         begun = psutil.Process(playing.pid).children(recursive=True)
         playing.send_signal(number)
         code = playing.wait(START_SECONDS)

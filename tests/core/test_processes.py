@@ -9,21 +9,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import psutil
 import pytest
 
 from nexus.core import processes
-from nexus_site.demo import team
 
 ROOT = Path(__file__).parents[2]
 STARTERS = {  # the module, and the programs that it starts by their file
     *("nexus/core/processes.py", "nexus/core/guardian.py"),
     *("nexus/control/runners/programs/sandbox_init.py", "nexus/control/runners/programs/with_environment.py"),
 }
-# The demo's clients are the MCP library's, which starts their servers itself: with `-P`, our environment and `/`.
-LIBRARY = {"nexus_site/demo/team.py": {"stdio_client"}}
 APART = {"tests", "benchmarks", "docs", "build"}  # not part of the product
 MODULES = {"subprocess", "multiprocessing", "pty"}
 CALLS = {
@@ -90,17 +87,7 @@ def test_it_finds_what_starts_a_process(source: str) -> None:
 
 def test_one_module_starts_every_process() -> None:
     found = {str(file.relative_to(ROOT)): set(starts(ast.parse(file.read_text()))) for file in sources()}
-    assert {file: names for file, names in found.items() if names and file not in STARTERS} == LIBRARY
-
-
-def test_the_demo_starts_its_servers_away_from_any_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Any] = []
-    monkeypatch.setenv("SECRET", "planted")
-    monkeypatch.setattr(team, "stdio_client", given.append)
-    team.throwaway(tmp_path).transport("planner")
-    (server,) = given
-    assert (server.command, server.args[:2], server.cwd) == (sys.executable, ["-P", "-m"], processes.NEUTRAL)
-    assert "SECRET" not in server.env and server.env["PYTHONPATH"] == processes.CODE
+    assert {file: names for file, names in found.items() if names and file not in STARTERS} == {}
 
 
 def test_python_of_ours_does_not_import_from_the_working_directory(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from django.core.management.base import CommandParser
 
 from nexus.core.cli import Group, NexusCommand, positive
 from nexus.core.config import CoreSettings
+from nexus.core.database.store import instead
 from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
 from nexus_site.demo import pool, team, timeline
-from nexus_site.demo.team import Agent, Stage, hub, joined, throwaway
+from nexus_site.demo.team import Agent, joined
 from nexus_site.demo.timeline import Lines, Timeline
 
 OBSERVER = "demo-observer"
@@ -28,7 +30,7 @@ CAST = {
     OBSERVER: ("observer", []),
 }
 POOL = (
-    "Now the same without anybody who starts agents: a hub of its own runs a pool. Its planner creates two workers and "
+    "Now the same without anybody who starts agents: the demo's hub runs a pool. Its planner creates two workers and "
     "hands work to them; mail wakes its recipient. A rehearsal plays all three from a script: no model answers."
 )
 
@@ -37,9 +39,9 @@ class Command(NexusCommand):
     group = Group.HUB
     help = (
         "Show a small team at work. First come a planner, two workers that compete and a reviewer: each is a real MCP "
-        "client of this home's hub, or, if none runs, of its own server process in a temporary home. Then a second hub "
-        "runs a pool, whose agents wake one another by mail; a script answers instead of a model. Exit code 1 if "
-        "anything was lost or won twice."
+        "client of this home's hub, or, if none runs, of a hub that the demo starts over a temporary home. Then the "
+        "demo's hub runs a pool, whose agents wake one another by mail; a script answers instead of a model. Exit code "
+        "1 if anything was lost or won twice."
     )
     examples = """examples:
   nexus demo
@@ -56,50 +58,80 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
         parser.add_argument("--keep", action="store_true", help="on a running hub: do not delete the team's agents")
 
     def run(self, *, rounds: int, pause: float, keep: bool, **options: Any) -> None:
-        pause = max(pause, 0)
-        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
-            project = Path(scratch).resolve() / "project"
-            project.mkdir()
-            account = Lines(self.stdout.write, colour=sys.stdout.isatty())
-            holder = running(CoreSettings.current().home)
-            stage = hub(holder) if holder else throwaway(Path(scratch) / "home")
-            score, started_after = team.Score(), timeline.newest_event() if holder else 0
-            try:
-                claims = ending.run(self._play(stage, project, score, rounds, pause, account))
-                with stage.store():
-                    team_played = timeline.account(str(project), score, claims, started_after)
-            except* BrokenPipeError:
-                raise BrokenPipeError from None
-            except* Exception as failures:
-                raise _early(failures) from None
-            finally:
-                stays = "The team's agents stay: `nexus agents` lists them." if keep and holder else ""
-                stays = stays or stage.leave(CAST, str(project))
-            self.stdout.write(f"\n{team_played.table()}\n")
-            if stays:
-                self.stdout.write(f"{stays}\n")
-            self.stdout.write(f"\n{POOL}\n\n")
-            try:
-                pool_played = pool.play(Path(scratch) / "pool", project, pause, account)
-            except* Exception as failures:
-                raise _early(failures) from None
-            self.stdout.write(f"\n{pool_played.table()}\n")
-        if not (team_played.sound and pool_played.sound):
+        try:
+            sound = self._show(rounds, max(pause, 0), keep)
+        except* BrokenPipeError:
+            raise BrokenPipeError from None
+        except* Exception as failures:
+            raise _early(failures) from None
+        if not sound:
             self.stderr.write("Something was lost or won twice.")
             sys.exit(1)
 
+    def _show(self, rounds: int, pause: float, keep: bool) -> bool:
+        """Show both parts; return whether nothing was lost and nothing won twice."""
+        account = Lines(self.stdout.write, colour=sys.stdout.isatty())
+        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch, ExitStack() as stack:
+            home, team_project, pool_project = (Path(scratch).resolve() / name for name in ("home", "team", "pool"))
+            team_project.mkdir()
+            pool_project.mkdir()
+            served = running(CoreSettings.current().home)
+            if served:
+                team_played = self._show_team(served.url, str(team_project), rounds, pause, account, keep)
+                hub = stack.enter_context(pool.serving(home, pause))
+            else:
+                self.stdout.write("A hub of the demo starts, over a throwaway home.\n")
+                hub = stack.enter_context(pool.serving(home, pause))
+                team_played = self._show_own_team(hub, str(team_project), rounds, pause, account)
+            self.stdout.write(f"\n{POOL}\n{team.links(hub.holder.url, 'Pool', 'Runs')}\n\n")
+            pool_played = pool.play(hub, pool_project, account)
+            self.stdout.write(f"\n{pool_played.table()}\n")
+        return team_played.sound and pool_played.sound
+
+    def _show_own_team(
+        self, hub: pool.Hub, project: str, rounds: int, pause: float, account: Lines
+    ) -> timeline.Summary:
+        """Play the team on the demo's own hub."""
+        score, keys = team.Score(), {agent_id: hub.new_key(agent_id) for agent_id in CAST}
+        claims = ending.run(self._play(hub.holder.url, keys, project, score, rounds, pause, account))
+        with instead(team.own_store(hub.home)):
+            played = timeline.account(project, score, claims, 0)
+        self.stdout.write(f"\n{played.table()}\n")
+        return played
+
+    def _show_team(
+        self, url: str, project: str, rounds: int, pause: float, account: Lines, keep: bool
+    ) -> timeline.Summary:
+        """Play the team on the hub that serves this home; its agents leave at the end, unless they are kept."""
+        score, started_after = team.Score(), timeline.newest_event()
+        stays = ""
+        try:
+            keys = {agent_id: team.new_key(agent_id) for agent_id in CAST}
+            claims = ending.run(self._play(url, keys, project, score, rounds, pause, account))
+            played = timeline.account(project, score, claims, started_after)
+        finally:
+            stays = "The team's agents stay: `nexus agents` lists them." if keep else team.leave(CAST, project)
+        self.stdout.write(f"\n{played.table()}\n{stays}\n")
+        return played
+
     async def _play(
-        self, stage: Stage, project: Path, score: team.Score, rounds: int, pause: float, account: Lines
+        self,
+        url: str,
+        keys: Mapping[str, str],
+        project: str,
+        score: team.Score,
+        rounds: int,
+        pause: float,
+        account: Lines,
     ) -> dict[str, list[str]]:
-        """Play the demo; return the claims that a viewer saw, by handoff."""
-        self.stdout.write(f"{stage.description}\n\n")
+        """Play the team; return the claims that a viewer saw, by handoff."""
+        self.stdout.write(f"The agents play on the hub at {url}: open a page in a browser and look on.\n")
+        self.stdout.write(f"{team.links(url, 'Timeline', 'Board', 'Events')}\n\n")
         async with AsyncExitStack() as present:
             agents: dict[str, Agent] = {}
             for agent_id, (role, skills) in CAST.items():
-                transport = await asyncio.to_thread(stage.transport, agent_id)  # on the hub's stage, this issues a key
-                agents[agent_id] = await present.enter_async_context(
-                    joined(transport, agent_id, str(project), role, skills)
-                )
+                transport = team.transport(url, keys[agent_id])
+                agents[agent_id] = await present.enter_async_context(joined(transport, agent_id, project, role, skills))
             timeline = Timeline(agents[OBSERVER], account.tell)
             for agent in agents.values():
                 agent.tell = account.tell
