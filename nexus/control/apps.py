@@ -31,6 +31,7 @@ class ControlConfig(NexusAppConfig):
         "pool_get_run": "nexus runs show",
         "pool_retry_run": "nexus runs retry",
         "pool_dismiss_run": "nexus runs dismiss",
+        "pool_cancel_run": "nexus runs cancel",
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
         "pool_allow": "nexus questions allow",

@@ -17,6 +17,7 @@ from nexus.control.models import (
     QuestionKind,
     QuestionStatus,
     Turn,
+    TurnQuerySet,
     WorktreeState,
 )
 from nexus.core.clock import now
@@ -65,9 +66,15 @@ def quick_actions(question: Question) -> Sequence[Action]:
 
 
 def _failed_runs(picture: Picture, each: int) -> Found:
-    rows = (
-        Turn.objects.needing_person().select_related("agent").defer("content", "answer").order_by("needs_person_since")
-    )
+    return _runs_found(Turn.objects.needing_person().ended(), each)
+
+
+def _stuck_runs(picture: Picture, each: int) -> Found:
+    return _runs_found(Turn.objects.needing_person().open(), each)
+
+
+def _runs_found(found: TurnQuerySet, each: int) -> Found:
+    rows = found.select_related("agent").defer("content", "answer").order_by("needs_person_since")
     needs = [
         AttentionItem(
             f"A run of {row.agent.agent_id} {SAID[row.outcome]}",
@@ -109,7 +116,12 @@ def _left_worktrees(picture: Picture, each: int) -> Found:
     return Found(left.count(), needs)
 
 
-SAID = {Outcome.FAILED: "failed", Outcome.REFUSED: "was refused by the agent", Outcome.LOST: "was lost"}
+SAID = {
+    Outcome.FAILED: "failed",
+    Outcome.REFUSED: "was refused by the agent",
+    Outcome.LOST: "was lost",
+    Outcome.STUCK: "is stuck",
+}
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
@@ -159,6 +171,17 @@ KINDS = (
         page="run",
         actions=RETRYING,
         command="nexus runs list --which needing_person",
+    ),
+    AttentionKind(
+        "stuck-runs",
+        "Runs that are stuck",
+        "hourglass_disabled",
+        7,
+        _stuck_runs,
+        bad=True,
+        page="run",
+        actions=("pool_cancel_run", *RETRYING),
+        command="nexus runs list --outcome stuck",
     ),
     AttentionKind(
         "held",
@@ -226,6 +249,7 @@ def _of_run(operation: str, label: str, done: str) -> Action:
 ACTIONS = (
     _of_run("pool_retry_run", "Retry", "retried"),
     _of_run("pool_dismiss_run", "Dismiss", "dismissed"),
+    _of_run("pool_cancel_run", "Cancel", "cancelled"),
     _verdict("pool_allow", "Allow once", "allowed, this once"),
     _verdict("pool_allow_always", "Allow always", "allowed, now and always for this agent", undo="pool_ask_again"),
     _verdict("pool_refuse", "Refuse", "refused"),

@@ -86,6 +86,8 @@ SENTENCES = {
     "turn.put_back": Sentence(
         "{run} of {pool_agent} is started again later[: {why}]", "{count} runs that are started again later"
     ),
+    "turn.stuck": Sentence("{run} of {pool_agent} is stuck[: {why}]", "{count} runs that are stuck"),
+    "turn.goes_on": Sentence("{run} of {pool_agent} goes on", "{count} runs that go on", quiet=True),
     "turn.cancel_asked": Sentence("{actor} stopped a turn of {pool_agent}", "{count} turns stopped"),
     "turn.retried": Sentence("{actor} retried {run} of {pool_agent}", "{count} runs retried"),
     "turn.dismissed": Sentence("{actor} dismissed {run} of {pool_agent}", "{count} runs dismissed"),

@@ -152,9 +152,10 @@ IN_VAIN = (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
 
 
 class Cause(models.TextChoices):
-    """Why a turn failed, where a run says more than that it did."""
+    """Why a turn failed, or does not go on, where a run says more than its status."""
 
     REFUSED = "refused"  # the agent, or its model, does not go on
+    STUCK = "stuck"  # it runs, and nothing happens, or always the same
 
 
 class Outcome(models.TextChoices):
@@ -166,6 +167,7 @@ class Outcome(models.TextChoices):
     CANCELLED = "cancelled"
     FAILED = "failed"
     REFUSED = "refused"
+    STUCK = "stuck"
     LOST = "lost"  # the server or its worker ended in the middle
 
 
@@ -183,7 +185,7 @@ class TurnQuerySet(models.QuerySet["Turn"]):
         return self.exclude(ended_at=None)
 
     def needing_person(self) -> TurnQuerySet:
-        """Turns of living agents that failed, and that nobody has retried or dismissed."""
+        """Turns of living agents that failed or are stuck, and that nobody has retried or dismissed."""
         return self.filter(needs_person_since__isnull=False, agent__ended_at=None)
 
     def with_outcome(self, outcome: str) -> TurnQuerySet:
@@ -213,10 +215,10 @@ class Turn(models.Model):
     cancel_requested_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     answer = models.TextField(null=True)
-    why = models.TextField(null=True)  # the reason of a failure, or of being put back, for operators
+    why = models.TextField(null=True)  # the reason of a failure, of being stuck or put back, for operators
     cause = models.CharField(max_length=16, choices=Cause, null=True)
     retry_of = models.CharField(max_length=ID_LENGTH, null=True)  # the turn that it repeats
-    needs_person_since = models.DateTimeField(null=True)  # it failed; null when it was retried or dismissed
+    needs_person_since = models.DateTimeField(null=True)  # it failed or is stuck; null when retried or dismissed
     iterations = models.PositiveIntegerField(default=0)
     halted = models.BooleanField(default=False)  # by the limit on iterations
     input_tokens = models.PositiveBigIntegerField(default=0)

@@ -121,7 +121,7 @@ def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
     waiting = dict(Turn.objects.queued().filter(agent__in=keys).order_by().values_list("agent").annotate(Count("pk")))
     asked = Question.objects.waiting(now()).order_by().filter(pool_agent__in=keys).values_list("pool_agent")
     asks = dict(asked.annotate(Count("pk")))
-    failed = Turn.objects.needing_person().order_by().filter(agent__in=keys).values_list("agent")
+    failed = Turn.objects.needing_person().ended().order_by().filter(agent__in=keys).values_list("agent")
     needs = dict(failed.annotate(Count("pk")))
     running = {turn.agent_id: turn for turn in glimpses(Turn.objects.filter(agent__in=keys, status=TurnStatus.RUNNING))}
     return [

@@ -128,8 +128,8 @@ class RunRow(TypedDict):
     agent_id: str
     request_id: str
     outcome: Annotated[str, one_of(Outcome)]
-    why: Annotated[str | None, Field(description="The reason of a failure, or of being queued again.")]
-    needs_person: Annotated[bool, Field(description="It failed, and nobody has retried or dismissed it.")]
+    why: Annotated[str | None, Field(description="The reason of a failure, of being stuck, or of being queued again.")]
+    needs_person: Annotated[bool, Field(description="It failed or is stuck, and nobody has retried or dismissed it.")]
     prompt: Annotated[str, Field(description=f"In a list, its first {PROMPT} characters.")]
     source: Annotated[str, Field(description="How it was sent: rpc, dashboard, retry, mail, …")]
     source_agent_id: Annotated[str | None, Field(description="The agent that sent it.")]

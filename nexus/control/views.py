@@ -112,7 +112,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         turns=[*turns, *monitoring.ended_turns(row, TURNS)],
         running=next((turn for turn in turns if turn.status == TurnStatus.RUNNING), None),
         waiting=any(turn.status == TurnStatus.QUEUED for turn in turns),
-        needs=Turn.objects.needing_person().filter(agent=row).exists(),
+        needs=Turn.objects.needing_person().ended().filter(agent=row).exists(),
         spent=monitoring.spent(row),
         tokens=tokens,
         nearly_full=tokens is not None and selectors.nearly_fill(tokens),

@@ -107,15 +107,6 @@ def test_failed_and_lost_runs_need_a_person_until_they_are_retried_or_dismissed(
     ]
 
 
-def test_what_wakes_an_agent_wakes_it_again_without_a_person(lead: PoolAgent) -> None:
-    send("lead")
-    Turn.objects.update(depth=1)
-    turn = take()
-    settle(turn, TurnStatus.FAILED, why="away")
-    assert needing() == []
-    assert "wakes it again" in refused("pool_retry_run", run_id=turn.pk)["message"]
-
-
 def test_a_run_is_retried_with_another_prompt(lead: PoolAgent) -> None:
     run_id = failed(content="Use main.")
     again = pool("pool_retry_run", run_id=run_id, content="Use the other branch.")

@@ -20,7 +20,8 @@ from handoffs import offers
 from handoffs.models import Handoff
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control import wakeups
-from nexus.control.models import HeldChoices, PoolAgent, Turn, TurnStatus
+from nexus.control.members import Actor
+from nexus.control.models import Entry, HeldChoices, PoolAgent, Turn, TurnStatus
 from nexus.control.runners.configuration import FILE
 from nexus.control.services import turns, waking
 from nexus.control.services.waking import Watch
@@ -640,3 +641,43 @@ def _mailed(project: str) -> None:
 def _answered() -> bool:
     body: Any = run(LOCAL, "inbox_pull", {"agent_id": "ann"})
     return any("On it, ann." in each["body"] for each in body["data"]["messages"])
+
+
+def needing() -> list[str]:
+    return [run.pk for run in Turn.objects.needing_person()]
+
+
+def test_a_woken_run_that_failed_needs_a_person_until_its_mail_wakes_the_agent_again(
+    call: Call, create: Call, project: str
+) -> None:
+    with time_machine.travel(NOON, tick=False) as clock:
+        create("planner", "mail")
+        mail(call, project, "ann", "planner")
+        (first,) = played(TurnStatus.FAILED)
+        assert needing() == [first.pk]
+        clock.shift(60)
+        (second,) = woken()
+        assert needing() == [], "the second is its retry"
+        turns.settle(taken() or second, turns.Ended(TurnStatus.FAILED, why="again"))
+        assert needing() == [second.pk]
+        clock.shift(60)
+        played()
+        assert needing() == []
+
+
+def test_a_person_retries_a_woken_run_with_its_mail(call: Call, create: Call, project: str) -> None:
+    with time_machine.travel(NOON, tick=False) as clock:
+        create("planner", "mail")
+        sent = mail(call, project, "ann", "planner", "Do it.")
+        for _ in range(5):
+            (failed,) = played(TurnStatus.FAILED)
+            clock.shift(6_000)
+        assert woken() == [] and lane(sent, "planner")[0] == "parked" and needing() == [failed.pk]
+        again = turns.retry(Actor("ops"), failed.pk)
+        assert (again.depth, again.source, needing()) == (1, "retry", [])
+        claimed = taken()
+        assert claimed is not None and claimed.pk == again.pk
+        said = Entry.objects.order_by("-position")[0]
+        assert "> Do it." in said.content and [each["item"] for each in (said.meta or {})["woken_by"]] == [sent]
+        turns.settle(claimed, turns.Ended(TurnStatus.DONE, "Done."))
+        assert lane(sent, "planner")[0] == "read"

@@ -25,11 +25,11 @@ OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
 class ListRuns(Params):
     which: Annotated[
         Literal["all", "needing_person"],
-        Field(description="needing_person: failed, and neither retried nor dismissed."),
+        Field(description="needing_person: failed or stuck, and neither retried nor dismissed."),
     ] = "all"
     agent_id: Annotated[Id | None, Field(description="Only runs of agents of this name.")] = None
     outcome: Annotated[
-        Literal["queued", "running", "done", "cancelled", "failed", "refused", "lost"] | None,
+        Literal["queued", "running", "done", "cancelled", "failed", "refused", "stuck", "lost"] | None,
         Field(description="Only runs with this outcome."),
     ] = None
     before: Annotated[Id | None, Field(description="Only runs that are older than this run_id.")] = None
@@ -77,12 +77,18 @@ class Retry(OfRun):
     tool=False,
 )
 def pool_retry_run(p: Retry, caller: Caller) -> RunRow:
-    """Start a run again that failed, was lost or was cancelled. It goes on in the agent's context: what the run changed
-    before it ended is not undone."""
+    """Start a run again that failed, was lost, was cancelled or is stuck, which cancels it first. It goes on in the
+    agent's context: what the run changed before it ended is not undone."""
     return selectors.run_row(turns.retry(actor_of(caller), p.run_id, content=p.content))
 
 
 @operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False)
 def pool_dismiss_run(p: OfRun, caller: Caller) -> RunRow:
-    """Say that a run that failed needs nobody any more."""
+    """Say that a run that failed or is stuck needs nobody any more. A stuck one runs on."""
     return selectors.run_row(turns.dismiss(p.run_id, operator_behind(caller)))
+
+
+@operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False)
+def pool_cancel_run(p: OfRun, caller: Caller) -> RunRow:
+    """End a run that is queued or running."""
+    return selectors.run_row(turns.cancel_run(p.run_id, operator_behind(caller)))

@@ -116,6 +116,7 @@ class PoolClient:
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         if isinstance(update, UsageUpdate):
             self._costs(update.cost)
+        self.scene.draft.signs += 1
         if not self.is_listening:
             return
         async with self._storing:

@@ -51,6 +51,7 @@ class Draft:
         self.cached_tokens: int | None = None
         self.cost: Cost | None = None  # as the agent says
         self.changed = asyncio.Event()
+        self.signs = 0  # of life: what came from the agent or its model
         self.secrets: Secrets = NO_SECRETS
         self._parts: list[str] = []
         self._length = 0
@@ -64,6 +65,7 @@ class Draft:
 
     def add(self, text: str) -> None:
         """Append a text, which must be one that every client accepts."""
+        self.signs += 1
         text = self._unsure + text
         sure = self.secrets.settled(text)
         self._unsure = text[sure:]

@@ -37,6 +37,8 @@ class _Common(BaseModel):
     reply_tokens: Annotated[int, Field(ge=1, le=1_000_000, validate_default=True)] = 8_192  # kept free for the answer
     max_iterations: Annotated[int, Field(ge=1, le=10_000)] = 50  # calls of the model, or rounds of tools, a turn
     turn_seconds: Annotated[int, Field(ge=1, le=86_400)] = 3_600  # limit of a turn
+    stuck_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600  # without an update, until a run counts as stuck
+    stuck_calls: Annotated[int, Field(ge=2, le=1_000)] = 5  # the same call with the same result so often: a loop
     run_retries: Annotated[int, Field(ge=0, le=1_000)] = 10  # of a run that a fault of the provider ended
 
     @property

@@ -160,9 +160,10 @@ def queue(
     source: str,
     moment: datetime,
     source_agent_id: str | None = None,
-    retry_of: str | None = None,
+    retry_of: Turn | None = None,
 ) -> Turn:
-    """Store a turn to be started. Call it inside a transaction. Raises the same errors as `send`."""
+    """Store a turn to be started; a retry of a woken turn handles the same items. Call it inside a transaction. Raises
+    the same errors as `send`."""
     known = None if request_id is None else _named.first(agent=agent.pk, request_id=request_id)
     if known is not None:
         if known.content != content:
@@ -177,10 +178,13 @@ def queue(
         content=content,
         source=source,
         source_agent_id=actor.agent.agent_id if actor.agent else source_agent_id,
-        retry_of=retry_of,
+        retry_of=retry_of.pk if retry_of else None,
+        depth=retry_of.depth if retry_of else 0,
         queued_at=moment,
     )
-    return begin(turn, actor.name)
+    woke = retry_of.wakes.order_by("wake_id") if turn.depth and retry_of else ()
+    wakes = [Wake(turn=turn, kind=wake.kind, item=wake.item, sender=wake.sender) for wake in woke]
+    return begin(turn, actor.name, wakes)
 
 
 def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
@@ -212,12 +216,11 @@ def cancel(actor: Actor, agent_id: str, request_id: str) -> Turn | None:
 
 
 def retry(actor: Actor, turn_id: str, *, content: str | None = None) -> Turn:
-    """Queue the message of a turn that ended in vain once more, or `content` in its place. While such a retry is open,
-    return that one.
+    """Queue the message of a turn that ended in vain once more, or `content` in its place; a stuck one is cancelled
+    first. While such a retry is open, return that one.
 
     Raises NOT_FOUND; NOT_PERMITTED as `send` does; CONTENT_TOO_LARGE; POOL_FULL; INVALID_TRANSITION for a turn that is
-    open or done, that something woke its agent for, or that is being retried with another message, and if its agent
-    has ended.
+    open or done, or that is being retried with another message, and if its agent has ended.
     """
     if content is not None:
         within_limit(content, "content", LARGEST_MESSAGE)
@@ -233,9 +236,9 @@ def retry(actor: Actor, turn_id: str, *, content: str | None = None) -> Turn:
             if known.content != content:
                 raise _unfit(turn, "it is being retried with another message; cancel that first")
             return known
-        again = queue(
-            actor, turn.agent, content=content, request_id=None, source="retry", moment=moment, retry_of=turn.pk
-        )
+        again = queue(actor, turn.agent, content=content, request_id=None, source="retry", moment=moment, retry_of=turn)
+        if turn.ended_at is None:
+            _cancel(turn, actor.name, moment)
         _attend(turn)
         emit_turn_event("turn.retried", actor.name, turn, moment, retry=again.pk)
     return again
@@ -243,18 +246,16 @@ def retry(actor: Actor, turn_id: str, *, content: str | None = None) -> Turn:
 
 def why_no_retry(turn: Turn) -> str:
     """Return why a turn cannot be retried; empty if it can."""
-    if turn.ended_at is None:
+    if turn.ended_at is None and turn.cause != Cause.STUCK:
         return "it has not ended"
     if turn.status == TurnStatus.DONE:
         return "send its agent another message"
-    if turn.depth:
-        return "what woke its agent wakes it again by itself"
     return "its agent has ended" if turn.agent.ended_at is not None else ""
 
 
 def dismiss(turn_id: str, by: str) -> Turn:
-    """End the need for a person of a turn that failed. Raises NOT_FOUND, and INVALID_TRANSITION for one that needs
-    nobody."""
+    """End the need for a person of a turn that failed or is stuck. Raises NOT_FOUND, and INVALID_TRANSITION for one
+    that needs nobody."""
     moment = now()
     with write():
         turn = _locked(turn_id)
@@ -263,6 +264,46 @@ def dismiss(turn_id: str, by: str) -> Turn:
         _attend(turn)
         emit_turn_event("turn.dismissed", by, turn, moment)
     return turn
+
+
+def cancel_run(turn_id: str, by: str) -> Turn:
+    """Request the end of a turn, as `cancel` does. Raises NOT_FOUND, and INVALID_TRANSITION for one that has ended."""
+    moment = now()
+    with write():
+        turn = _locked(turn_id)
+        if turn.ended_at is not None:
+            raise _unfit(turn, "it has ended")
+        _cancel(turn, by, moment)
+        _attend(turn)
+    return turn
+
+
+def why_silent(turn: Turn, seconds: int) -> str:
+    """Return why nothing has come of a running turn for so long."""
+    question = turn.questions.open().order_by("question_id").first()
+    what = f"nobody has answered its question, {question.title!r}," if question else "no update"
+    return f"{what} for {seconds} seconds"
+
+
+def report_stuck(turn_id: str, why: str) -> None:
+    """Record that a running turn is stuck. The first reason stays until it goes on."""
+    moment = now()
+    with write():
+        turn = running(turn_id)
+        if turn is None or turn.cause is not None or turn.cancel_requested_at is not None:
+            return
+        turn.cause, turn.why, turn.needs_person_since = Cause.STUCK, why, moment
+        turn.save(update_fields=["cause", "why", "needs_person_since"])
+        emit_turn_event("turn.stuck", turn.agent.agent_id, turn, moment, why=why[:200])
+
+
+def goes_on(turn_id: str, why: str) -> None:
+    """Record that a turn goes on that was stuck for this reason."""
+    with write():
+        turn = running(turn_id)
+        if turn is not None and (turn.cause, turn.why) == (Cause.STUCK, why):
+            _attend(turn)
+            emit_turn_event("turn.goes_on", turn.agent.agent_id, turn, now())
 
 
 def _locked(turn_id: str) -> Turn:
@@ -274,8 +315,11 @@ def _locked(turn_id: str) -> Turn:
 
 
 def _attend(turn: Turn) -> None:
+    """End the need for a person. What runs is no longer stuck."""
     turn.needs_person_since = None
-    turn.save(update_fields=["needs_person_since"])
+    if turn.ended_at is None:
+        turn.cause = turn.why = None
+    turn.save(update_fields=["needs_person_since", "cause", "why"])
 
 
 def _unfit(turn: Turn, why: str) -> NexusError:
@@ -423,8 +467,7 @@ def _add_usage(turn: Turn, ended: Ended) -> None:
 def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     turn.status, turn.answer, turn.why, turn.ended_at = ended.status, ended.answer, ended.why, moment
     turn.cause, turn.iterations, turn.halted = ended.cause, ended.iterations, ended.halted
-    if ended.status in IN_VAIN and not turn.depth:  # what wakes an agent wakes it again after a failure
-        turn.needs_person_since = moment
+    turn.needs_person_since = moment if ended.status in IN_VAIN else None
     _add_usage(turn, ended)
     _end(pk=turn.pk, **{name: getattr(turn, name) for name in _ENDED})
     questions.withdraw_of(turn, moment)

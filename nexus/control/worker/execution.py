@@ -11,9 +11,12 @@ import asyncio
 import json
 import logging
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from typing import Any
 
@@ -36,7 +39,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import Outcome
-from nexus.core.waiting import READERS, in_thread
+from nexus.core.waiting import READERS, WRITERS, in_thread
 
 PAUSE_SECONDS = 0.1  # between two lines about an agent
 LONGEST_PIECE = 16_384  # characters of a line
@@ -137,9 +140,34 @@ class DraftReporter:
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 5.0  # between two looks whether a turn is stuck, at most
 LET_GO_SECONDS = 0.1  # time for a cancelled runner to report its end
 SAY_SECONDS = 60.0  # retries of an entry that cannot be stored; then the turn fails
 STUBBORN_SECONDS = 60.0  # retries of cancelling a runner; then its agent may start other turns
+
+
+class LoopDetector:
+    """Finds the same tool call with the same result, so many times among the last results."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self._called: dict[str, str] = {}  # by the call's id
+        self._results: deque[str] = deque(maxlen=2 * times)
+        self._found: set[str] = set()  # each is found once
+
+    def look(self, role: Role, content: str, tool_call_id: str | None, meta: Mapping[str, Any] | None) -> str:
+        """Return the name of the call that an entry repeats once too often; else nothing."""
+        for call in transcript.tool_calls(meta):
+            made = json.dumps([call["name"], call["arguments"]], sort_keys=True, default=str)
+            self._called[call["id"]] = f"{call['name']}\0{sha256(made.encode()).hexdigest()}"
+        if role != Role.TOOL or (called := self._called.pop(tool_call_id or "", None)) is None:
+            return ""
+        key = f"{called}\0{sha256(content.encode()).hexdigest()}"
+        self._results.append(key)
+        if key in self._found or self._results.count(key) < self.times:
+            return ""
+        self._found.add(key)
+        return called.partition("\0")[0]
 
 
 class Taking:
@@ -154,6 +182,7 @@ class Taking:
         self._running: asyncio.Task[Ended] | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
+        self._entries = 0
         self._over = False  # whatever its runner still does is ignored
 
     def cancel(self) -> None:
@@ -174,9 +203,11 @@ class Taking:
         return replace(ended, cost=self._tariff.cost(ended.input_tokens, ended.output_tokens, ended.cached_tokens))
 
     async def _ended(self, runner: Runner) -> Ended:
+        self._loops = LoopDetector(runner.stuck_calls)
         asked = asyncio.create_task(self._asked.wait())
         self._running = asyncio.create_task(self._run(runner))
         self._reporting = asyncio.create_task(self._reporter.work())
+        watching = asyncio.create_task(self._watch(runner.stuck_seconds))
         try:
             await asyncio.wait((self._running, asked), timeout=runner.turn_seconds, return_when=asyncio.FIRST_COMPLETED)
             if not self._running.done():
@@ -184,6 +215,7 @@ class Taking:
                 await asyncio.wait((self._running,), timeout=LET_GO_SECONDS)
         finally:
             asked.cancel()
+            watching.cancel()
             self._over = True
         if self._running.done() and not self._running.cancelled():
             return self._running.result()
@@ -279,6 +311,39 @@ class Taking:
                 )
 
         self._reporter.stored(await stored(append, SAY_SECONDS))
+
+        self._entries += 1
+        if looping := self._loops.look(role, content, tool_call_id, meta):
+            why = f"it made the same call {self._loops.times} times, with the same result: {looping}"
+            await self._record(partial(turns.report_stuck, self.turn.pk, why))
+
+    async def _watch(self, seconds: int) -> None:
+        """Report the turn as stuck when nothing has come for so long, and that it goes on after that."""
+        loop = asyncio.get_running_loop()
+        seen, since, reported = self._signs(), loop.time(), ""
+        while True:
+            await asyncio.sleep(min(seconds / 10, LOOK_SECONDS))
+            if (signs := self._signs()) != seen:
+                seen, since = signs, loop.time()
+                if reported and await self._record(partial(turns.goes_on, self.turn.pk, reported)):
+                    reported = ""
+            elif not reported and loop.time() - since >= seconds:
+                with suppress(DatabaseError):
+                    why = await in_thread(READERS, partial(turns.why_silent, self.turn, seconds))
+                    if await self._record(partial(turns.report_stuck, self.turn.pk, why)):
+                        reported = why
+
+    def _signs(self) -> tuple[int, int]:
+        return self._reporter.draft.signs, self._entries
+
+    async def _record(self, record: Callable[[], None]) -> bool:
+        """Record something about the turn; False if the store is away, for which no turn fails."""
+        try:
+            await in_thread(WRITERS, record)
+        except (DatabaseError, NexusError) as error:
+            log.warning("That a turn is stuck, or goes on, could not be stored (%s).", error)
+            return False
+        return True
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call an operation as the agent, with the rights of its identity, like a caller with its key."""

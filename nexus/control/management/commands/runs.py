@@ -12,7 +12,7 @@ RUN = Option("run_id", help="A run_id; `nexus runs` lists them.")
 
 class Command(VerbsCommand):
     toolset = "control"
-    help = "List the runs of the pool's agents, and retry or dismiss those that failed."
+    help = "List the runs of the pool's agents, and retry, dismiss or cancel one."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -51,5 +51,12 @@ class Command(VerbsCommand):
                 words=[RUN],
                 each=True,
                 examples=["nexus runs dismiss turn_…"],
+            ),
+            Verb(
+                "cancel",
+                operation="pool_cancel_run",
+                words=[RUN],
+                each=True,
+                examples=["nexus runs cancel turn_…"],
             ),
         )
