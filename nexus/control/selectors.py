@@ -15,12 +15,12 @@ from typing_extensions import TypedDict
 from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
 from nexus.control.prices import MILLIONTHS
 from nexus.control.runners import processes
-from nexus.control.runners.configuration import REHEARSAL, Acp, Model, Runner, changed_at, runners, start_programs
+from nexus.control.runners.configuration import REHEARSAL, Acp, Rehearsal, Runner, changed_at, runners, start_programs
 from nexus.control.services import transcript
 from nexus.control.services.transcript import SESSION, tool_calls
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
-from nexus.core.operations.errors import not_found
+from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.parameters import Time, one_of
 
 ASKED = QuestionStatus.ASKED.value
@@ -338,8 +338,8 @@ def messages(agent: PoolAgent, offset: int, limit: int) -> tuple[int, list[Entry
 def tokens(agent: PoolAgent) -> TokensRow:
     """Return the tokens of an agent's context."""
     taken, runner = transcript.tokens_by_role(agent), runner_of(agent)
-    system, said = taken.pop(Role.SYSTEM, 0), sum(taken.values())
-    tools = _tool_tokens(runner, agent)
+    own, tools = fixed_tokens(runner, agent)
+    system, said = own + taken.pop(Role.SYSTEM, 0), sum(taken.values())
     total = system + tools + said
     return {
         "system": system,
@@ -352,13 +352,29 @@ def tokens(agent: PoolAgent) -> TokensRow:
     }
 
 
-def _tool_tokens(runner: Runner, agent: PoolAgent) -> int:
-    """Estimate the tokens that the descriptions of an agent's tools take in every request."""
-    if not isinstance(runner, Model):
-        return 0
+def fixed_tokens(runner: Runner, agent: PoolAgent) -> tuple[int, int]:
+    """Estimate the tokens of an agent's system prompt and of its tools' descriptions, as far as Nexus knows them: an
+    agent process has others, which it does not tell."""
+    if isinstance(runner, Rehearsal):
+        return 0, 0
+    if isinstance(runner, Acp):
+        return agent.instruction_tokens, 0
     from nexus.control.tools import catalog  # needs the extra `models`
 
-    return catalog.tokens(agent.permissions)
+    own = transcript.estimate(catalog.instructions(agent))
+    return own + agent.instruction_tokens, catalog.tokens(agent.permissions)
+
+
+def check_room(agent: PoolAgent) -> None:
+    """Check that a new agent's context has room for a message. Raises VALIDATION_ERROR."""
+    runner = runner_of(agent)
+    taken = sum(fixed_tokens(runner, agent))
+    if taken >= runner.available_tokens:
+        raise invalid(
+            f"No turn of it could begin: its instructions and tools take {taken} tokens, and runner {runner.name} has "
+            f"{runner.available_tokens}. Raise context_tokens, or choose a preset with fewer tools.",
+            field="model",
+        )
 
 
 def context(agent: PoolAgent) -> ContextRow:
@@ -366,7 +382,7 @@ def context(agent: PoolAgent) -> ContextRow:
     entries = Entry.objects.in_context().filter(agent=agent)
     row: ContextRow = {
         "message_count": entries.count(),
-        "system_prompt": entries.filter(role=Role.SYSTEM).exists(),
+        "system_prompt": fixed_tokens(runner_of(agent), agent)[0] > 0 or entries.filter(role=Role.SYSTEM).exists(),
         "halted_at_iteration_limit": agent.halted,
         "last_iteration_count": agent.last_iterations,
         "max_tool_iterations": runner_of(agent).max_iterations,

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control import rules, selectors, wakeups
+from nexus.control import instructions, rules, selectors, wakeups
 from nexus.control.errors import ControlCode
-from nexus.control.members import actor_of
+from nexus.control.members import Actor, actor_of
 from nexus.control.models import PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import runners
+from nexus.control.runners.configuration import Rehearsal, Runner, runners
 from nexus.control.selectors import PoolAgentRow
 from nexus.control.services import pool, worktrees
 from nexus.control.services import pool as server
+from nexus.control.services.transcript import estimate
 from nexus.control.toolset import IN_POOL, AgentId, operation
 from nexus.control.trees import Tree
 from nexus.core.database.store import write
@@ -150,13 +152,25 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     )
 
     def made(order: pool.Order, tree: Tree | None) -> tuple[PoolAgent, Turn | None]:
+        order = replace(order, instruction_tokens=_instruction_tokens(actor_of(caller), order, runner))
         with write(), domain().acting(caller.operator, "pool_create_agent") as about:
             agent, turn = pool.create(actor_of(caller), order, message=p.initial_message, tree=tree)
+            selectors.check_room(agent)
             about["agent_id"] = agent.agent_id
         return agent, turn
 
     agent, turn = worktrees.create(actor_of(caller), order, made)
     return _created(agent.agent_id, turn.request_id if turn else None, rules.git_warning(agent.permissions))
+
+
+def _instruction_tokens(actor: Actor, order: pool.Order, runner: Runner) -> int:
+    """Return the tokens of the files with instructions for a new agent; nothing is read where a ceiling forbids its
+    directory."""
+    if isinstance(runner, Rehearsal):
+        return 0
+    cwd = None if order.cwd is None else pool.real_directory(order.cwd, "cwd")
+    may = pool.granted(order, cwd, pool.parent_of(actor, order.parent_agent_id), actor)
+    return estimate(instructions.read(may.cwd))
 
 
 class DestroyAgent(Params):

@@ -182,7 +182,7 @@ async def _session(
     await _set_mode(connection, session.session_id, session.modes, launch.mode)
     client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
     most = (launch.runner.context_tokens - launch.runner.reply_tokens) * BYTES_A_TOKEN // 2
-    return session.session_id, await _prompt(scene.history(), most)
+    return session.session_id, await _prompt(scene.history(), most, await scene.instructions())
 
 
 async def _signed_in(
@@ -299,8 +299,9 @@ async def _known_session(history: AsyncIterator[Entry]) -> str | None:
     return None
 
 
-async def _prompt(history: AsyncIterator[Entry], most: int) -> str:
-    """Return the turn's message, after the last `most` characters of what was said before it."""
+async def _prompt(history: AsyncIterator[Entry], most: int, instructions: str) -> str:
+    """Return the turn's message, after the instructions (the protocol has no system prompt) and the last `most`
+    characters of what was said before it."""
     content, said, length = (await anext(history)).content, list[str](), 0
     async for entry in history:
         if entry.role != Role.TOOL and entry.content:
@@ -308,10 +309,9 @@ async def _prompt(history: AsyncIterator[Entry], most: int) -> str:
             length += len(said[-1])
         if length >= most:
             break
-    if not said:
-        return content
     before = "\n\n".join(reversed(said))[-most:]
-    return f"What was said so far:\n\n{before}\n\nNow:\n\n{content}"
+    parts = [instructions, f"What was said so far:\n\n{before}" if said else ""]
+    return "\n\n".join([*filter(None, parts), "Now:", content]) if any(parts) else content
 
 
 def _reach(key: str, launch: Launch) -> dict[str, str]:

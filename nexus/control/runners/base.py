@@ -90,6 +90,11 @@ class Draft:
         self.changed.set()
 
 
+async def no_instructions() -> str:
+    """Return none."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Scene:
     """One turn, as its runner sees it."""
@@ -101,6 +106,7 @@ class Scene:
     ask: Ask
     call: Callable[[str, str, Mapping[str, Any]], Awaitable[Outcome]]  # an operation of a toolset, as the agent
     draft: Draft = field(default_factory=Draft)
+    instructions: Callable[[], Awaitable[str]] = no_instructions  # of the operator's and the project's files
 
 
 class RunnerFailed(Exception):

@@ -63,11 +63,8 @@ from nexus.control.services import transcript
 from nexus.control.services.transcript import estimate
 from nexus.control.services.turns import Closing, Ended
 from nexus.control.tools import catalog
-from nexus.control.tools import catalog as hub
-from nexus.core.operations.replies import packaged
 from nexus.core.waiting import READERS, WRITERS, in_thread
 
-INSTRUCTIONS = packaged("nexus.control", "agent")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a retry
 CATEGORIES = (  # of errors without an HTTP status, such as those in the middle of an answer
     (ModelQuotaExceededError, FaultKind.QUOTA),
@@ -141,7 +138,9 @@ class _Turn:
         """Run the turn to its end. Raises RunnerFailed."""
         entries = await self._entries()
         self.talk = conversation(entries)
-        self.instructions = "\n\n".join([*self._instructions(), *summaries(entries)])
+        own = catalog.instructions(self.scene.agent)
+        parts = [own, await self.scene.instructions(), *summaries(entries)]
+        self.instructions = "\n\n".join(filter(None, parts))
         text = ""
         while self.iterations < self.runner.max_iterations:
             self.iterations += 1
@@ -177,12 +176,6 @@ class _Turn:
             if await in_thread(WRITERS, fold) is None:
                 break
         return await in_thread(READERS, partial(transcript.context, agent))
-
-    def _instructions(self) -> list[str]:
-        agent = self.scene.agent
-        writes = f"you write below {', '.join(agent.write_paths)}" if agent.write_paths else "you write no files"
-        own = INSTRUCTIONS().format(agent_id=agent.agent_id, cwd=agent.cwd, writes=writes)
-        return [own, *(toolset.instructions() for toolset in hub.toolsets(agent.permissions.preset))]
 
     def _calls(self, parts: list[ToolCallPart]) -> list[Call]:
         """Return the calls of an answer, each with a unique id."""

@@ -50,6 +50,7 @@ class Order:
     wake_tokens: int | None = None
     worktree: bool = False
     asked_in: str | None = None  # the caller's directory, if it is another process
+    instruction_tokens: int = 0  # of files
 
 
 def create(
@@ -91,6 +92,7 @@ def create(
             wake_on=sorted(set(order.wake_on)),
             wake_tokens=_budget(order.wake_tokens, parent, actor),
             is_temporary=is_temporary(agent_id),
+            instruction_tokens=order.instruction_tokens,
             created_by=actor.name,
             created_at=moment,
             last_action_at=moment,

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 from coordination.models import Workspace
 from nexus.control import rules
 from nexus.control.members import PROJECT_PARAMETER
+from nexus.control.models import PoolAgent
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import new_repositories, processes, sandbox
 from nexus.control.runners.base import RunnerFailed, Scene
@@ -29,8 +30,10 @@ from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Params, Schema, parameters_schema
 from nexus.core.operations.registry import Choice, Operation, choose
+from nexus.core.operations.replies import packaged
 from nexus.core.waiting import OUTSIDE, READERS, in_thread
 
+INSTRUCTIONS = packaged("nexus.control", "agent")
 MOST_CHARACTERS = 64 * 1024  # of a result; an agent's context pays for it
 
 
@@ -54,6 +57,13 @@ def tools(permissions: Permissions) -> Mapping[str, Tool]:
     # An agent that writes nowhere is not offered to write: its model would try, and be refused.
     nowhere = frozenset() if permissions.write_paths else rules.WRITING
     return _tools(permissions.preset, permissions.disabled_tools | nowhere)
+
+
+def instructions(agent: PoolAgent) -> str:
+    """Return what an agent over a model is told in every request, before what files say."""
+    writes = f"you write below {', '.join(agent.write_paths)}" if agent.write_paths else "you write no files"
+    own = INSTRUCTIONS().format(agent_id=agent.agent_id, cwd=agent.cwd, writes=writes)
+    return "\n\n".join([own, *(toolset.instructions() for toolset in toolsets(agent.permissions.preset))])
 
 
 def tokens(permissions: Permissions) -> int:

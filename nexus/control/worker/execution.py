@@ -22,8 +22,9 @@ from typing import Any
 
 from django.db import DatabaseError
 
+from nexus.control import instructions
 from nexus.control.members import TURN_TRANSPORT
-from nexus.control.models import Entry, Role, Turn, TurnStatus
+from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.prices import tariff_of
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
 from nexus.control.runners.configuration import Runner, runners
@@ -262,6 +263,7 @@ class Taking:
                     partial(ask_and_wait, self.turn),
                     self._call,
                     self._reporter.draft,
+                    self._instructions,
                 ),
             )
         except Exception as error:
@@ -282,6 +284,19 @@ class Taking:
             exists = False
         if not exists:
             raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
+
+    async def _instructions(self) -> str:
+        """Return the instructions of files, and store what they take of the context. Raises RunnerFailed."""
+        agent = self.turn.agent
+        try:
+            text = await on_disk(partial(instructions.read, agent.cwd))
+        except ToolFailed as failed:
+            raise RunnerFailed(f"its instructions could not be read: {failed}") from None
+        tokens = transcript.estimate(text)
+        if tokens != agent.instruction_tokens:
+            rows = PoolAgent.objects.filter(pk=agent.pk)
+            await stored(lambda: rows.update(instruction_tokens=tokens), SAY_SECONDS, twice=True)
+        return text
 
     async def _history(self) -> AsyncIterator[Entry]:
         agent = self.turn.agent

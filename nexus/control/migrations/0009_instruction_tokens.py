@@ -1,0 +1,17 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    """The tokens that files with instructions take of an agent's context."""
+
+    dependencies = [
+        ('control', '0008_put_back'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='poolagent',
+            name='instruction_tokens',
+            field=models.PositiveIntegerField(default=0),
+        ),
+    ]
