@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -33,6 +34,10 @@ from tests.ports import free_port
 
 RUNNERS = """
 default = "calls"
+[runners.clock]
+kind = "acp"
+command = ["{python}", "{root}/tests/control/acp_agent.py"]
+read_paths = ["{root}"]
 [runners.calls]
 kind = "rehearsal"
 max_iterations = 1000
@@ -66,7 +71,9 @@ class Hub:
     def __init__(self, home: Path, *, turns: int, stall: float = 3600) -> None:
         self.home, self.port, self.turns = home, free_port(), turns
         home.mkdir(mode=0o700)
-        (home / "runners.toml").write_text(RUNNERS.format(calls=", ".join([CALL] * CALLS), stall=stall))
+        (home / "runners.toml").write_text(
+            RUNNERS.format(calls=", ".join([CALL] * CALLS), stall=stall, python=sys.executable, root=ROOT)
+        )
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.AsyncClient(base_url=self.url, timeout=600, limits=httpx.Limits(max_connections=300))
         self.token = ""
@@ -152,6 +159,7 @@ async def play(scratch: Path, calls: int, agents: int) -> dict[str, Any]:
         await asyncio.gather(*waiting)
         figures |= await _work(hub, names, calls, kinds)
         figures |= await _sends(hub, scratch / "direct", calls)
+        figures |= await _streams(hub, calls // 20)
         figures |= await _wakes(hub, scratch / "project", calls // 5)
     finally:
         await asyncio.gather(hub.stop(), idle.stop())
@@ -185,7 +193,7 @@ async def _work(hub: Hub, names: list[str], calls: int, kinds: dict[str, Any]) -
 
 
 async def _sends(hub: Hub, home: Path, calls: int) -> dict[str, Any]:
-    """A send, to its answer, over HTTP and in process: in turn, so that a slow moment hits both alike."""
+    """A send, to its answer, by a runner that takes no time: over HTTP, and in process, the pool's own part."""
     home.mkdir(mode=0o700)
     shutil.copy(hub.home / "runners.toml", home)
     environ = environment(home, NEXUS_CONTROL="1")
@@ -207,8 +215,7 @@ async def _sends(hub: Hub, home: Path, calls: int) -> dict[str, Any]:
     http, own = (statistics.median(took[WARM_UP:]) * 1000 for took in (over_http, in_process))
     return {
         "send over HTTP (ms)": http,
-        "send in process (ms)": own,
-        "send over HTTP, to in process (at least 5)": http / own,
+        "the pool's own part of a turn (ms, at most 10)": own,
     }
 
 
@@ -231,6 +238,26 @@ async def direct() -> None:
         print(time.perf_counter() - started, flush=True)
     worker.stop()
     await working
+
+
+async def _streams(hub: Hub, turns: int) -> dict[str, float]:
+    """From the moment an agent process says something to the moment a client of its stream has read it."""
+    await hub.rpc("create_agent", agent_id="clock", model="clock")
+    headers, took = {"Authorization": f"Bearer {hub.token}"}, list[float]()
+    async with hub.client.stream("GET", "/agent/clock/stream", headers=headers) as stream:
+        lines = stream.aiter_lines()
+        for number in range(turns):
+            turn = asyncio.create_task(hub.rpc("send", "/agent/clock", content="clock", request_id=f"c{number}"))
+            async for line in lines:
+                if line == "event: draft" and (text := json.loads((await anext(lines))[6:])["text"]):
+                    took.append(time.time() - float(text))
+                    break
+            assert "result" in await turn
+    await hub.rpc("destroy_agent", agent_id="clock")
+    return {
+        "from an agent's first word to its stream (ms, at most 50)": statistics.median(took) * 1000,
+        "its p95 (ms)": percentile(took, 0.95) * 1000,
+    }
 
 
 async def _wakes(hub: Hub, project: Path, mails: int) -> dict[str, float]:

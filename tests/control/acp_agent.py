@@ -12,6 +12,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from typing import Any, cast
@@ -141,6 +142,11 @@ class Agent:
     async def do_hello(self) -> None:
         for text in ("Hel", "lo"):
             await self.say(text)
+
+    async def do_clock(self) -> None:
+        """The time at which it says this, and a pause, so that this is seen before its turn ends."""
+        await self.say(f"{time.time()} ")
+        await asyncio.sleep(0.5)
 
     async def do_leak(self) -> None:
         """Its key, a few characters at a time."""
