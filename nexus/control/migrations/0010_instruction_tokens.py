@@ -5,7 +5,7 @@ class Migration(migrations.Migration):
     """The tokens that files with instructions take of an agent's context."""
 
     dependencies = [
-        ('control', '0008_put_back'),
+        ('control', '0009_stuck'),
     ]
 
     operations = [
