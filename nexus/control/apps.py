@@ -32,6 +32,9 @@ class ControlConfig(NexusAppConfig):
         "pool_retry_run": "nexus runs retry",
         "pool_dismiss_run": "nexus runs dismiss",
         "pool_cancel_run": "nexus runs cancel",
+        "pool_list_budgets": "nexus budgets",
+        "pool_set_budget": "nexus budgets set",
+        "pool_remove_budget": "nexus budgets remove",
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
         "pool_allow": "nexus questions allow",
@@ -46,6 +49,7 @@ class ControlConfig(NexusAppConfig):
         "pool_entries": "created_at",
         "pool_questions": "asked_at",
         "pool_worktrees": "created_at",
+        "pool_budgets": "set_at",
     }
 
     def ready(self) -> None:

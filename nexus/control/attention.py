@@ -10,6 +10,7 @@ from django.db.models.functions import Length
 from inbox.monitoring import Picture
 from nexus.control import wakeups
 from nexus.control.models import (
+    Budget,
     Outcome,
     PoolAgent,
     PoolWorktree,
@@ -20,6 +21,7 @@ from nexus.control.models import (
     TurnQuerySet,
     WorktreeState,
 )
+from nexus.control.services import budgets
 from nexus.core.clock import now
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, BrowserNotification, Found
 
@@ -116,9 +118,24 @@ def _left_worktrees(picture: Picture, each: int) -> Found:
     return Found(left.count(), needs)
 
 
+def _budgets(picture: Picture, each: int) -> Found:
+    """Find budgets that are nearly spent, or spent."""
+    rows = [budget for budget in budgets.every() if budget.is_nearly_spent]
+    needs = [
+        AttentionItem(
+            f"A budget is spent: {row}" if row.is_spent else f"{row.percent} % of a budget are spent: {row}",
+            "No run begins until you raise or remove it." if row.is_spent else "",
+            row.pk,
+        )
+        for row in rows[:each]
+    ]
+    return Found(len(rows), needs)
+
+
 SAID = {
     Outcome.FAILED: "failed",
     Outcome.REFUSED: "was refused by the agent",
+    Outcome.OUT_OF_BUDGET: "is out of budget",
     Outcome.LOST: "was lost",
     Outcome.STUCK: "is stuck",
 }
@@ -184,6 +201,15 @@ KINDS = (
         command="nexus runs list --outcome stuck",
     ),
     AttentionKind(
+        "budgets",
+        "Budgets that are nearly spent",
+        "account_balance_wallet",
+        9,
+        _budgets,
+        actions=("pool_remove_budget",),
+        command="nexus budgets",
+    ),
+    AttentionKind(
         "held",
         "Not woken any more",
         "pause_circle",
@@ -246,7 +272,20 @@ def _of_run(operation: str, label: str, done: str) -> Action:
     return Action(operation, label, done, ("run", "runs"), lambda run_id: {"run_id": run_id}, _runs, toolset="control")
 
 
+def _budget_names(budget_ids: Sequence[str]) -> dict[str, str]:
+    return {budget.pk: str(budget) for budget in Budget.objects.filter(pk__in=budget_ids)}
+
+
 ACTIONS = (
+    Action(
+        "pool_remove_budget",
+        "Remove",
+        "removed",
+        ("budget", "budgets"),
+        lambda budget_id: {"budget_id": budget_id},
+        _budget_names,
+        toolset="control",
+    ),
     _of_run("pool_retry_run", "Retry", "retried"),
     _of_run("pool_dismiss_run", "Dismiss", "dismissed"),
     _of_run("pool_cancel_run", "Cancel", "cancelled"),

@@ -67,6 +67,10 @@ SENTENCES = {
     "pool.held": Sentence(
         "{pool_agent} is not woken any more: it reached its limit of {why}", "{count} agents not woken any more"
     ),
+    "pool.budget_nearly_spent": Sentence(
+        "{percent} % of a budget are spent: {budget}", "{count} budgets were nearly spent"
+    ),
+    "pool.budget_spent": Sentence("A budget is spent, and lets no run begin: {budget}", "{count} budgets were spent"),
     "pool.resumed": Sentence("{pool_agent} is woken again", "{count} agents woken again"),
     "pool.repositories_set_aside": Sentence(
         "{count} new git repositories where {pool_agent} writes were set aside", "new git repositories were set aside"

@@ -127,6 +127,36 @@ class RetryForm(OperationForm):
     content = LinesField(rows=6, label="Prompt: as it was, until you change it (Markdown)")
 
 
+class BudgetForm(OperationForm):
+    """A budget to set."""
+
+    scope = forms.ChoiceField(
+        label="For",
+        choices=[
+            ("pool", "all agents"),
+            ("agent", "one agent"),
+            ("subtree", "an agent and those below it"),
+            ("project", "agents in a directory"),
+        ],
+    )
+    name = forms.CharField(
+        required=False,
+        label="The agent's name, or the directory's absolute path",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    limit = forms.FloatField(
+        label="Limit", widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+    )
+    measure = forms.ChoiceField(
+        label="Of", choices=[("turns", "turns"), ("tokens", "tokens"), ("money", "money, in the currency below")]
+    )
+    period = forms.ChoiceField(label="In", choices=[("day", "a day"), ("total", "total")])
+    currency = forms.CharField(label="Currency", widget=forms.TextInput(attrs={"autocomplete": "off"}))
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, initial={"currency": "USD"})
+
+
 class TurnForm(forms.Form):
     """The turn to stop."""
 

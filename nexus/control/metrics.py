@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Min, QuerySet
+from django.db.models import F, Min, QuerySet, Sum
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from nexus.control import monitoring
 from nexus.control.models import OVER, Question, QuestionStatus, Turn
+from nexus.control.prices import MILLIONTHS
+from nexus.control.services import budgets
 from nexus.core.clock import now
 from nexus.core.contributions import Figure, Sample, gauge
 from nexus.core.database.functions import Lasted
@@ -26,10 +29,39 @@ def collect() -> Iterator[Metric]:
     oldest = Turn.objects.queued().aggregate(at=Min("queued_at"))["at"]
     age = max(0.0, (moment - oldest).total_seconds()) if oldest else 0.0
     yield GaugeMetricFamily("nexus_oldest_queued_turn_seconds", "Age of the turn that waits longest.", value=age)
+    yield from _spending(moment)
     asked = Question.objects.waiting(moment).count()
     yield GaugeMetricFamily("nexus_pool_questions", "Questions of agents that wait for a person.", value=asked)
 
 
+def _spending(moment: datetime) -> Iterator[Metric]:
+    """Yield what is spent of each budget, and what agents spent within a day, by agent and directory."""
+    labels = ["scope", "name", "measure", "period"]
+    ratio = GaugeMetricFamily("nexus_pool_budget_spent_ratio", "Part of a budget that is spent.", labels=labels)
+    for budget in budgets.every():
+        ratio.add_metric([getattr(budget, label) for label in labels], budget.spent / budget.allowed)
+    ended = Turn.objects.filter(ended_at__gt=moment - DAY).order_by()
+    tokens = GaugeMetricFamily(
+        "nexus_pool_day_tokens", "Tokens of the runs that ended within a day.", labels=["agent", "project"]
+    )
+    cost = GaugeMetricFamily(
+        "nexus_pool_day_cost",
+        "Cost of the runs that ended within a day, as far as it is known.",
+        labels=["agent", "project", "currency"],
+    )
+    of = ("agent__agent_id", "agent__cwd", "currency")
+    spent: Counter[tuple[str, str]] = Counter()
+    sums = ended.values_list(*of).annotate(used=Sum(F("input_tokens") + F("output_tokens")), paid=Sum("cost"))
+    for agent, project, currency, used, paid in sums[:MOST_SERIES]:
+        spent[agent, project] += used
+        if currency is not None:
+            cost.add_metric([agent, project, currency], paid / MILLIONTHS)
+    for whose, used in spent.items():
+        tokens.add_metric(whose, used)
+    yield from (ratio, tokens, cost)
+
+
+DAY, MOST_SERIES = timedelta(days=1), 1_000
 VERDICTS = tuple(status.value for status in QuestionStatus if status != QuestionStatus.ASKED)
 BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from django.db import models
 from django.db.models import Q
@@ -14,6 +14,7 @@ STREAM = "pool"  # of the log
 STREAMS = {STREAM: "the pool: its agents, their turns, and agents' questions"}
 PATH_LENGTH = 4096
 TITLE_LENGTH = 255  # of a question
+NEARLY_SPENT = 0.8  # the part of a budget from which operators are told
 
 
 def money(millionths: int, currency: str | None) -> str:
@@ -157,6 +158,7 @@ class Cause(models.TextChoices):
 
     REFUSED = "refused"  # the agent, or its model, does not go on
     STUCK = "stuck"  # it runs, and nothing happens, or always the same
+    OUT_OF_BUDGET = "out_of_budget"  # it was not started
 
 
 class Outcome(models.TextChoices):
@@ -169,6 +171,7 @@ class Outcome(models.TextChoices):
     FAILED = "failed"
     REFUSED = "refused"
     STUCK = "stuck"
+    OUT_OF_BUDGET = "out_of_budget"
     LOST = "lost"  # the server or its worker ended in the middle
 
 
@@ -439,3 +442,87 @@ class Entry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.role}: {self.content[:60]}"
+
+
+class BudgetScope(models.TextChoices):
+    """Whose runs a budget counts."""
+
+    AGENT = "agent"
+    SUBTREE = "subtree"  # an agent, and all agents below it
+    PROJECT = "project"  # agents whose directory, or whose worktree's origin, lies in this one
+    POOL = "pool"  # all agents
+
+
+class BudgetMeasure(models.TextChoices):
+    """What a budget counts."""
+
+    TOKENS = "tokens"
+    MONEY = "money"
+    TURNS = "turns"
+
+
+class BudgetPeriod(models.TextChoices):
+    """How long a budget lasts."""
+
+    DAY = "day"  # it begins again at midnight, UTC
+    TOTAL = "total"
+
+
+class Budget(models.Model):
+    """A limit of what runs may spend. The row holds the sums, so that claiming a turn reads no other turn, and
+    retention changes nothing."""
+
+    budget_id = models.CharField(primary_key=True, max_length=ID_LENGTH)  # made of the next four: a budget exists once
+    scope = models.CharField(max_length=16, choices=BudgetScope)
+    name = models.CharField(max_length=PATH_LENGTH, blank=True)  # of the agent, or the project's directory
+    measure = models.CharField(max_length=16, choices=BudgetMeasure)
+    period = models.CharField(max_length=16, choices=BudgetPeriod)
+    allowed = models.PositiveBigIntegerField()  # tokens, turns, or millionths of the currency
+    currency = models.CharField(max_length=3, null=True)
+    spent = models.PositiveBigIntegerField(default=0)
+    unknown = models.PositiveBigIntegerField(default=0)  # runs that did not tell what they spent
+    day = models.DateField()  # that the sums are of, for the period of a day
+    set_by = models.CharField(max_length=ID_LENGTH)
+    set_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "pool_budgets"
+        constraints = [
+            *not_empty("pool_budgets", "budget_id", "set_by"),
+            one_of("pool_budgets", "scope", BudgetScope),
+            one_of("pool_budgets", "measure", BudgetMeasure),
+            one_of("pool_budgets", "period", BudgetPeriod),
+        ]
+
+    def __str__(self) -> str:
+        whose = {BudgetScope.POOL: "the pool", BudgetScope.SUBTREE: f"{self.name} and the agents below it"}
+        return f"{self.amount(self.allowed)} {self._period} for {whose.get(BudgetScope(self.scope), self.name)}"
+
+    @property
+    def _period(self) -> str:
+        return "a day" if self.period == BudgetPeriod.DAY else "in total"
+
+    def amount(self, value: int) -> str:
+        """Return a value of its measure in words."""
+        return money(value, self.currency) if self.measure == BudgetMeasure.MONEY else f"{value:,} {self.measure}"
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it allows no new run."""
+        return self.spent >= self.allowed
+
+    @property
+    def is_nearly_spent(self) -> bool:
+        """Whether most of it is spent."""
+        return self.spent >= NEARLY_SPENT * self.allowed
+
+    @property
+    def percent(self) -> int:
+        """The part that is spent, rounded down."""
+        return min(self.spent * 100 // self.allowed, 999)
+
+    def renew(self, day: date) -> Budget:
+        """Begin again, in memory, if its day is over."""
+        if self.period == BudgetPeriod.DAY and self.day != day:
+            self.spent, self.unknown, self.day = 0, 0, day
+        return self

@@ -22,6 +22,7 @@ CONTROL = Toolset(
         "nexus.control.operations.agents",
         "nexus.control.operations.pool",
         "nexus.control.operations.runs",
+        "nexus.control.operations.budgets",
         "nexus.control.operations.questions",
         "nexus.control.operations.worktrees",
     ),

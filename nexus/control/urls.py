@@ -53,6 +53,17 @@ PAGES = (
         views.run,
         words={"pool_get_run": "the run's page", "pool_retry_run": "Retry on the run's page"},
     ),
+    Page(
+        "budgets",
+        "budgets/",
+        views.budgets,
+        "Budgets",
+        "account_balance_wallet",
+        "More",
+        words={"pool_list_budgets": "the page Budgets", "pool_set_budget": "Set on the page Budgets"},
+        about="Limits of the tokens, money and turns that the pool's agents spend.",
+        position=4,
+    ),
     Page("pool_tail", "pool/<id:pool_agent_id>/tail/", views.tail),
     Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", views.cancel, words={"pool_cancel": "Stop on its page"}),
     Page(

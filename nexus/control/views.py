@@ -17,6 +17,7 @@ from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
+    BudgetForm,
     DiscardForm,
     NewPoolAgentFilters,
     NewPoolAgentForm,
@@ -32,6 +33,7 @@ from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn,
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
 from nexus.control.services import transcript, turns
+from nexus.control.services.budgets import every as known_budgets
 from nexus.control.services.pool import usual_directory
 from nexus.control.toolset import CONTROL
 from nexus.core.apps import actions
@@ -422,6 +424,21 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         more=len(steps) > STEPS,
         **_transcript_context(turn.agent, steps[:STEPS]),
         tree=PoolWorktree.objects.filter(agent=turn.agent).exclude(state=WorktreeState.DISCARDED).first(),
+    )
+
+
+def budgets(request: HttpRequest) -> HttpResponse:
+    """Show the budgets and what is spent of each. POST sets one."""
+    form = BudgetForm(posted(request))
+    if form.is_valid() and operate(CONTROL, request, "pool_set_budget", "It is set.", form, **form.cleaned_data)["ok"]:
+        return redirect("admin:budgets")
+    return render(
+        request,
+        "control/budgets.html",
+        "Budgets",
+        on=ControlSettings.current().control,
+        form=form,
+        rows=[(row, row.amount(row.spent), row.amount(row.allowed)) for row in known_budgets()],
     )
 
 

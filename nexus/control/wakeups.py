@@ -20,8 +20,9 @@ from inbox.models import Delivery, DeliveryStatus
 from nexus.control.config import ControlSettings
 from nexus.control.events import emit_event
 from nexus.control.models import HeldChoices, PoolAgent, Turn, TurnStatus
+from nexus.control.services import budgets
 from nexus.core.apps import nexus_apps
-from nexus.core.clock import iso
+from nexus.core.clock import iso, now
 from nexus.core.contributions import WakeKind, WakeReason
 from nexus.core.operations.errors import invalid
 
@@ -216,7 +217,7 @@ def limit_reached(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices
     if woken.filter(queued_at__gt=moment - MINUTE).count() >= settings.pool_wakes_a_minute:
         return HeldChoices.RATE
     budget = budget_of(agent)
-    if budget and spent_tokens(agent, moment) >= budget:
+    if (budget and spent_tokens(agent, moment) >= budget) or budgets.exhausted(agent, moment):
         return HeldChoices.BUDGET
     return None
 
@@ -241,6 +242,8 @@ def why_held(agent: PoolAgent) -> str:
             return f"agents woke one another {settings.pool_wake_depth} times in a chain (`pool_wake_depth`)"
         case HeldChoices.RATE:
             return f"it was woken {settings.pool_wakes_a_minute} times within a minute (`pool_wakes_a_minute`)"
+        case _ if spent := budgets.exhausted(agent, now()):
+            return f"a budget is spent: {spent}"
         case _:
             return f"its woken turns took the {budget_of(agent):,} tokens of a day"
 

@@ -57,7 +57,7 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
         "/admin/questions/",
-        *("/admin/runs/", f"/admin/runs/{ids['run']}/"),
+        *("/admin/budgets/", "/admin/runs/", f"/admin/runs/{ids['run']}/"),
         *("/admin/pool/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
         *(f"/admin/pool/{ids['pool_agent']}/{which}" for which in ("tail/?after=0", "worktree/")),
         *("/admin/files/", f"/admin/files/{ids['reservation']}/"),

@@ -29,7 +29,7 @@ class ListRuns(Params):
     ] = "all"
     agent_id: Annotated[Id | None, Field(description="Only runs of agents of this name.")] = None
     outcome: Annotated[
-        Literal["queued", "running", "done", "cancelled", "failed", "refused", "stuck", "lost"] | None,
+        Literal["queued", "running", "done", "cancelled", "failed", "refused", "stuck", "out_of_budget", "lost"] | None,
         Field(description="Only runs with this outcome."),
     ] = None
     before: Annotated[Id | None, Field(description="Only runs that are older than this run_id.")] = None

@@ -22,10 +22,10 @@ from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
 from nexus.control.faults import Fault
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
-from nexus.control.models import IN_VAIN, OVER, Cause, Entry, PoolAgent, Role, Turn, TurnStatus, Wake
+from nexus.control.models import IN_VAIN, OVER, Budget, Cause, Entry, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.prices import Cost
 from nexus.control.runners.configuration import runners
-from nexus.control.services import questions, transcript
+from nexus.control.services import budgets, questions, transcript
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
@@ -354,7 +354,8 @@ def sent_by_agents() -> list[tuple[str, str | None]]:
 
 
 def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
-    """Start a queued turn of an agent that has no running one; None if that is no longer so.
+    """Start a queued turn of an agent that has no running one; None if that is no longer so, and if a budget is spent:
+    then all turns that wait for the agent end.
 
     `stored` is the turn if the same transaction has stored it: it need not be read.
     """
@@ -362,6 +363,9 @@ def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
     with write():
         turn = stored or _claimable.first(pk=turn_id)
         if turn is None:
+            return None
+        if (spent := budgets.begin(turn.agent, moment, again=turn.put_back > 0)) is not None:
+            _end_waiting(turn.agent, spent, moment)
             return None
         turn.status, turn.started_at = TurnStatus.RUNNING, moment
         _take(pk=turn.pk, moment=moment)
@@ -382,6 +386,12 @@ def _has_said(turn: Turn) -> bool:
     """Return whether the transcript does not end with the turn's message: it was started before, and did something."""
     last = Entry.objects.filter(agent=turn.agent).order_by("-position").values_list("turn_id", "role").first()
     return last != (turn.pk, Role.USER)
+
+
+def _end_waiting(agent: PoolAgent, spent: Budget, moment: datetime) -> None:
+    why = f"out of budget: {spent} are spent; raise or remove the budget, then retry"
+    for turn in Turn.objects.queued().select_related("agent").filter(agent=agent):
+        _settle(turn, Ended(TurnStatus.FAILED, why=why, cause=Cause.OUT_OF_BUDGET), moment)
 
 
 def running(turn_id: str) -> Turn | None:
@@ -473,6 +483,7 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     questions.withdraw_of(turn, moment)
     agent = turn.agent
     if turn.started_at is not None:
+        budgets.settle(turn, moment)
         _rest(pk=agent.pk, iterations=ended.iterations, halted=ended.halted, moment=moment)
     if turn.depth:
         wakeups.settle_mail(turn)
