@@ -51,9 +51,13 @@ def _following() -> frozenset[str]:
 
 
 def chosen(request: HttpRequest) -> Workspace | None:
-    """Return the chosen workspace: that of the URL, or the remembered one; None if it is every one."""
-    in_url = "workspace" in request.GET and follows(request)
-    return find(request.GET["workspace"] if in_url else request.COOKIES.get(COOKIE, ""))
+    """Return the chosen workspace: that of the URL, or the remembered one; None if it is every one. It is read once for
+    a request."""
+    if not hasattr(request, "chosen_workspace"):
+        in_url = "workspace" in request.GET and follows(request)
+        found = find(request.GET["workspace"] if in_url else request.COOKIES.get(COOKIE, ""))
+        request.chosen_workspace = found  # type: ignore[attr-defined]
+    return request.chosen_workspace  # type: ignore[attr-defined, no-any-return]
 
 
 def find(workspace_id: str) -> Workspace | None:

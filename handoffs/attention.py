@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 
 def _submitted(picture: Picture, each: int) -> Found:
     """Find submitted handoffs that an operator must verify: named as the verifier, or because nobody else may."""
-    rows = list(_rows(HandoffStatus.SUBMITTED)[:EXAMINED])
+    rows = list(_rows(picture, HandoffStatus.SUBMITTED)[:EXAMINED])
     team = [state.agent.profile for state in picture.agents]
     mine = [
         row for row in rows if row.verifier == OPERATOR or not any(selectors.verifies(row, agent) for agent in team)
@@ -51,15 +51,18 @@ def _submitted(picture: Picture, each: int) -> Found:
 
 
 def _blocked(picture: Picture, each: int) -> Found:
-    rows = _rows(HandoffStatus.BLOCKED).filter(lease_expires_at__gte=picture.moment)
+    rows = _rows(picture, HandoffStatus.BLOCKED).filter(lease_expires_at__gte=picture.moment)
     return _find_items(rows, each, lambda row: f"{row.claimed_by} cannot go on: {(row.blocked_reason or '')[:300]}")
 
 
 def _lapsed(picture: Picture, each: int) -> Found:
     """Find handoffs whose lease expired and that nobody has claimed since."""
+    lapsed = Handoff.objects.lapsed(picture.moment)
+    if picture.workspace:
+        lapsed = lapsed.filter(workspace=picture.workspace)
     unrecorded = [
         AttentionItem(row.title, f"the lease of {row.claimed_by} ran out", row.pk, since=row.lease_expires_at)
-        for row in _light(Handoff.objects.lapsed(picture.moment)).order_by("lease_expires_at")[:EXAMINED]
+        for row in _light(lapsed).order_by("lease_expires_at")[:EXAMINED]
     ]
     came_back = [row for row in picture.once(_open) if row.updated_at > row.created_at]
     events = Event.objects.filter(handoff_id__in=[row.pk for row in came_back], stream=STREAM)
@@ -78,7 +81,7 @@ def _lapsed(picture: Picture, each: int) -> Found:
 
 def _returned(picture: Picture, each: int) -> Found:
     """Find handoffs that a verifier returned and that nobody works on."""
-    lies = _rows(HandoffStatus.CLAIMED).filter(lease_expires_at__gte=picture.moment)
+    lies = _rows(picture, HandoffStatus.CLAIMED).filter(lease_expires_at__gte=picture.moment)
     rows = list(lies[:EXAMINED])
     told = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
     returned = {event.handoff_id: event for event in told} if rows else {}
@@ -96,7 +99,8 @@ def _returned(picture: Picture, each: int) -> Found:
 
 
 def _leases(picture: Picture, each: int) -> Found:
-    ending = selectors.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
+    soon = selectors.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
+    ending = soon.filter(workspace=picture.workspace) if picture.workspace else soon
     count = ending.count()
     needs = [
         AttentionItem(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
@@ -108,7 +112,8 @@ def _leases(picture: Picture, each: int) -> Found:
 def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
     """Return, by agent, the overdue debts of agents that are present and idle, oldest first. For `Picture.once`."""
     there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
-    owed = groupby(debts.overdue(patience()), key=lambda debt: debt.agent_id)
+    here = (debt for debt in debts.overdue(patience()) if picture.includes(debt.workspace_id))
+    owed = groupby(here, key=lambda debt: debt.agent_id)
     return {agent_id: list(its) for agent_id, its in owed if agent_id in there}
 
 
@@ -129,7 +134,7 @@ def _owed(owed: Sequence[Debt]) -> str:
 
 def _missed(picture: Picture, each: int) -> Found:
     may_be = (HandoffStatus.EXPIRED, HandoffStatus.OPEN, *HELD)  # as it is stored
-    missed = _here(Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)).filter(status__in=may_be)
+    missed = _here(picture, Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)).filter(status__in=may_be)
     rows = _light(missed).filter(deadline_at__gte=picture.moment - RECENT).order_by("deadline_at")
     found = list(rows[:EXAMINED])
     again = Event.objects.filter(handoff_id__in=[row.pk for row in found], type="handoff.reoffered")
@@ -211,17 +216,19 @@ def _comma_separated(names: Sequence[str]) -> str:
 
 def _open(picture: Picture) -> list[Handoff]:
     """Return the open handoffs to look at, oldest first, without those whose deadline has passed."""
-    rows = _here(Handoff.objects.open()).only("title", "target", "created_at", "updated_at")
+    rows = _here(picture, Handoff.objects.open()).only("title", "target", "created_at", "updated_at")
     return list(rows.exclude(deadline_at__lt=picture.moment).order_by("created_event_id")[:EXAMINED])
 
 
-def _rows(status: HandoffStatus) -> HandoffQuerySet:
-    return _light(_here(Handoff.objects.filter(status=status))).order_by("updated_at")
+def _rows(picture: Picture, status: HandoffStatus) -> HandoffQuerySet:
+    return _light(_here(picture, Handoff.objects.filter(status=status))).order_by("updated_at")
 
 
-def _here(rows: HandoffQuerySet) -> HandoffQuerySet:
-    """Restrict to all workspaces by name, so that the indexes by workspace serve and settled handoffs are not read."""
-    return rows.filter(workspace__in=Workspace.objects.values("pk"))
+def _here(picture: Picture, rows: HandoffQuerySet) -> HandoffQuerySet:
+    """Restrict to the picture's workspace, or to all by name: so the indexes by workspace serve, and settled handoffs
+    are not read."""
+    workspaces = Workspace.objects.filter(pk=picture.workspace.pk) if picture.workspace else Workspace.objects.all()
+    return rows.filter(workspace__in=workspaces.values("pk"))
 
 
 def _light(rows: HandoffQuerySet) -> HandoffQuerySet:

@@ -15,8 +15,10 @@ LETTERS = ("dead letter", "dead letters")
 
 
 def _dead_letters(picture: Picture, each: int) -> Found:
-    parked = sum(inbox.parked for inbox in picture.inboxes.values())
-    letters = dead_letters.list_dead_letters(agent_id=None, limit=each) if parked else []
+    parked, workspace = sum(inbox.parked for inbox in picture.inboxes.values()), picture.workspace
+    if parked and workspace:
+        parked = dead_letters.parked(workspace=workspace).count()
+    letters = dead_letters.list_dead_letters(agent_id=None, limit=each, workspace=workspace) if parked else []
     return Found(
         parked,
         [
@@ -35,6 +37,9 @@ def _dead_letters(picture: Picture, each: int) -> Found:
 def _answers(picture: Picture, each: int) -> Found:
     mine = picture.inboxes.get(OPERATOR_AGENT, Inbox()).unread
     unread = Delivery.objects.of(OPERATOR_AGENT).in_lane(DeliveryStatus.UNREAD, picture.moment)
+    if mine and picture.workspace:
+        unread = unread.filter(message__workspace_id=picture.workspace.pk)
+        mine = unread.count()
     rows = unread.select_related("message").defer("message__body").order_by("delivery_id")[:each] if mine else []
     return Found(
         mine,
@@ -56,6 +61,7 @@ def _silent(picture: Picture, each: int) -> Found:
         for state in picture.agents
         if state.presence is not Presence.PRESENT
         and state.agent_id != OPERATOR_AGENT
+        and state.agent_id in picture.team
         and (inbox := picture.inboxes.get(state.agent_id, Inbox())).unread
     ]
     fullest = sorted(waiting, key=lambda pair: -pair[1].unread)[:each]

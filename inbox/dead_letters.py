@@ -13,11 +13,11 @@ from django.db.models.functions import Cast
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.log.selectors import first_event_at
-from coordination.models import Agent, Event, Stream
+from coordination.models import Agent, Event, Stream, Workspace
 from coordination.routing import Strategy, Visibility
 from coordination.selectors import require_agent
 from inbox.lanes import MAX_ATTEMPTS
-from inbox.models import Delivery, DeliveryStatus
+from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
@@ -27,11 +27,17 @@ PARKED = Q(status=DeliveryStatus.PARKED)
 UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
 
 
-def list_dead_letters(*, agent_id: str | None, limit: int) -> list[Delivery]:
-    """Return dead letters with their messages, newest first; of one agent, or of all."""
+def parked(*, agent_id: str | None = None, workspace: Workspace | None = None) -> DeliveryQuerySet:
+    """Return dead letters; of one agent, or of all, and of one workspace, or of all."""
     # By their lanes, and not through all mail.
     among: Any = Agent.everyone.values("pk") if agent_id is None else [agent_id]
     rows = Delivery.objects.filter(PARKED, recipient__in=among)
+    return rows if workspace is None else rows.filter(message__workspace_id=workspace.pk)
+
+
+def list_dead_letters(*, agent_id: str | None, limit: int, workspace: Workspace | None = None) -> list[Delivery]:
+    """Return `parked` letters with their messages, newest first."""
+    rows = parked(agent_id=agent_id, workspace=workspace)
     return list(rows.select_related("message__workspace").defer("message__body").order_by("-delivery_id")[:limit])
 
 

@@ -13,8 +13,8 @@ from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet,
 from django.db.models.functions import Length, Substr
 
 from coordination.ids import id_floor, time_of_id
-from coordination.models import Agent
-from coordination.presence import AgentState, agent_states
+from coordination.models import Agent, Workspace
+from coordination.presence import AgentState, agent_states, agents_in
 from inbox.models import PENDING, Delivery, DeliveryQuerySet, DeliveryStatus, Message
 from nexus.core.database.functions import Seconds, Whole
 
@@ -246,16 +246,29 @@ def sent_between(sender: str, recipient: str, since: datetime, until: datetime, 
 
 
 class Picture:
-    """The team at a moment, read once and shared by everything that asks what needs a person."""
+    """The team at a moment, read once and shared by everything that asks what needs a person: everywhere, or with a
+    workspace there alone. What belongs to no workspace, such as the disk, is part of each."""
 
-    def __init__(self, moment: datetime) -> None:
+    def __init__(self, moment: datetime, workspace: Workspace | None = None) -> None:
         self.moment = moment
+        self.workspace = workspace
         self._read: dict[Callable[[Picture], Any], Any] = {}
 
     @cached_property
     def agents(self) -> list[AgentState]:
         """Every agent with its presence."""
         return agent_states(self.moment)
+
+    @cached_property
+    def team(self) -> frozenset[str]:
+        """The ids of the agents that it is about: of all, or those that have, or had, a session in the workspace."""
+        if self.workspace is None:
+            return frozenset(state.agent_id for state in self.agents)
+        return frozenset(agents_in(self.workspace.pk))
+
+    def includes(self, workspace_id: str | None) -> bool:
+        """Return whether it is about this workspace; about None, the whole hub, it always is."""
+        return self.workspace is None or workspace_id in (None, self.workspace.pk)
 
     @cached_property
     def inboxes(self) -> dict[str, Inbox]:

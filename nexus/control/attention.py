@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+from django.db.models import Q
 from django.db.models.functions import Length
 
+from coordination.presence import agents_in
 from inbox.monitoring import Picture
 from nexus.control import wakeups
 from nexus.control.models import (
@@ -30,7 +32,8 @@ WHOLE = 500  # characters; a longer question is answered on its own page, which 
 
 def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Found]:
     def find(picture: Picture, each: int) -> Found:
-        rows = Question.objects.waiting(picture.moment).filter(kind=kind).order_by("expires_at")
+        rows = Question.objects.waiting(picture.moment).filter(_there(picture, "pool_agent__"), kind=kind)
+        rows = rows.order_by("expires_at")
         if kind == QuestionKind.PERMISSION:
             sized = rows.annotate(size=Length("detail") + Length("subject"))
             rows = sized.filter(size__gt=WHOLE) if long else sized.filter(size__lte=WHOLE)
@@ -38,6 +41,16 @@ def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, 
         return Found(count, [_need(row) for row in rows[:each]] if count else [])
 
     return find
+
+
+def _there(picture: Picture, pool_agent: str = "", name: str = "") -> Q:
+    """Return the condition that an agent has, or had, a session in the picture's workspace, or works below its root;
+    `pool_agent` and `name` lead to the agent, and to its name."""
+    if picture.workspace is None:
+        return Q()
+    root = picture.workspace.root_realpath
+    below = Q(**{f"{pool_agent}cwd": root}) | Q(**{f"{pool_agent}cwd__startswith": f"{root.rstrip('/')}/"})
+    return below | Q(**{f"{name}agent_id__in": agents_in(picture.workspace.pk)})
 
 
 def _need(question: Question) -> AttentionItem:
@@ -68,15 +81,16 @@ def quick_actions(question: Question) -> Sequence[Action]:
 
 
 def _failed_runs(picture: Picture, each: int) -> Found:
-    return _runs_found(Turn.objects.needing_person().ended(), each)
+    return _runs_found(picture, Turn.objects.needing_person().ended(), each)
 
 
 def _stuck_runs(picture: Picture, each: int) -> Found:
-    return _runs_found(Turn.objects.needing_person().open(), each)
+    return _runs_found(picture, Turn.objects.needing_person().open(), each)
 
 
-def _runs_found(found: TurnQuerySet, each: int) -> Found:
-    rows = found.select_related("agent").defer("content", "answer").order_by("needs_person_since")
+def _runs_found(picture: Picture, found: TurnQuerySet, each: int) -> Found:
+    there = found.filter(_there(picture, "agent__", "agent__"))
+    rows = there.select_related("agent").defer("content", "answer").order_by("needs_person_since")
     needs = [
         AttentionItem(
             f"A run of {row.agent.agent_id} {SAID[row.outcome]}",
@@ -91,7 +105,7 @@ def _runs_found(found: TurnQuerySet, each: int) -> Found:
 
 def _held_agents(picture: Picture, each: int) -> Found:
     """Find agents that are not woken because they reached a limit."""
-    rows = PoolAgent.objects.living().exclude(held_why=None).order_by("held_at")
+    rows = PoolAgent.objects.living().filter(_there(picture)).exclude(held_why=None).order_by("held_at")
     needs = [
         AttentionItem(
             f"{row.agent_id} is not woken any more",
@@ -108,6 +122,8 @@ def _held_agents(picture: Picture, each: int) -> Found:
 def _left_worktrees(picture: Picture, each: int) -> Found:
     """Find worktrees of ended agents that nobody has merged, kept or discarded."""
     left = PoolWorktree.objects.filter(state=WorktreeState.OPEN, merged_at=None, agent__ended_at__isnull=False)
+    if picture.workspace:
+        left = left.filter(Q(origin=picture.workspace.root_realpath) | _there(picture, "agent__", "agent__"))
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
     needs = [
         AttentionItem(

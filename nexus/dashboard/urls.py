@@ -37,7 +37,7 @@ register_converter(AnyId, "id")
 
 
 PAGES = (
-    Page("attention", "attention/", home.attention),
+    Page("attention", "attention/", home.attention, by_workspace=True),
     Page("bell", "bell/", home.bell),
     Page("act", "act/", actions.act),
     Page(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Q
 
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
@@ -14,6 +14,8 @@ from nexus.hooks.models import Webhook, WebhookDelivery
 def _given_up(picture: Picture, each: int) -> Found:
     """Find webhooks with dead letters: deliveries that failed the maximum number of times."""
     dead = WebhookDelivery.objects.dead().values("webhook_id", "webhook__url")
+    if picture.workspace:
+        dead = dead.filter(Q(webhook__workspace=None) | Q(webhook__workspace=picture.workspace))
     rows = list(dead.annotate(letters=Count("pk"), error=Max("last_error")).order_by("-letters", "webhook_id"))
     return Found(
         len(rows),

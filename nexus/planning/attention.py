@@ -26,7 +26,7 @@ def _left(picture: Picture, each: int) -> Found:
     needs = [
         AttentionItem(debt.what, f"{debt.agent_id} has it in progress and is gone", debt.identifier, since=debt.since)
         for debt in owed(None, picture.moment)
-        if debt.agent_id in gone and debt.since <= picture.moment - patience()
+        if debt.agent_id in gone and debt.since <= picture.moment - patience() and picture.includes(debt.workspace_id)
     ]
     return Found(len(needs), needs[:each])
 

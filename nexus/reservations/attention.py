@@ -23,7 +23,10 @@ def _unanswered_requests(picture: Picture, each: int) -> Found:
     """Find reservations that others requested long ago and whose holder neither releases them nor writes to them. A
     holder that does nothing at all is listed with its debts instead."""
     rows, idle = wanted(picture.moment), picture.once(debtors)
-    waiting = unanswered([row for row in rows if row.agent_id not in idle], until=picture.moment - patience())
+    waiting = unanswered(
+        [row for row in rows if row.agent_id not in idle and picture.includes(row.workspace_id)],
+        until=picture.moment - patience(),
+    )
     needs = [_need(row, list(these)) for row, these in groupby(waiting, key=lambda question: question.row)]
     return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 

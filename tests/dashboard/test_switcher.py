@@ -6,13 +6,27 @@ import re
 from pathlib import Path
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from coordination.switcher import COOKIE
 from tests.browser import scene
 from tests.pages import Ids, do
 
-FOLLOWING = ("", "board/", "timeline/", "graph/", "events/", "mail/", "agents/", "files/", "plan/", "plan/history/")
+FOLLOWING = (
+    "",
+    "board/",
+    "timeline/",
+    "graph/",
+    "events/",
+    "mail/",
+    "agents/",
+    "files/",
+    "plan/",
+    "plan/history/",
+    "attention/",
+)
 
 
 @pytest.fixture
@@ -100,3 +114,21 @@ def test_agents_shows_those_that_were_in_the_workspace(browser: Client, team: Id
     page = browser.get(f"/admin/agents/?workspace={other}")
     assert roster(page.text) == ["planner"]
     assert len(roster(browser.get("/admin/agents/?workspace=").text)) == len(scene.TEAM)
+
+
+def test_what_needs_a_person_follows_the_workspace(browser: Client, team: Ids, other: str) -> None:
+    for path in ("", "attention/"):
+        everywhere, here = (
+            set(re.findall(r'class="nx-kind" id="([a-z-]+)"', browser.get(f"/admin/{path}?workspace={chosen}").text))
+            for chosen in ("", other)
+        )
+        assert here < everywhere
+
+
+def test_a_page_reads_the_chosen_workspace_once(browser: Client, other: str) -> None:
+    with CaptureQueriesContext(connection) as read:
+        browser.get(f"/admin/attention/?workspace={other}")
+    by_id = [
+        query["sql"] for query in read.captured_queries if re.search(r'"workspaces"."workspace_id" = ', query["sql"])
+    ]
+    assert len(by_id) == 1

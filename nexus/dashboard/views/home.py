@@ -11,6 +11,7 @@ from django.http import HttpRequest, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from coordination import switcher
 from coordination.log.lines import Line, without_quiet, without_repeated_acts
 from coordination.log.selectors import recent_events
 from coordination.toolset import COORDINATION, run
@@ -37,10 +38,10 @@ AGENTS = 40  # rows of the roster; the list of agents has the rest
 
 def home(request: HttpRequest) -> TemplateResponse:
     """Show what needs an operator, the roster (`?q=` filters it), unclaimed handoffs, traffic and events; with
-    `?workspace=` those of one workspace, but for what needs an operator."""
-    picture = Picture(now())
+    `?workspace=` those of one workspace."""
     filters = RosterFilters(request.GET)
     workspace = filters.chosen_workspace
+    picture = Picture(now(), workspace)
     workspace_id = workspace.pk if workspace else None
     rows = roster(picture, filters.text("q"), workspace)
     minutes = inbox_monitoring.per_minute(picture.moment, workspace_id=workspace_id)
@@ -163,8 +164,9 @@ class Group:
 
 
 def attention(request: HttpRequest) -> TemplateResponse:
-    """Show everything that needs an operator, grouped by kind."""
-    return render(request, "dashboard/attention.html", "Needs a person", groups=needs(Picture(now()), MOST_OF_A_KIND))
+    """Show everything that needs an operator, grouped by kind; with `?workspace=` in one workspace."""
+    picture = Picture(now(), switcher.chosen(request))
+    return render(request, "dashboard/attention.html", "Needs a person", groups=needs(picture, MOST_OF_A_KIND))
 
 
 def bell(request: HttpRequest) -> JsonResponse:
