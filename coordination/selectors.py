@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -36,7 +36,7 @@ _profiles = _profiles_among(lambda: Agent.objects.all())
 _profile_of = _profiles_among(lambda: Agent.objects.filter(pk=Slot("name")))
 _of_role = _profiles_among(lambda: Agent.objects.filter(role=Slot("name")))
 _that_may_have = _profiles_among(
-    lambda: Agent.objects.alias(place=StrIndex(_capabilities_as_text, Slot("name"))).filter(place__gt=0)
+    lambda: Agent.objects.alias(position=StrIndex(_capabilities_as_text, Slot("name"))).filter(position__gt=0)
 )
 
 
@@ -103,11 +103,6 @@ def capabilities() -> dict[str, list[str]]:
         for capability in profile.capabilities:
             holders[capability].append(profile.agent_id)
     return dict(sorted(holders.items()))
-
-
-def agent_names(ids: Collection[str]) -> dict[str, str]:
-    """Return the agents among these ids, deleted ones included, each as its own name."""
-    return {name: name for name in Agent.everyone.filter(pk__in=ids).values_list("pk", flat=True)}
 
 
 def roles() -> dict[str, int]:
