@@ -19,7 +19,6 @@ from nexus.control.runners.configuration import Rehearsal, read
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Closing, Ended
 from nexus.control.wakeups import Item
-from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import Outcome
 from tests.control.turns import newest_first
@@ -64,6 +63,14 @@ class Play:
         return Outcome(error=NexusError(Code.NOT_FOUND, "Not here.")) if name.startswith("no_") else Outcome(data={})
 
 
+def assert_refused(directory: Path, lines: str, key: str) -> None:
+    """Assert that a rehearsal with these lines is refused, with the key that is wrong."""
+    file = directory / "runners.toml"
+    file.write_text(f"[runners.stage]\nkind = 'rehearsal'\n{lines}\n")
+    with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{key}: "):
+        read(file)
+
+
 @pytest.mark.parametrize(
     ("said", "place"),
     [
@@ -72,14 +79,8 @@ class Play:
         ("context_tokens = 'all'", "context_tokens"),
     ],
 )
-def test_a_runner_without_room_for_a_question_is_refused(said: str, place: str) -> None:
-    file = CoreSettings.current().home / "runners.toml"
-    file.write_text(f"[runners.stage]\nkind = 'rehearsal'\n{said}\n")
-    try:
-        with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{place}: "):
-            read(file)
-    finally:
-        file.unlink()
+def test_a_runner_without_room_for_a_question_is_refused(said: str, place: str, tmp_path: Path) -> None:
+    assert_refused(tmp_path, said, place)
 
 
 async def test_it_says_in_every_answer_that_it_is_one() -> None:
@@ -184,11 +185,5 @@ async def test_it_fails_where_its_script_says_so_or_names_no_toolset(step: str) 
         ("{ ask = { kind = 'order', title = 'x' } }", "script.0.ask.kind"),
     ],
 )
-def test_a_wrong_script_is_refused_with_its_place(step: str, where: str) -> None:
-    file = CoreSettings.current().home / "runners.toml"
-    file.write_text(f"[runners.stage]\nkind = 'rehearsal'\nscript = [{step}]\n")
-    try:
-        with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{where}: "):
-            read(file)
-    finally:
-        file.unlink()
+def test_a_wrong_script_is_refused_with_its_place(step: str, where: str, tmp_path: Path) -> None:
+    assert_refused(tmp_path, f"script = [{step}]", where)

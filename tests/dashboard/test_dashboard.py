@@ -266,15 +266,7 @@ def letter(team: Ids, **more: str) -> dict[str, str]:
 
 
 def test_it_sends_what_an_operator_writes_into_the_inbox(team: Ids, browser: Client) -> None:
-    form = {
-        "workspace": team["workspace"],
-        "what": "message",
-        "strategy": "direct",
-        "to": "builder-2",
-        "subject": "Hi",
-        "body": "*you*",
-    }
-    sent = browser.post("/admin/speak/", form)
+    sent = browser.post("/admin/speak/", letter(team, to="builder-2"))
     assert sent.status_code == 302 and "/admin/mail/?m=msg_" in sent.headers["Location"]
     assert do("inbox_peek", agent_id="builder-2")["messages"][-1]["from_agent_id"] == "operator"
 
@@ -297,15 +289,7 @@ def test_it_answers_a_message_in_its_thread(team: Ids, browser: Client) -> None:
 
 
 def test_it_keeps_what_was_typed_when_sending_fails(team: Ids, browser: Client) -> None:
-    form = {
-        "workspace": team["workspace"],
-        "what": "message",
-        "strategy": "direct",
-        "to": "nobody",
-        "subject": "Hi",
-        "body": "kept text",
-    }
-    answer = browser.post("/admin/speak/", form)
+    answer = browser.post("/admin/speak/", letter(team, to="nobody", body="kept text"))
     assert "kept text" in answer.content.decode() and "NOT_FOUND" in answer.content.decode()
 
 
