@@ -108,8 +108,8 @@ async def over_mcp(server: Server, protocol: str, secret: dict[str, str], tool: 
         async with httpx.AsyncClient(headers=headers) as client:
             body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
             headers["Mcp-Session-Id"] = (await client.post(f"{server.url}/mcp", json=body)).headers["mcp-session-id"]
-            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            await client.post(f"{server.url}/mcp", json=told, headers=headers)
+            notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await client.post(f"{server.url}/mcp", json=notification, headers=headers)
     else:
         headers |= {"Mcp-Method": "tools/call", "Mcp-Name": tool}
         params["_meta"] = {PROTOCOL_VERSION_META_KEY: protocol, CLIENT_CAPABILITIES_META_KEY: {}}

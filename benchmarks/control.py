@@ -181,8 +181,8 @@ async def _work(hub: Hub, names: list[str], calls: int, kinds: dict[str, Any]) -
     seconds = time.perf_counter() - started
     exact = 0
     for name in names:
-        listed = (await hub.rpc("get_messages", f"/agent/{name}", limit=2000))["result"]["messages"]
-        exact += _is_exact(listed)
+        entries = (await hub.rpc("get_messages", f"/agent/{name}", limit=2000))["result"]["messages"]
+        exact += _is_exact(entries)
     return {
         f"turns of {CALLS} calls, answered": sum("result" in answer for answer in answers),
         "lost": sum("result" not in answer for answer in answers),
@@ -285,7 +285,7 @@ async def _wakes(hub: Hub, project: Path, mails: int) -> dict[str, float]:
 
 def _is_exact(messages: list[dict[str, Any]]) -> bool:
     """Whether the turn that worked stands there whole, in order, nothing twice."""
-    start = next(place for place, row in enumerate(messages) if row["content"] == "work")
+    start = next(position for position, row in enumerate(messages) if row["content"] == "work")
     turn = messages[start + 1 :]
     asked = [row["meta"]["tool_calls"][0]["id"] for row in turn[0:-1:2]]
     answered = [row["tool_call_id"] for row in turn[1:-1:2]]
@@ -307,7 +307,7 @@ async def kills(scratch: Path, seconds: float) -> dict[str, Any]:
     for name in names:
         await hub.rpc("create_agent", agent_id=name)
     answered: dict[tuple[str, str], str] = {}
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     stop = asyncio.Event()
 
     async def work(name: str) -> None:
@@ -324,11 +324,11 @@ async def kills(scratch: Path, seconds: float) -> dict[str, Any]:
                     continue
                 if "result" in answer and "content" in answer["result"]:
                     answered[name, request_id] = answer["result"]["content"]
-                    told["done"] += 1
+                    counts["done"] += 1
                     break
                 code = answer.get("error", {}).get("data", {}).get("code", "token")
                 if code == "TURN_INTERRUPTED":
-                    told[code] += 1
+                    counts[code] += 1
                     break
                 await asyncio.sleep(0.2)  # it ends, or the token is of its former life
 
@@ -339,10 +339,10 @@ async def kills(scratch: Path, seconds: float) -> dict[str, Any]:
         count += 1
         victims = psutil.Process(hub.process.pid).children(recursive=True)
         if count % 2 and (worker := hub.worker()):
-            told["workers killed"] += 1
+            counts["workers killed"] += 1
             worker.kill()
         else:
-            told["hubs killed"] += 1
+            counts["hubs killed"] += 1
             hub.process.kill()
             hub.process.wait()
             await hub.start()
@@ -368,7 +368,7 @@ async def kills(scratch: Path, seconds: float) -> dict[str, Any]:
             again = await hub.rpc("send", f"/agent/{name}", content="stall", request_id=request_id)
         lost += again.get("result", {}).get("content") != content
     await hub.stop()
-    return {**told, "finished turns": len(answered), "finished turns lost": lost, "turns run twice": twice}
+    return {**counts, "finished turns": len(answered), "finished turns lost": lost, "turns run twice": twice}
 
 
 def _is_there(process: psutil.Process) -> bool:

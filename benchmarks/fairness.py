@@ -175,9 +175,9 @@ async def _flood(what: dict[str, Any]) -> None:
     for status, _ in answers:
         statuses[status] = statuses.get(status, 0) + 1
     times = sorted(seconds for _, seconds in answers)
-    told = {"first s": times[0], "p50 s": times[len(times) // 2], "last s": times[-1]}
+    times_by_name = {"first s": times[0], "p50 s": times[len(times) // 2], "last s": times[-1]}
     counted = {"answers": ", ".join(f"{count} x {status}" for status, count in statuses.items())}
-    print(json.dumps(counted | {what: round(seconds, 2) for what, seconds in told.items()}))
+    print(json.dumps(counted | {what: round(seconds, 2) for what, seconds in times_by_name.items()}))
 
 
 @asynccontextmanager
@@ -304,7 +304,7 @@ async def retention(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[No
 @asynccontextmanager
 async def connections(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
     """Five times as many idle connections over HTTP as calls elsewhere, and as many relays as the hub takes; then one
-    relay more, which is to be told so."""
+    relay more, which gets that as its answer."""
     figures["memory before MB"] = setting.hub.memory()
     hello = relay.hello_of(resolve({"NEXUS_HOME": str(setting.home)}, {}), APPS)
     relays = min(setting.calls, MOST_RELAYS)

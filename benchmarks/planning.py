@@ -28,9 +28,9 @@ async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
         for turn in range(WARM_UP + options.calls):
             task = turn % TASKS + 1
             for name, client in clients.items():
-                place = {"project_root": str(projects[name])}
+                root = {"project_root": str(projects[name])}
                 if task == 1:
-                    await begin(client, place)
+                    await begin(client, root)
                 new = {"title": f"Step {task}", "context": "Why it is done.", "deps": [task - 1]}
                 decision = {"issue_id": turn % ISSUES + 1, "summary": f"So it is {turn}."}
                 kinds: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
                     "history_search": {"query": rare},
                 }
                 for tool, arguments in kinds.items():
-                    await calls.time(f"{tool}, {name}", call(client, tool, **place, **arguments))
+                    await calls.time(f"{tool}, {name}", call(client, tool, **root, **arguments))
         return calls.figures()
 
 
@@ -67,11 +67,11 @@ def history(cycles: int) -> list[dict[str, Any]]:
     ]
 
 
-async def begin(client: Client, place: dict[str, str]) -> None:
+async def begin(client: Client, root: dict[str, str]) -> None:
     """Another cycle."""
-    await call(client, "task_close", **place)
+    await call(client, "task_close", **root)
     issues = [f"Which of {number}?" for number in range(1, ISSUES + 1)]
-    await call(client, "plan_start", **place, topic="The cache key", issues=issues, research_summary="Read it.")
+    await call(client, "plan_start", **root, topic="The cache key", issues=issues, research_summary="Read it.")
 
 
 BENCHMARK = Benchmark(

@@ -90,7 +90,7 @@ class Resource(viewsets.Resource):
 class Workspaces(Resource):
     """Project directories that agents work in."""
 
-    told_by = "workspace_resolve"
+    same_as = "workspace_resolve"
     queryset = Workspace.objects.all()
     filterset_fields = {"display_name": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
     ordering = ["-created_at", "last_seen_at", "workspace_id"]
@@ -112,7 +112,7 @@ class AgentRecord(AgentProfile):
 class Agents(Resource):
     """Agents. An agent is the same in every workspace."""
 
-    told_by = "agent_list"
+    same_as = "agent_list"
     queryset = Agent.objects.select_related("key")
     filterset_fields = {"role": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
     ordering = ["created_at", "updated_at", "agent_id"]
@@ -160,7 +160,7 @@ class SessionRecord(SessionRow):
 class Sessions(Resource):
     """Runs of agents in workspaces; an agent sees its own."""
 
-    told_by = "agent_list"
+    same_as = "agent_list"
     queryset = Session.objects.all()
     filterset_fields = {
         "workspace": ["exact"],
@@ -187,7 +187,7 @@ class Sessions(Resource):
 class Channels(Resource):
     """Labels on messages."""
 
-    told_by = "channel_list"
+    same_as = "channel_list"
     queryset = Channel.objects.all()
     filterset_fields = {"workspace": ["exact"], "name": ["exact"]}
     ordering = ["channel_id", "name", "created_at"]
@@ -236,7 +236,7 @@ class ArtifactFilters(MadeFilters):
 class Artifacts(Resource):
     """Results of agents. A single artifact has its content if that is inline, never the bytes of a file."""
 
-    told_by = "artifact_list"
+    same_as = "artifact_list"
     queryset = Artifact.objects.all()
     filterset_class = ArtifactFilters
     ordering = ["-artifact_id", "created_at", "size_bytes"]
@@ -285,7 +285,7 @@ class Events(Resource):
     """The append-only log; an agent sees what its visibility allows. Follow it with `stream`, `/ws/events/` or
     `ordering=event_id`."""
 
-    told_by = "event_wait"
+    same_as = "event_wait"
     queryset = Event.objects.all()
     filterset_class = EventListFilters
     ordering = ["-event_id"]

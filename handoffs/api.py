@@ -45,7 +45,7 @@ class HandoffFilters(MadeFilters):
 class Handoffs(Resource):
     """Work that exactly one agent takes. An agent sees what handoff_get would show it."""
 
-    told_by = "handoff_get"
+    same_as = "handoff_get"
     queryset = Handoff.objects.all()
     filterset_class = HandoffFilters
     ordering = ["-handoff_id", "created_at", "updated_at"]

@@ -83,8 +83,8 @@ def _returned(picture: Picture, each: int) -> Found:
     """Find handoffs that a verifier returned and that nobody works on."""
     lies = _rows(picture, HandoffStatus.CLAIMED).filter(lease_expires_at__gte=picture.moment)
     rows = list(lies[:EXAMINED])
-    told = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
-    returned = {event.handoff_id: event for event in told} if rows else {}
+    events = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
+    returned = {event.handoff_id: event for event in events} if rows else {}
     needs = [
         AttentionItem(
             row.title,
@@ -128,8 +128,8 @@ def _debts(picture: Picture, each: int) -> Found:
 
 def _owed(owed: Sequence[Debt]) -> str:
     """Describe the oldest debts, each with its creditor, and how many more there are."""
-    told = [f"{debt.kind} {debt.what[:120]}{f' to {debt.to}' if debt.to else ''}" for debt in owed[:NAMED]]
-    return "; ".join([*told, f"{len(owed) - NAMED} more"] if len(owed) > NAMED else told)
+    names = [f"{debt.kind} {debt.what[:120]}{f' to {debt.to}' if debt.to else ''}" for debt in owed[:NAMED]]
+    return "; ".join([*names, f"{len(owed) - NAMED} more"] if len(owed) > NAMED else names)
 
 
 def _missed(picture: Picture, each: int) -> Found:
@@ -286,7 +286,7 @@ def _action(
     return Action(operation, label, done, things, _handoff, titles, asks, needed, undo, danger)
 
 
-WHY = "Why (whom it concerns is told)"
+WHY = "Why (sent to the agents concerned)"
 
 ACTIONS = (
     _action("handoff_approve", "Accept", "accepted"),

@@ -52,24 +52,26 @@ def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]
             yield Debt(agent_id, "verdict", handoff_id, title, doer, since, workspace_id)
 
 
-def tell_creditors() -> None:
+def notify_creditors() -> None:
     """Notify the creditors of idle agents about debts that are overdue, once for each debt. A reaper calls it.
 
     A row records each notice, so that a restart repeats none. It goes when the debt ends: the same work owed anew is
-    notified anew.
+    noticed anew.
     """
     due = [debt for debt in debts.overdue(patience()) if debt.promised and debt.to]
-    told = set(DebtNotice.objects.values_list("agent_id", "debt"))
-    new = [debt for debt in due if (debt.agent_id, debt.key) not in told]
-    if not new and not told:
+    noticed = set(DebtNotice.objects.values_list("agent_id", "debt"))
+    new = [debt for debt in due if (debt.agent_id, debt.key) not in noticed]
+    if not new and not noticed:
         return
     still = (
-        {(debt.agent_id, debt.key) for debt in debts.everything({agent_id for agent_id, _ in told})} if told else set()
+        {(debt.agent_id, debt.key) for debt in debts.everything({agent_id for agent_id, _ in noticed})}
+        if noticed
+        else set()
     )
-    if not new and told <= still:
+    if not new and noticed <= still:
         return
     with write():
-        for agent_id, key in told - still:
+        for agent_id, key in noticed - still:
             DebtNotice.objects.filter(agent_id=agent_id, debt=key).delete()
         for debt in new:
             _send_notice(debt)
@@ -94,5 +96,5 @@ def _send_notice(debt: Debt) -> None:
 
 
 def patience() -> timedelta:
-    """Return how long an idle agent may owe something before its creditor is notified."""
+    """Return how long an idle agent may owe something before its creditor is noticed."""
     return timedelta(seconds=HandoffSettings.current().debt_notice_seconds)

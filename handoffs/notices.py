@@ -58,11 +58,11 @@ def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datet
         f"{agent_id} did it; you decide whether it counts: "
         f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
     )
-    told = (
+    recipients = (
         notify(handoff, each, "waits for your verdict", body, moment, by=agent_id)
         for each in _verifiers(handoff, moment)
     )
-    return [name for names in told for name in names]
+    return [name for names in recipients for name in names]
 
 
 def timed_out(handoff: Handoff, moment: datetime) -> list[str]:

@@ -1,4 +1,4 @@
-"""The handoffs that an agent may claim: what it is told of them when it joins, and what wakes an agent of the pool."""
+"""The handoffs that an agent may claim: those in the answer to `join`, and those that wake an agent of the pool."""
 
 from __future__ import annotations
 

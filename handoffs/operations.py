@@ -329,7 +329,7 @@ class HandoffBlock(HandoffTrusted):
 
 @operation(HandoffBlock, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def handoff_block(p: HandoffBlock, caller: Caller) -> HeldHandoff:
-    """Say why you cannot go on; its creator is told, you keep it."""
+    """Say why you cannot go on; its creator gets a notice, and you keep it."""
     handoff, notified = progress.block(
         project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
     )

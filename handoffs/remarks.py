@@ -35,9 +35,9 @@ def lost_claim(handoff: Handoff, agent_id: str) -> Lost | None:
     one."""
     if handoff.claimed_by == agent_id:
         return None
-    told = Event.objects.filter(handoff_id=handoff.handoff_id, type__in=("handoff.claimed", "handoff.expired"))
+    events = Event.objects.filter(handoff_id=handoff.handoff_id, type__in=("handoff.claimed", "handoff.expired"))
     lost: Lost | None = None
-    for type, actor, payload in told.order_by("event_id").values_list("type", "actor_agent_id", "payload"):
+    for type, actor, payload in events.order_by("event_id").values_list("type", "actor_agent_id", "payload"):
         if type == "handoff.claimed" and actor == agent_id:
             lost = Lost(None)
         elif type == "handoff.expired" and payload.get("claimed_by") == agent_id:

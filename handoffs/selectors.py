@@ -195,13 +195,13 @@ def outcome(handoff: Handoff) -> Outcome | None:
         return None
     type = f"handoff.{handoff.status.lower()}"
     event = Event.objects.filter(handoff_id=handoff.handoff_id, type=type).order_by("event_id").last()
-    told = event.payload if event else {}
-    by = told.get("operator") or (event.actor_agent_id if event else None)
+    payload = event.payload if event else {}
+    by = payload.get("operator") or (event.actor_agent_id if event else None)
     return {
         "by": by or handoff.claimed_by,
         "at": iso(handoff.updated_at),
         "result": handoff.result,
-        "reason": handoff.rejected_reason or told.get("reason"),
+        "reason": handoff.rejected_reason or payload.get("reason"),
     }
 
 
@@ -215,8 +215,8 @@ def column(statuses: Sequence[str], limit: int, *, workspace_id: str | None = No
 
 def counts(statuses: Collection[str] = HandoffStatus.values, *, workspace_id: str | None = None) -> dict[str, int]:
     """Count the handoffs in each of these states."""
-    places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
-    rows = Handoff.objects.filter(workspace__in=places.values("pk"), status__in=statuses)  # by their index
+    workspaces = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
+    rows = Handoff.objects.filter(workspace__in=workspaces.values("pk"), status__in=statuses)  # by their index
     counted = dict(rows.values_list("status").annotate(Count("status")).order_by())
     return {status: counted.get(status, 0) for status in statuses}
 

@@ -127,8 +127,8 @@ def create(
 
 def _as_made(handoff: Handoff) -> dict[str, Any]:
     """Return the fields that a handoff was created with: an operator may have reassigned it since."""
-    told = Event.objects.filter(pk=handoff.created_event_id).values_list("payload", flat=True).first()
-    return {"target": told["target"]} if told else {}
+    payload = Event.objects.filter(pk=handoff.created_event_id).values_list("payload", flat=True).first()
+    return {"target": payload["target"]} if payload else {}
 
 
 def _count_eligible(handoff: Handoff) -> int:
@@ -170,7 +170,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
 
 
 def _not_open_error(handoff: Handoff, agent_id: str) -> NexusError:
-    """Return the error for a handoff that is not open. Agents that its target admits are told who holds it."""
+    """Return the error for a handoff that is not open. Agents that its target admits learn who holds it."""
     until = iso(handoff.lease_expires_at)
     if until is None:
         what = "Look for others with handoff_list_available."

@@ -47,7 +47,7 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
             reason=reason,
             operator=operator,
         )
-        _tell_holder(former, "was taken back from you", reason, moment)
+        _notify_holder(former, "was taken back from you", reason, moment)
     return handoff
 
 
@@ -83,7 +83,7 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
         if handoff.task_key is not None and handoff.claimed_by is not None:
             project = workspaces.directory_of(handoff.workspace)
             work().started(handoff.task_key, project, handoff.claimed_by, moment)
-        _tell_holder(handoff, "is yours again", None, moment)
+        _notify_holder(handoff, "is yours again", None, moment)
     return handoff
 
 
@@ -102,7 +102,7 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
         handoff, former = _open_again(handoff_id, "reassign", moment, **columns)
         record(handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         if former.claimed_by != agent_id:
-            _tell_holder(former, f"was given to {agent_id}", reason, moment)
+            _notify_holder(former, f"was given to {agent_id}", reason, moment)
         notices.offered(handoff, moment)
     return handoff
 
@@ -209,7 +209,7 @@ def _update(handoff: Handoff, **columns: Any) -> None:
         setattr(handoff, name, value)
 
 
-def _tell_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime) -> None:
+def _notify_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime) -> None:
     if handoff.status in HELD and handoff.claimed_by is not None:
         body = f"An operator decided so.{f' {reason}' if reason else ''}"
         notices.notify(handoff, handoff.claimed_by, what, body, moment, by=OPERATOR_AGENT)

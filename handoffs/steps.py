@@ -90,13 +90,13 @@ def changed_meanwhile() -> NexusError:
 
 def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | int | None) -> Event:
     """Append the event `handoff.<what>`. Call it inside a transaction."""
-    told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
+    payload = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(
         workspace_id=handoff.workspace_id,
         stream=STREAM,
         type=f"handoff.{what}",
         actor=actor,
-        payload={**told, **more},
+        payload={**payload, **more},
         moment=moment,
         visibility=handoff.visibility,
         target=handoff.target,

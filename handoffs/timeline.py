@@ -42,8 +42,8 @@ def course(since: datetime, until: datetime, *, cell: timedelta, parts: int, wor
     An outline counts spans shorter than half a `cell`, and the waiting handoffs in each of `parts` equal parts.
     """
     first, beyond = ids_within(since, until)
-    places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
-    events = Event.objects.filter(workspace__in=places, stream=STREAM, event_id__gte=first, event_id__lt=beyond)
+    workspaces = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
+    events = Event.objects.filter(workspace__in=workspaces, stream=STREAM, event_id__gte=first, event_id__lt=beyond)
     if events.order_by()[STEPS : STEPS + 1].values("pk"):
         found = outline(since, until, workspace_id=workspace_id, cell=cell, parts=parts)
         return Course(found.spans, found)
@@ -112,7 +112,7 @@ def _moment(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-LONG = 600  # spans told one by one, the longest
+LONG = 600  # spans shown one by one, the longest
 
 
 class Counted(NamedTuple):
@@ -163,8 +163,10 @@ def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell:
     else:
         rows = _all(since=since, still=still)
     window = Window(since.timestamp(), still.timestamp(), cell.total_seconds())
-    told, counted = longest_and_counts(_claims_within(rows, window), window, LONG)
-    spans = [Span(key, Doing.CLAIMED, holder, moment(start), window.ended(end), 0) for holder, key, start, end in told]
+    longest, counted = longest_and_counts(_claims_within(rows, window), window, LONG)
+    spans = [
+        Span(key, Doing.CLAIMED, holder, moment(start), window.ended(end), 0) for holder, key, start, end in longest
+    ]
     waited = at_once(_waits(rows, window, (until - since).total_seconds() / parts), parts)
     return Outline(spans, [Counted(*of, many) for of, many in counted.items()], waited)
 

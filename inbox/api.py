@@ -40,7 +40,7 @@ class MessageFilters(MadeFilters):
 
     def of_workspace(self, rows: Any, name: str, workspace_id: str) -> Any:
         if self.form.cleaned_data["recipient"]:  # whose mail is gone through, and not all of the workspace's
-            return rows.alias(place=Cast("workspace_id", BigIntegerField())).filter(place=number_of(workspace_id))
+            return rows.alias(number=Cast("workspace_id", BigIntegerField())).filter(number=number_of(workspace_id))
         return rows.filter(workspace=workspace_id)
 
     def sent_to(self, rows: Any, name: str, agent_id: str) -> Any:
@@ -50,7 +50,7 @@ class MessageFilters(MadeFilters):
 class Messages(Resource):
     """Messages. An agent sees those that it sent or received; of a received one, only its own delivery."""
 
-    told_by = "inbox_history"
+    same_as = "inbox_history"
     queryset = Message.objects.select_related("workspace")
     filterset_class = MessageFilters
     ordering = ["-message_id", "from_agent_id"]
@@ -127,7 +127,7 @@ class DeliveryFilters(MadeFilters):
 class Deliveries(Resource):
     """Messages in inboxes; an agent sees its own."""
 
-    told_by = "inbox_peek"
+    same_as = "inbox_peek"
     queryset = Delivery.objects.select_related("message__workspace").defer("message__body", "message__artifacts")
     filterset_class = DeliveryFilters
     ordering = ["-delivery_id"]

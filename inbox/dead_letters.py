@@ -112,7 +112,7 @@ def _acknowledged_since(moment: datetime, delivery_id: str) -> bool:
     does not say so: its recipient may have acknowledged it, and a forwarded letter is acknowledged, too."""
     first = first_event_at(moment)
     acts = Event.objects.filter(event_id__gte=first or 0, type__startswith="message.")
-    acts = acts.annotate(told=Cast("payload", TextField())).filter(told__contains=delivery_id)  # on every store
+    acts = acts.annotate(text=Cast("payload", TextField())).filter(text__contains=delivery_id)  # on every store
     last = acts.order_by("-event_id").first() if first is not None else None
     return last is not None and last.type == "message.acknowledged"
 

@@ -159,8 +159,8 @@ def document_of(message_id: str) -> int | None:
 def around(text: str, words: Sequence[str]) -> str:
     """Return the part of a text around the first of these lower-case words."""
     low = text.lower()
-    places = [place for word in words if (place := low.find(word)) >= 0]
-    start = max(0, min(places, default=0) - EXCERPT // 3)
+    positions = [position for word in words if (position := low.find(word)) >= 0]
+    start = max(0, min(positions, default=0) - EXCERPT // 3)
     cut = text[start : start + EXCERPT]
     return f"{'…' if start else ''}{cut}{'…' if start + EXCERPT < len(text) else ''}"
 

@@ -188,8 +188,8 @@ def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) ->
             if (why := _why_not_extendable(held.get(message_id), moment)) is not None
         }
         if reasons:
-            listed = "; ".join(f"{message_id}: {why}" for message_id, why in list(reasons.items())[:5])
-            raise invalid(f"Nothing was extended. {listed}.", messages=reasons)
+            reasons_given = "; ".join(f"{message_id}: {why}" for message_id, why in list(reasons.items())[:5])
+            raise invalid(f"Nothing was extended. {reasons_given}.", messages=reasons)
         extended = Delivery.objects.of(agent_id).leased(moment).filter(message_id__in=wanted)
         count = extended.update(lease_expires_at=until)
         agents.touch(agent_id, moment)

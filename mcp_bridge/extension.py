@@ -211,16 +211,16 @@ async def _follow(
     is away."""
     await acknowledged.wait()  # it must be the first on the stream
     try:
-        async with asyncio.TaskGroup() as telling:
+        async with asyncio.TaskGroup() as notifying:
             for task_id in task_ids:
-                telling.create_task(_tell_end(ctx, task_id, caller))
+                notifying.create_task(_notify_end(ctx, task_id, caller))
     except* Exception as failures:
         for failure in failures.exceptions:
             documented(failure)  # logs unexpected errors
         end()
 
 
-async def _tell_end(ctx: Context, task_id: str, caller: Caller) -> None:
+async def _notify_end(ctx: Context, task_id: str, caller: Caller) -> None:
     # first, so that every later event wakes it
     async with waiter().park(await tasks.interest(task_id, caller)) as parked:
         while (task := await tasks.get(task_id, caller)).status == TaskStatus.WORKING:

@@ -91,10 +91,10 @@ def relay(resolved: Resolved, apps: list[str]) -> None:
         connection, welcome, rest = connect(resolved.settings.home, hello, None)
     except NoHub as error:
         if str(error):
-            _tell(f"This process serves itself: {error}")
+            _warn(f"This process serves itself: {error}")
         return
     if welcome["nexus"] == "elsewhere":
-        _tell(f"This process serves itself: {welcome['message']}")
+        _warn(f"This process serves itself: {welcome['message']}")
         return
     if welcome["nexus"] == "refused":
         sys.exit(f"[nexus] {welcome['code']}: {welcome['message']}")
@@ -106,7 +106,7 @@ def relay(resolved: Resolved, apps: list[str]) -> None:
     Relay(resolved.settings.home, hello, connection, welcome, rest).run()
 
 
-def _tell(text: str) -> None:
+def _warn(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"[nexus] {text}\n")
         sys.stderr.flush()

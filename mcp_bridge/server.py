@@ -84,10 +84,10 @@ class Choices:
                 self._added[caller.connection] = (*self._added.get(caller.connection, ()), toolset)
                 if not is_modern(ctx):
                     ctx.session._connection.exit_stack.callback(self._added.pop, caller.connection, None)
-                await self._tell(ctx, caller.connection, toolset)
+                await self._notify(ctx, caller.connection, toolset)
         return Outcome(data)
 
-    async def _tell(self, ctx: Context, connection: str | None, toolset: Toolset) -> None:
+    async def _notify(self, ctx: Context, connection: str | None, toolset: Toolset) -> None:
         """Send the notice that the lists have grown: to the session, or else to the listeners of this connection."""
         changes: list[tuple[Any, ServerEvent, Callable[[], Awaitable[None]]]] = [
             (toolset.tools, ToolsListChanged(), ctx.session.send_tool_list_changed),
@@ -96,7 +96,7 @@ class Choices:
         ]
         for any_of, event, send in changes:
             if any_of and is_modern(ctx):
-                self._bus.tell(connection, event)
+                self._bus.notify(connection, event)
             elif any_of:
                 await send()
 

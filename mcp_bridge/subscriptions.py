@@ -49,7 +49,7 @@ class Hearing:
 
     caller: Caller
     uris: frozenset[str]
-    tell: Callable[[ServerEvent], None]
+    notify: Callable[[ServerEvent], None]
     end: Callable[[], None]
 
 
@@ -105,11 +105,11 @@ class ResourceBus:
             self._following = asyncio.create_task(self._follow(self._parked))
         return self._parked
 
-    def tell(self, connection: str | None, event: ServerEvent) -> None:
+    def notify(self, connection: str | None, event: ServerEvent) -> None:
         """Pass an event to the subscriptions of one connection."""
         for hearing in list(self._hearings):
             if hearing.caller.connection == connection:
-                hearing.tell(event)
+                hearing.notify(event)
 
     async def _follow(self, ready: asyncio.Future[None]) -> None:
         try:
@@ -118,7 +118,7 @@ class ResourceBus:
                 while True:
                     await parked.wait(math.inf)
                     updated, self._updated = self._updated, set()
-                    await self._tell(updated)
+                    await self._notify(updated)
         except Exception as error:
             if ready.done():
                 raise
@@ -126,7 +126,7 @@ class ResourceBus:
         finally:
             ready.cancel()  # no effect once it has a result
 
-    async def _tell(self, updated: set[str]) -> None:
+    async def _notify(self, updated: set[str]) -> None:
         for hearing in {hearing for uri in updated for hearing in self._of_uri.get(uri, ())}:
             try:
                 await on_loop_or_thread(AUTHENTICATION, partial(check_credential, hearing.caller))
@@ -137,7 +137,7 @@ class ResourceBus:
                 log.warning("A notice of a change was not sent (%s).", error)
             else:
                 for uri in sorted(hearing.uris & updated):
-                    hearing.tell(ResourceUpdated(uri=uri))
+                    hearing.notify(ResourceUpdated(uri=uri))
 
     def _note(self, event: Any) -> bool:
         changed = [

@@ -169,7 +169,7 @@ def _complete() -> None:
 
         django.setup()
         from nexus.core import overview
-    except NexusError:  # the environment has a setting that is none: a shell is told nothing
+    except NexusError:  # a setting in the environment is invalid: the shell gets no completion
         sys.exit(1)
     overview.complete(command)
 
@@ -265,8 +265,8 @@ class _WhenUsed(ModuleType):
 def _import_when_used(name: str) -> None:
     package, _, child = name.rpartition(".")
     top, *between = package.split(".")
-    place = [os.path.join(import_module(top).__path__[0], *between)] if top else None
-    spec = PathFinder.find_spec(name, place)  # which imports no package between
+    path = [os.path.join(import_module(top).__path__[0], *between)] if top else None
+    spec = PathFinder.find_spec(name, path)  # which imports no package between
     assert spec is not None
     sys.modules[name] = module = module_from_spec(spec)
     module.__class__ = _WhenUsed

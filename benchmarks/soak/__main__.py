@@ -73,9 +73,9 @@ def soak(seconds: int, database_url: str | None = None) -> dict[str, Any]:
         return report
 
 
-def can_mount(place: Path) -> bool:
+def can_mount(directory: Path) -> bool:
     """Whether this user may mount a small file system in a namespace of its own."""
-    probe = (*NAMESPACE, MOUNT, str(place), "true")
+    probe = (*NAMESPACE, MOUNT, str(directory), "true")
     return bool(shutil.which("unshare")) and subprocess.run(probe, capture_output=True).returncode == 0
 
 
@@ -88,7 +88,7 @@ async def play(servers: Servers, seconds: int) -> dict[str, Any]:
     stop = asyncio.Event()
     troubles = Troubles(servers, ledger, seconds, spared=keys[names[0]])
     working = [asyncio.create_task(agent.live(stop)) for agent in team]
-    telling = asyncio.create_task(_tell(troubles, ledger))
+    reporting = asyncio.create_task(_report(troubles, ledger))
     await troubles.happen()
     with suppress(TimeoutError):  # a loaded machine may have let the team do little so far
         async with asyncio.timeout(CALM_SECONDS):
@@ -96,7 +96,7 @@ async def play(servers: Servers, seconds: int) -> dict[str, Any]:
                 await asyncio.sleep(0.2)
     stop.set()
     await asyncio.gather(*working)
-    telling.cancel()
+    reporting.cancel()
     drained = await drain(servers, names)
     if code := servers.stop_hub(signal.SIGTERM):
         ledger.violations.append(f"the hub ended with exit code {code} on SIGTERM")
@@ -156,7 +156,7 @@ async def drain(servers: Servers, names: list[str]) -> dict[str, list[str]]:
     return left
 
 
-async def _tell(troubles: Troubles, ledger: Ledger) -> None:
+async def _report(troubles: Troubles, ledger: Ledger) -> None:
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
         passed = time.monotonic() - troubles.started

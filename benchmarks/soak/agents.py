@@ -1,4 +1,4 @@
-"""The agents of the soak, and the ledger of what they were told: only answered calls count."""
+"""The agents of the soak, and the ledger of the answers they got: only answered calls count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPECTED = {
 
 @dataclass
 class Ledger:
-    """What clients were told, and what they met."""
+    """The answers that clients got, and the errors they met."""
 
     calls: int = 0
     sent: dict[str, set[str]] = field(default_factory=dict)  # recipients of each message
@@ -74,9 +74,9 @@ class Agent:
                 await asyncio.sleep(random.uniform(0.1, 0.5))
 
     async def greet(self) -> None:
-        place = await self.call("workspace_resolve", project_root=self.project)
-        if place:
-            await self.call("session_open", agent_id=self.agent_id, workspace_id=place["workspace_id"])
+        workspace = await self.call("workspace_resolve", project_root=self.project)
+        if workspace:
+            await self.call("session_open", agent_id=self.agent_id, workspace_id=workspace["workspace_id"])
 
     async def send(self) -> None:
         """A message to one other agent, now and then to all."""
@@ -106,8 +106,8 @@ class Agent:
     async def take(self) -> None:
         """Race for a handoff, and finish it when it was won."""
         me: dict[str, Any] = {"project_root": self.project, "agent_id": self.agent_id}
-        listed = await self.call("handoff_list_available", **me, limit=5, timeout_seconds=1)
-        for offered in (listed or {}).get("handoffs", ())[:1]:  # the oldest, as everybody does
+        page = await self.call("handoff_list_available", **me, limit=5, timeout_seconds=1)
+        for offered in (page or {}).get("handoffs", ())[:1]:  # the oldest, as everybody does
             of = {**me, "handoff_id": offered["handoff_id"]}
             if await self.call("handoff_claim", **of):
                 self.ledger.won.append((offered["handoff_id"], self.agent_id))
@@ -116,8 +116,8 @@ class Agent:
 
     async def follow(self) -> None:
         """Read on in the log of handoffs, which everybody sees whole."""
-        place = {"project_root": self.project, "agent_id": self.agent_id, "stream": "handoff"}
-        page = await self.call("event_wait", **place, cursor=self.cursor, timeout_seconds=1)
+        mine = {"project_root": self.project, "agent_id": self.agent_id, "stream": "handoff"}
+        page = await self.call("event_wait", **mine, cursor=self.cursor, timeout_seconds=1)
         if page:
             self.ledger.followed[self.agent_id] += [event["event_id"] for event in page["events"]]
             self.cursor = page["next_cursor"]

@@ -55,8 +55,8 @@ class Servers:
     def environ(self) -> dict[str, str]:
         path = os.pathsep.join([str(Path(__file__).parent / "clock"), str(ROOT)])
         store = {"NEXUS_DATABASE_URL": self.database_url} if self.database_url else {}
-        places = {"NEXUS_HOME": str(self.home), "NEXUS_SOAK_CLOCK": str(self.clock)}
-        return {**os.environ, "PYTHONPATH": path, **places, **store}
+        directories = {"NEXUS_HOME": str(self.home), "NEXUS_SOAK_CLOCK": str(self.clock)}
+        return {**os.environ, "PYTHONPATH": path, **directories, **store}
 
     @contextlib.contextmanager
     def store(self) -> Iterator[Any]:

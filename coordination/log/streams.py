@@ -130,7 +130,7 @@ class EventsConsumer(Listener):
         try:
             self.follower.change(*_wished(await self._decoded(text_data)))
         except NexusError as error:
-            await self.tell("error", **failure(error))
+            await self.send_message("error", **failure(error))
 
     async def _decoded(self, text: str | None) -> Any:
         try:
@@ -145,11 +145,11 @@ class EventsConsumer(Listener):
     async def pass_on(self, item: Event | Filters | None) -> None:
         if isinstance(item, Event):
             self.follower.cursor = item.event_id
-            await self.tell("event", event=event_row(item))
+            await self.send_message("event", event=event_row(item))
         elif isinstance(item, Filters):
-            await self.tell("filters", filters=item.as_data())
+            await self.send_message("filters", filters=item.as_data())
         else:
-            await self.tell("heartbeat")
+            await self.send_message("heartbeat")
 
 
 def _wished(message: Any) -> tuple[Filters | None, int | None]:

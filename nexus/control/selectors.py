@@ -281,7 +281,7 @@ def whole_run(turn: Turn) -> WholeRunRow:
 
 def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
     """Return the row of a run; `prompt` replaces its own."""
-    told = bool(turn.input_tokens or turn.output_tokens)
+    has_tokens = bool(turn.input_tokens or turn.output_tokens)
     return {
         "run_id": turn.pk,
         "agent_id": turn.agent.agent_id,
@@ -298,8 +298,8 @@ def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
         "due_at": iso(turn.due_at) if turn.due_at else None,
         "started_at": iso(turn.started_at) if turn.started_at else None,
         "ended_at": iso(turn.ended_at) if turn.ended_at else None,
-        "input_tokens": turn.input_tokens if told else None,
-        "output_tokens": turn.output_tokens if told else None,
+        "input_tokens": turn.input_tokens if has_tokens else None,
+        "output_tokens": turn.output_tokens if has_tokens else None,
         "cached_tokens": turn.cached_tokens,
         "cost": None if turn.cost is None else turn.cost / MILLIONTHS,
         "currency": turn.currency,

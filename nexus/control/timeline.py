@@ -99,15 +99,15 @@ def woken_by(kind: str, item: str) -> list[Stretch]:
 
 def _course_of(rows: QuerySet[Any], since: datetime, still: datetime, cell: float) -> Course:
     timed = rows.values_list("whose", "what", "pk", Seconds(F("start")), Seconds(F("end")))
-    told = [((whose, what), key, start, end) for whose, what, key, start, end in timed]
+    spans = [((whose, what), key, start, end) for whose, what, key, start, end in timed]
     counted: Mapping[tuple[tuple[str, str], int], int] = {}
     window = Window(since.timestamp(), still.timestamp(), cell)
-    if len(told) > EACH:
-        told, counted = longest_and_counts(told, window, EACH)
+    if len(spans) > EACH:
+        spans, counted = longest_and_counts(spans, window, EACH)
     return Course(
         [
             Stretch(key, _doing(what), whose, moment(start), window.ended(end))
-            for (whose, what), key, start, end in told
+            for (whose, what), key, start, end in spans
         ],
         [Counted(whose, _doing(what), number, many) for ((whose, what), number), many in counted.items()],
     )

@@ -210,7 +210,7 @@ class Tree:
         return os.path.normpath(os.path.join(self.path, os.path.relpath(path, self.origin)))
 
     def moved(self, permissions: Permissions) -> Permissions:
-        """Return permissions in the origin as permissions at the same places in the worktree, and nothing more."""
+        """Return permissions in the origin as permissions at the same paths in the worktree, and nothing more."""
         return replace(
             permissions,
             cwd=self.in_worktree(permissions.cwd),

@@ -307,10 +307,10 @@ def worktree(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
 
 def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> TemplateResponse:
     on = ControlSettings.current().control
-    changes, told = None, {}
+    changes, answer = None, {}
     if on and row.state != WorktreeState.DISCARDED:
-        told = _operate(request, row, "diff").get("data", {})
-        changes = difference.read(told["diff"], told["files"]) if told else None
+        answer = _operate(request, row, "diff").get("data", {})
+        changes = difference.read(answer["diff"], answer["files"]) if answer else None
     return render(
         request,
         "control/pool_worktree.html",
@@ -319,8 +319,8 @@ def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> Temp
         agent=row.agent,
         on=on,
         changes=changes,
-        files=len(told.get("files", ())),
-        truncated=told.get("truncated", False),
+        files=len(answer.get("files", ())),
+        truncated=answer.get("truncated", False),
         running=monitoring.is_running(row.agent),
         **more,
     )
@@ -332,11 +332,11 @@ def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     row = _worktree_of(pool_agent_id)
     envelope = _operate(request, row, "merge")
     if envelope["ok"]:
-        told = envelope["data"]
-        if told["conflicts"]:
-            return _worktree_page(request, row, conflicts=told["conflicts"])
-        if told["merged"]:
-            messages.success(request, f"Merged into {plain(row.origin)}, as {told['commit'][:12]}.")
+        answer = envelope["data"]
+        if answer["conflicts"]:
+            return _worktree_page(request, row, conflicts=answer["conflicts"])
+        if answer["merged"]:
+            messages.success(request, f"Merged into {plain(row.origin)}, as {answer['commit'][:12]}.")
         else:
             messages.info(request, f"There was nothing to merge: {plain(row.origin)} has all of it.")
     return redirect("admin:pool_worktree", row.agent.pk)

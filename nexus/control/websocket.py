@@ -69,13 +69,13 @@ class AgentConsumer(Listener):
     async def pass_on(self, item: Entry | State | Piece | None) -> None:
         if isinstance(item, Entry):
             behind = Position(self.follower.position.agent, item.position + 1)
-            await self.tell("entry", after=str(behind), entry=entry_row(item))
+            await self.send_message("entry", after=str(behind), entry=entry_row(item))
         elif isinstance(item, Piece):
-            await self.tell("draft", draft=vars(item))
+            await self.send_message("draft", draft=vars(item))
         elif item is None:
-            await self.tell("heartbeat")
+            await self.send_message("heartbeat")
         else:
-            await self.tell("state", state=item)
+            await self.send_message("state", state=item)
 
 
 routes = [path("ws/pool/<str:agent_id>/", AgentConsumer.as_asgi())]

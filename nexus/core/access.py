@@ -31,7 +31,7 @@ from nexus.core.operations.errors import Code, NexusError
 
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
 # Headers that browsers, the dashboard's scripts (htmx), command-line clients and SDKs send by themselves. Any other one
-# comes from a proxy or a tunnel, as far as can be told: no list of what those add is ever complete.
+# comes from a proxy or a tunnel, as far as we can see: no list of what those add is ever complete.
 CLIENTS_OWN = re.compile(
     r"(accept|access-control-request|content|hx|if|mcp|sec|x-stainless)(-.*)?|authorization|baggage|cache-control"
     r"|connection|cookie|date|device-memory|dnt|downlink|dpr|ect|expect|host|idempotency-key|keep-alive|last-event-id"

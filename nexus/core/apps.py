@@ -254,5 +254,5 @@ def as_commands(text: str) -> str:
 def reword(text: str, known: Mapping[str, str]) -> str:
     """Return a message for people: `known` words replace the operations, with their arguments, and the parameters that
     it names."""
-    told = {name: words for config in nexus_apps() for name, words in config.words.items()} | dict(known)
-    return re.sub(r"\b([a-z]+(?:_[a-z]+)+)\b(\([^()]*\))?", lambda found: told.get(found[1], found[0]), text)
+    wording = {name: words for config in nexus_apps() for name, words in config.words.items()} | dict(known)
+    return re.sub(r"\b([a-z]+(?:_[a-z]+)+)\b(\([^()]*\))?", lambda found: wording.get(found[1], found[0]), text)

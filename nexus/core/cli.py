@@ -65,8 +65,8 @@ def _settings_help() -> str:
         "settings (a flag overrides the environment, then a stored value, then the default)"
     )
     for name, declared in TABLE.items():
-        told = "; ".join(filter(None, [variable(name), written(declared.default)]))
-        settings.add_argument(flag(name), help=f"{declared.help} [{told}]")
+        note = "; ".join(filter(None, [variable(name), written(declared.default)]))
+        settings.add_argument(flag(name), help=f"{declared.help} [{note}]")
     return shown.format_help()
 
 
@@ -176,14 +176,14 @@ class OperatorCommand(NexusCommand):
         for warning in (*([data["warning"]] if "warning" in data else []), *data.get("warnings", ())):
             self.stderr.write(as_commands(warning))
 
-    def tell_more(self, data: Mapping[str, Any]) -> None:
+    def print_next_page(self, data: Mapping[str, Any]) -> None:
         """Print on stderr how to see the next page of a list, if there is one."""
         if data.get("has_more"):
             self.stderr.write(f"There are more: --cursor {data['next_cursor']} shows the next page.")
 
     def print_table(self, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        listed = list(rows)
-        for line in table(headings, listed) if listed else ["none"]:
+        lines = list(rows)
+        for line in table(headings, lines) if lines else ["none"]:
             self.stdout.write(line)
 
 

@@ -24,13 +24,13 @@ TURN = "nexus.turn"  # where the scope of a request has its turn
 
 
 class Turn:
-    """The turn of one call: its place among the calls that are served at once. It ends with the call, or after a
+    """The turn of one call: one of the calls that are served at once. It ends with the call, or after a
     while."""
 
     def __init__(self, turns: Turns, caller: str) -> None:
         self.caller = caller
         self.held = False  # given, and not given back
-        self.lapsed = False  # held, and others were given its place
+        self.lapsed = False  # held, and another call was served instead
         self.kept = False  # whether the call goes on although its response has begun
         self._turns = turns
         self._loop = asyncio.get_running_loop()
@@ -66,9 +66,9 @@ class Turns:
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, OrderedDict[asyncio.Future[None], Turn]] = OrderedDict()  # the next one first
-        self._serving: Counter[str] = Counter()  # by caller, calls that have a place
+        self._serving: Counter[str] = Counter()  # by caller, calls that are being served
         self._lapsed: Counter[str] = Counter()  # and calls that go on without one
-        self._places = AT_ONCE
+        self._free = AT_ONCE
 
     def waiting(self, caller: str) -> int:
         """Return how many calls of a caller wait for their turn."""
@@ -108,7 +108,7 @@ class Turns:
             self._free_place(turn.caller)
 
     def lapse(self, turn: Turn) -> None:
-        """Let a call go on without its place, unless too many of its caller's calls do already."""
+        """Let a call go on without its turn, unless too many of its caller's calls do already."""
         if self._lapsed[turn.caller] < MOST_LAPSED:
             turn.lapsed = True
             self._lapsed[turn.caller] += 1
@@ -116,14 +116,14 @@ class Turns:
 
     def _free_place(self, caller: str) -> None:
         _count_down(self._serving, caller)
-        self._places += 1
+        self._free += 1
         self._give_next()
 
     def _is_free(self, caller: str) -> bool:
-        return self._places > 0 and self._serving[caller] < SHARE
+        return self._free > 0 and self._serving[caller] < SHARE
 
     def _give(self, turn: Turn) -> None:
-        self._places -= 1
+        self._free -= 1
         self._serving[turn.caller] += 1
         turn.begin()
 

@@ -12,7 +12,7 @@ MAX_WORDS, MAX_WORD = 12, 64
 SHORTEST = 3  # bytes of a word that may go on: a Chinese character, or three Latin letters
 HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
 RUN = re.compile(r"[^\W_]+")
-TOKENS = "SELECT nexus_tokens(word) FROM unnest(%s::text[]) WITH ORDINALITY AS given(word, place) ORDER BY place"
+TOKENS = "SELECT nexus_tokens(word) FROM unnest(%s::text[]) WITH ORDINALITY AS given(word, position) ORDER BY position"
 
 
 def words_of(text: str) -> list[str]:

@@ -42,7 +42,7 @@ def main() -> int:
     adopt()
     try:
         program = launch(command)
-        for descriptor in (0, 1):  # the program's alone: their ends are told by it
+        for descriptor in (0, 1):  # only the program keeps them open, so they end with it
             os.close(descriptor)
         code = _until_over(program, lifeline, woken)
         if sys.platform != "linux":

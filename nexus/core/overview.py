@@ -52,13 +52,13 @@ def complete(command: str) -> NoReturn:
     import argcomplete
 
     parser = argparse.ArgumentParser("nexus", add_help=False)
-    listed = parser.add_subparsers()
+    subparsers = parser.add_subparsers()
     for name, app in names().items():
         if name == command:  # the others' modules need not be loaded
             own = load_command_class(app, name.replace("-", "_")).create_parser("nexus", name)
-            listed.choices[name] = own
+            subparsers.choices[name] = own
         else:
-            listed.add_parser(name)
+            subparsers.add_parser(name)
     argcomplete.autocomplete(parser)
     sys.exit(1)  # the environment is not one of a completion
 

@@ -23,12 +23,12 @@ def decoding() -> Iterator[None]:
     except UnicodeDecodeError:
         raise _damaged() from None
     except sqlite3.OperationalError as error:
-        if tells_of_damage(error):
+        if shows_damage(error):
             raise _damaged() from None
         raise
 
 
-def tells_of_damage(error: BaseException | None) -> bool:
+def shows_damage(error: BaseException | None) -> bool:
     """Return whether an error without a code shows that the file is damaged."""
     return isinstance(error, sqlite3.OperationalError) and str(error).startswith(DAMAGE)
 

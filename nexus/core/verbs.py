@@ -101,12 +101,12 @@ class VerbsCommand(OperatorCommand):
         assert isinstance(parser, VerbsParser)
         parser.default = verbs[0].name
         title = f"verbs (without one: {verbs[0].name}; VERB --help has the options)"
-        listed = parser.add_subparsers(
+        subparsers = parser.add_subparsers(
             dest="verb", metavar="VERB", title=title, required=True, parser_class=self.verb_parser_class
         )
         for verb in verbs:
             help = verb.help or as_commands(self._operation(verb).description)
-            own = listed.add_parser(
+            own = subparsers.add_parser(
                 verb.name,
                 help=help,
                 description=help,
@@ -161,7 +161,7 @@ class VerbsCommand(OperatorCommand):
         else:
             self.print_rows(verb.columns, rows)
             self.warn(data)
-            self.tell_more(data)
+            self.print_next_page(data)
         return 0 if rows else NOTHING
 
     def print_rows(self, columns: Mapping[str, Column], rows: Sequence[Row]) -> None:

@@ -38,7 +38,7 @@ LINGER_SECONDS = 1.0  # the log is still watched when nobody waits any more: an 
 READ_AT_ONCE = 500  # events a look takes into memory
 SLOT_SECONDS, SLOT_WAITS = 0.05, 50  # of waits that would end within so many seconds, more than these end later
 MOST_SPREAD = 0.7, 0.1  # seconds, and share of a wait's own time
-KEPT = 100  # of the events that were told, the last: for who is about to park
+KEPT = 100  # the newest events that are kept, for a call that is about to park
 
 EVERY: frozenset[Hashable] = frozenset(["every event"])  # the key of waits that are asked about each
 
@@ -112,15 +112,15 @@ class Parked:
     Within the block, each of them wakes it. It holds only a future and a timer, because there may be thousands.
     """
 
-    __slots__ = ("_over", "_waiter", "_woken", "_woken_at", "admits", "keys", "slot", "told", "watch")
+    __slots__ = ("_over", "_waiter", "_woken", "_woken_at", "admits", "keys", "past", "slot", "watch")
 
     def __init__(self, waiter: Waiter, interested: Callable[[Any], bool]) -> None:
         keyed = interested if isinstance(interested, Interest) else Interest(EVERY, interested)
         self.keys, self.admits = keyed.keys, keyed.admits
         self._waiter = waiter
-        self.told = 0  # no event up to this one concerned the wait, since it was parked or last woken
+        self.past = 0  # no event up to this one concerned the wait, since it was parked or last woken
         self.slot: int | None = None  # in which it ends
-        self.watch: asyncio.Task[None] | None = None  # that was there when it was parked, and tells it of every event
+        self.watch: asyncio.Task[None] | None = None  # that ran when it was parked, and passes every event to it
         self._woken = False
         self._woken_at = 0  # the first event that woke it; 0 where something else did
         self._over: asyncio.Future[None] | None = None  # while it waits
@@ -161,7 +161,7 @@ class Parked:
                     if timer is not None:
                         timer.cancel()
         woken, self._woken = self._woken, False
-        self.told = max(self._woken_at - 1, 0) if woken else 0
+        self.past = max(self._woken_at - 1, 0) if woken else 0
         return woken
 
 
@@ -180,10 +180,10 @@ class Waiter:
         self.closing = False  # the server goes down: a wait answers with what it has
         self._news: deque[Any] = deque()  # what this process committed, from whichever thread
         self._called = False
-        self._seen: int | None = None  # the last event that was told to who is parked; None while nobody watches
+        self._seen: int | None = None  # the last event that was passed to parked waits; None while nobody watches
         self._kept: deque[tuple[Any, frozenset[Hashable]]] = deque(maxlen=KEPT)  # events with their keys
-        self._kept_from = 0  # the event behind which all that were told are kept
-        self._unread = False  # the log has events that were not told
+        self._kept_from = 0  # all events after this one are kept
+        self._unread = False  # the log has events that were not passed on
         self._stirred = asyncio.Event()  # set to let the watch look now, or end
         self._left = -math.inf  # when the last of those who waited left, by the monotonic clock
         self._watching: asyncio.Task[None] | None = None
@@ -271,7 +271,7 @@ class Waiter:
                 self._unread = True  # others are before it
                 self._stirred.set()
             elif event.event_id == self._seen + 1:
-                self._tell(event)
+                self._wake(event)
 
     def close(self) -> None:
         """Wake every wait, so that each answers now, because the server is ending."""
@@ -334,11 +334,11 @@ class Waiter:
         while events := await on_loop_or_thread(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
             for event in events:
                 if event.event_id > self._seen:  # else it came from this process meanwhile
-                    self._tell(event)
+                    self._wake(event)
             if len(events) < READ_AT_ONCE:
                 break
 
-    def _tell(self, event: Any) -> None:
+    def _wake(self, event: Any) -> None:
         """Wake the waits that an event concerns."""
         if len(self._kept) == KEPT:
             self._kept_from = self._kept[0][0].event_id
@@ -348,7 +348,7 @@ class Waiter:
         for key in keys:
             for wait in self._by_key.get(key, ()):
                 if wait.admits(event):
-                    # Between an earlier watch and this one events may have come of which nobody was told.
+                    # Between an earlier watch and this one, events may have come that nobody passed on.
                     wait.wake(event.event_id if wait.watch is self._watching else 0)
 
     def _wake_all(self) -> None:

@@ -14,7 +14,7 @@ from nexus.core.operations.errors import Code, ErrorCode, NexusError
 
 log = logging.getLogger(__name__)
 
-SLOW_SECONDS = 5  # a client that takes nothing for so long is told its position and closed
+SLOW_SECONDS = 5  # a client that reads nothing for so long gets its position and is closed
 FAREWELL_SECONDS = 1
 GOING_AWAY, REFUSED, BROKEN, TOO_SLOW = 4001, 4008, 4011, 4013  # RFC 6455 leaves 4000 and up to applications
 
@@ -49,7 +49,7 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             self.following.cancel()
             await asyncio.wait([self.following])
 
-    async def tell(self, type: str, **content: Any) -> None:
+    async def send_message(self, type: str, **content: Any) -> None:
         """Send one message."""
         await self.send_json({"type": type, self.position_key: self.position, **content})
 
@@ -72,7 +72,7 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
     async def _end(self, reason: str, code: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
-                await self.tell("closing", reason=reason)
+                await self.send_message("closing", reason=reason)
         with suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self.close(code)

@@ -75,7 +75,7 @@ def settings_flags(*more: str) -> list[str]:
     return [word for name, value in values.items() for word in (flag(name), value)]
 
 
-def tell_of_password(command: NexusCommand) -> None:
+def remind_of_password(command: NexusCommand) -> None:
     """Say where a client's processes get the database's password from, if it was left out."""
     url = CoreSettings.current().database_url
     if url is not None and url.partition(":")[2] != without_password(url).partition(":")[2]:

@@ -123,7 +123,7 @@ def _examine_file(home: Home, progress: Bar | None, quick: bool) -> list[Diagnos
         examination = FileExamination(home.path, home.database, home.moment, connection, progress, quick=quick)
         for name, check in (*ROW_CHECKS.items(), *SQLITE_CHECKS.items(), *_contributed()):
             try:
-                with store_file.telling(connection, progress, name):
+                with store_file.reporting(connection, progress, name):
                     found += [Diagnosis(name, finding) for finding in check(examination)]
             except sqlite3.DatabaseError as error:
                 known = store().failure(error)

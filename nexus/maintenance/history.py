@@ -190,7 +190,7 @@ def _compare(file: Iterable[bytes], lines: Iterable[str]) -> None:
     ours = (f"{line}\n".encode() for line in lines)
     for number, (given, made) in enumerate(zip_longest(file, ours), 1):
         if given != made:
-            raise _refused(number, "it is not in the form, or at the place, that export writes it")
+            raise _refused(number, "it is not in the form, or at the position, that export writes it")
 
 
 def _refused(number: int, why: str) -> NexusError:

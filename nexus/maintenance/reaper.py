@@ -41,7 +41,7 @@ class Reaper(Work[Step, None]):
 def _steps() -> dict[str, Step]:
     return {
         "leases": leases.expire_everywhere,
-        "debts": debts.tell_creditors,
+        "debts": debts.notify_creditors,
         "sessions": sessions.reap_everywhere,
         **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},
     }

@@ -101,7 +101,7 @@ def backup(
 
 
 @contextmanager
-def telling(connection: sqlite3.Connection, progress: Bar | None, step: str) -> Iterator[None]:
+def reporting(connection: sqlite3.Connection, progress: Bar | None, step: str) -> Iterator[None]:
     """Keep the progress bar moving within the block, while a connection is busy with a step."""
     if progress is not None:
         progress.still(step)
@@ -147,7 +147,7 @@ def integrity_faults(connection: sqlite3.Connection, progress: Bar | None = None
     at a time, for the progress bar.
     """
     connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-    with telling(connection, progress, "integrity of the file"):
+    with reporting(connection, progress, "integrity of the file"):
         found = _faults(connection, f"PRAGMA quick_check({FAULTS_SHOWN})")
     if not quick:
         for table in _each_table(connection, progress, "integrity"):
@@ -174,7 +174,7 @@ def _each_table(connection: sqlite3.Connection, progress: Bar | None, step: str)
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY rowid")
     names = [name for (name,) in rows.fetchall()]
     for number, name in enumerate(names, 1):
-        with telling(connection, progress, f"{step} of {name}, table {number} of {len(names)}"):
+        with reporting(connection, progress, f"{step} of {name}, table {number} of {len(names)}"):
             yield name.replace("'", "''")
 
 

@@ -283,7 +283,7 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
         if names:
             owned.setdefault(names, []).append(number)
     pieces += [partial(_log_ready, workspace_id, part) for part in _parts(ready)]
-    pieces += [partial(_tell_owners, workspace_id, part) for part in _parts(list(owned.items()))]
+    pieces += [partial(_notify_owners, workspace_id, part) for part in _parts(list(owned.items()))]
     return TakeIn(pieces, partial(_change_board, workspace_id, document))
 
 
@@ -306,10 +306,10 @@ def _log_ready(workspace_id: str, numbers: Sequence[int], moment: datetime) -> N
     notices.log_ready(_pending(workspace_id, numbers), None, moment)
 
 
-def _tell_owners(workspace_id: str, owned: Sequence[tuple[tuple[str, ...], list[int]]], moment: datetime) -> None:
+def _notify_owners(workspace_id: str, owned: Sequence[tuple[tuple[str, ...], list[int]]], moment: datetime) -> None:
     for names, numbers in owned:
         if tasks := _pending(workspace_id, numbers[: notices.LISTED]):
-            notices.tell_owner(names, tasks, max(len(numbers), len(tasks)), None, moment)
+            notices.notify_owner(names, tasks, max(len(numbers), len(tasks)), None, moment)
 
 
 def _remove_tasks(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
@@ -350,7 +350,7 @@ def _change_tasks(
         what = "task.added" if new else "task.completed" if status != task.status == "completed" else "task.updated"
         emit_event(workspace_id, what, None, moment, task=task, source="file")
         if not new and status != task.status:
-            notices.tell_holder(task, None, moment)
+            notices.notify_holder(task, None, moment)
 
 
 def _take_in_history(workspace_id: str, document: HistoryDocument | None) -> TakeIn:

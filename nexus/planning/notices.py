@@ -36,7 +36,7 @@ def ready(workspace_id: str) -> set[int]:
     return set(rules.ready(*selectors.dependencies(workspace_id)))
 
 
-def tell_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
+def notify_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
     """Report tasks that have become ready: to the log, and to their owners unless the owner caused it.
 
     The owner of several tasks gets one notice for all: thousands may depend on one task.
@@ -46,7 +46,7 @@ def tell_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> No
     for task in tasks:
         owned.setdefault(owners(task.owner_agent_id, task.owner), []).append(task)
     for names, those in owned.items():
-        tell_owner(names, those, len(those), actor, moment)
+        notify_owner(names, those, len(those), actor, moment)
 
 
 def log_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
@@ -60,7 +60,7 @@ def owners(*names: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def tell_owner(names: Sequence[str], tasks: Sequence[Task], total: int, actor: str | None, moment: datetime) -> None:
+def notify_owner(names: Sequence[str], tasks: Sequence[Task], total: int, actor: str | None, moment: datetime) -> None:
     """Send a notice of ready tasks to the first of these agents that exists, except the one that acts.
 
     `tasks` are the first LISTED, or all, of `total`.
@@ -78,7 +78,7 @@ def _ready_notice(tasks: Sequence[Task], total: int) -> tuple[str, str]:
     return f"{total} tasks are ready, the first", "\n".join([*lines, *more])
 
 
-def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
+def notify_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
     """Send a notice of changed status or fields to the agent that holds the task by a handoff, unless it made the
     change."""
     if task.held_by is not None and task.held_by != actor:

@@ -96,7 +96,7 @@ class ToldHolders(TypedDict):
     tool=False,
 )
 def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
-    """Record that a person commits or pushes over what agents hold; the holders are told."""
+    """Record that a person commits or pushes over what agents hold; the holders get a message."""
     holders = services.record_override(
         reservation_ids=p.reservation_ids, paths=p.paths, verb=p.verb, reason=p.reason, operator=operator_behind(caller)
     )

@@ -67,13 +67,13 @@ def _search(examination: Any) -> Iterator[Finding]:
 # Vectors without a message, those of another size than most of their model, and messages that were skipped.
 OUT_OF_STEP = """
     WITH sizes AS (
-        SELECT model, length(vector) AS size, row_number() OVER (PARTITION BY model ORDER BY count(*) DESC) AS place
+        SELECT model, length(vector) AS size, row_number() OVER (PARTITION BY model ORDER BY count(*) DESC) AS rank
         FROM topic_embeddings GROUP BY 1, 2
     )
     SELECT
         (SELECT count(*) FROM topic_embeddings WHERE document NOT IN (SELECT document FROM topic_messages)),
         (SELECT count(*) FROM topic_embeddings JOIN sizes USING (model)
-         WHERE model <> '' AND place = 1 AND length(vector) <> size),
+         WHERE model <> '' AND rank = 1 AND length(vector) <> size),
         (SELECT count(*) FROM topic_messages WHERE document < (SELECT max(document) FROM topic_embeddings)
          AND document NOT IN (SELECT document FROM topic_embeddings))
 """

@@ -122,7 +122,7 @@ class Agent:
     project_root: str
     client: Client
     credentials: dict[str, str] = field(default_factory=dict)
-    tell: Callable[[str, str], None] = lambda agent_id, what: None  # for the demo's output: what no viewer may see
+    report: Callable[[str, str], None] = lambda agent_id, what: None  # for the demo's output: what no viewer may see
 
     async def attempt(self, tool: str, **arguments: Any) -> Data:
         """Call a tool; return the envelope, also of an error."""
@@ -158,7 +158,7 @@ class Agent:
             await self.call("inbox_ack", agent_id=self.agent_id, message_ids=handled, **self.credentials)
         for message in messages:
             if (message["target"] or {}).get("strategy") == "direct":
-                self.tell(self.agent_id, f"reads from {message['from_agent_id']}: {message['subject']}")
+                self.report(self.agent_id, f"reads from {message['from_agent_id']}: {message['subject']}")
         return messages
 
 

@@ -29,7 +29,7 @@ class Lines:
         self._write, self._colour = write, colour
         self._started: float | None = None
 
-    def tell(self, actor: str, what: str) -> None:
+    def report(self, actor: str, what: str) -> None:
         """Print who did what."""
         self.say(actor, f"{actor:<14}", f" {what}")
 
@@ -45,8 +45,8 @@ class Lines:
 class Timeline:
     """Follows both streams of the log over MCP, as any viewer would."""
 
-    def __init__(self, viewer: Agent, tell: Callable[[str, str], None]) -> None:
-        self.viewer, self.tell = viewer, tell
+    def __init__(self, viewer: Agent, report: Callable[[str, str], None]) -> None:
+        self.viewer, self.report = viewer, report
         self.claims: dict[str, list[str]] = {}
         self.cursors: dict[str, int] = {}  # by stream, the position from which it is followed
 
@@ -77,7 +77,7 @@ class Timeline:
             self.claims.setdefault(event["handoff_id"], []).append(event["payload"]["claimed_by"])
         if event["type"] in SILENT:
             return
-        self.tell(event["actor_agent_id"] or "-", _sentence(event))
+        self.report(event["actor_agent_id"] or "-", _sentence(event))
 
 
 def _sentence(event: dict[str, Any]) -> str:

@@ -165,7 +165,7 @@ class Member(Share):
             self._leave()
         elif descriptor is not None and message == MEASURE:
             metrics.look()
-            asyncio.get_running_loop().run_in_executor(waiting.SLOW, _tell_metrics, descriptor)
+            asyncio.get_running_loop().run_in_executor(waiting.SLOW, _send_metrics, descriptor)
         elif descriptor is not None:
             self._adopt(descriptor, message[1:])
 
@@ -177,7 +177,7 @@ class Member(Share):
         return self._channel  # worker 0 passes it on
 
 
-def _tell_metrics(descriptor: int) -> None:
+def _send_metrics(descriptor: int) -> None:
     with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:
         pipe.write(metrics.of_this_process())
 

@@ -306,7 +306,7 @@ def test_it_keeps_from_reads_what_tells_the_same_as_a_verb(call: Call, project: 
     key = run(OPERATOR, "agent_key_issue", {"agent_id": "bob"})["data"]["api_key"]
     there = call("workspace_resolve", project_root=project)["workspace_id"]
     rest = Client(headers={"host": "127.0.0.1:7777", "x-api-key": key})
-    told_by = {
+    same_as = {
         "workspaces": "workspace_resolve",
         "agents": "agent_list",
         "sessions": "agent_list",
@@ -318,7 +318,7 @@ def test_it_keeps_from_reads_what_tells_the_same_as_a_verb(call: Call, project: 
         "deliveries": "inbox_peek",
         "stream?cursor=0": "event_wait",
     }
-    for path, verb in told_by.items():
+    for path, verb in same_as.items():
         store(agent_id="bob", refused=None)
         assert rest.get(f"/api/v1/{path}").status_code == 200, path
         store(agent_id="bob", refused=[verb])

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from coordination import debts
-from handoffs.debts import tell_creditors
+from handoffs.debts import notify_creditors
 from handoffs.leases import expire_everywhere
 from handoffs.models import DebtNotice
 from inbox.monitoring import Picture
@@ -101,7 +101,7 @@ def test_it_owes_a_verdict_to_who_did_the_work(
     assert (debt["kind"], debt["id"], debt["what"], debt["to"]) == ("verdict", handoff, "Fix the login", "bob")
     assert debts.owed_by(other) == debts.owed_by("bob") == []
     clock.shift(IDLE)
-    tell_creditors()
+    notify_creditors()
     assert f"{asked} owes you the verdict {handoff}: Fix the login" in [
         message["subject"] for message in mail_of(call, "bob")
     ]
@@ -133,12 +133,12 @@ class TestTheOnesWhoWait:
     ) -> None:
         handoff = took(title="Fix the login")
         clock.shift(IDLE - timedelta(seconds=1))
-        tell_creditors()
+        notify_creditors()
         assert told_of(call) == []
         clock.shift(1)
 
-        tell_creditors()
-        tell_creditors()
+        notify_creditors()
+        notify_creditors()
 
         assert told_of(call) == [f"bob owes you the handoff {handoff}: Fix the login"], "mail comes again by itself"
 
@@ -148,7 +148,7 @@ class TestTheOnesWhoWait:
         clock.shift(IDLE)
         call("session_heartbeat", session_id=session)
 
-        tell_creditors()
+        notify_creditors()
 
         assert len(told_of(call)) == 1
 
@@ -160,22 +160,22 @@ class TestTheOnesWhoWait:
         call("handoff_start", project_root=project, handoff_id=handoff, agent_id="bob")
         clock.shift(10)
 
-        tell_creditors()
+        notify_creditors()
 
         assert told_of(call) == []
 
     def test_it_tells_anew_of_what_is_owed_anew(self, call: Call, took: Offer, clock: Clock, project: str) -> None:
         handoff = took()
         clock.shift(IDLE)
-        tell_creditors()
+        notify_creditors()
         clock.shift(timedelta(days=1))
         call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="cleo")
-        tell_creditors()
+        notify_creditors()
         assert not DebtNotice.objects.exists()
         call("handoff_reject", project_root=project, handoff_id=handoff, agent_id="cleo")
         took()
         clock.shift(IDLE)
-        tell_creditors()
+        notify_creditors()
 
         assert sum(subject.startswith("bob owes") for subject in told_of(call)) == 2
 
@@ -189,11 +189,11 @@ class TestTheOnesWhoWait:
         offer(from_agent_id="bob", deadline_seconds=790)
         clock.shift(IDLE - timedelta(seconds=100))
         expire_everywhere()  # bob is told of it
-        tell_creditors()
+        notify_creditors()
         clock.shift(100)
         assert len(debts.overdue(IDLE)) == 2
 
-        tell_creditors()
+        notify_creditors()
 
         assert len(told_of(call)) == 2
         assert len(debts.overdue(IDLE)) == 2
@@ -203,7 +203,7 @@ class TestTheOnesWhoWait:
         took()
         clock.shift(30)
 
-        tell_creditors()
+        notify_creditors()
 
         assert len(told_of(call)) == 1
 

@@ -9,7 +9,7 @@ import pytest
 import time_machine
 from django.test import Client
 
-from handoffs.debts import tell_creditors
+from handoffs.debts import notify_creditors
 from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
@@ -64,7 +64,7 @@ def test_the_holder_owes_an_answer_to_who_asked_first(
 
 def test_word_of_what_the_holder_owes_is_no_answer_of_it(held: str, clock: time_machine.Traveller, call: Call) -> None:
     clock.shift(LONG)
-    tell_creditors()
+    notify_creditors()
 
     assert f"ana owes you the question {held}" in call("inbox_peek", agent_id="cleo")["messages"][-1]["subject"]
     assert owed(call) == [("question", held, "src/parser.py", "cleo")]

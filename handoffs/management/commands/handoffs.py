@@ -94,7 +94,9 @@ class Command(VerbsCommand):
     def _found(self, options: Mapping[str, Any]) -> Data:
         if options["agent"] is None:
             return self.answer(options, status=options["status"])
-        self.call("agent_get", agent_id=options["agent"])  # an unknown one is told, and not offered what is for all
+        self.call(
+            "agent_get", agent_id=options["agent"]
+        )  # refuse an unknown agent, to which everything for all is open
         where = {"project_root": options["project_root"] or ".", "limit": options["limit"]}
         return self.call("handoff_list_available", agent_id=options["agent"], **where)
 

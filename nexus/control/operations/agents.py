@@ -151,7 +151,7 @@ class Cancelled(TypedDict):
 
 @operation(Cancel, *COMMON, guards=(IN_POOL,), idempotent=True)
 def pool_cancel(p: Cancel, caller: Caller) -> Cancelled:
-    """Stop a queued or running turn; callers that wait for its answer are told."""
+    """Stop a queued or running turn; callers that wait for its answer get `cancelled`."""
     turn = turns.cancel(actor_of(caller), p.agent_id, p.request_id)
     if turn is None:
         return {"cancelled": False, "request_id": p.request_id, "reason": "not_found_or_completed"}

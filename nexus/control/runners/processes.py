@@ -241,7 +241,7 @@ def _borrowed(agent: PoolAgent) -> list[str]:
     if agent.parent is None:
         return list(tree.borrowed)
     above = (agent.parent.cwd, *_borrowed(agent.parent))
-    return [place for place in tree.borrowed if within(place, above)]
+    return [path for path in tree.borrowed if within(path, above)]
 
 
 def _program(name: str, seen: Sequence[str]) -> list[str]:

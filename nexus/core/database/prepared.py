@@ -87,7 +87,7 @@ class Select(Generic[Row]):
 
     def _prepare(self, limit: int | None) -> tuple[str, tuple[Any, ...], Callable[[list[Any]], list[Row]]]:
         queryset = self._build()[:limit]
-        _tell_slots(queryset.query.where)
+        _prepare_slots(queryset.query.where)
         compiler = queryset.query.get_compiler(connection=connection)
         sql, parameters = _settled(*compiler.as_sql())
         select = [column for column, _, _ in compiler.select]
@@ -135,7 +135,7 @@ class Update:
         """Run it with several sets of values, one after the other; return the number of changed rows in all."""
         if self._statement is None:
             query = cast("UpdateQuery", self._build().query.chain(UpdateQuery))
-            _tell_slots(query.where)
+            _prepare_slots(query.where)
             query.add_update_values(self._changes)
             slots = {name: value.name for name, value in self._changes.items() if isinstance(value, Slot)}
             fields = {slot: query.get_meta().get_field(name) for name, slot in slots.items()}
@@ -247,11 +247,11 @@ def _settled(sql: str, parameters: Iterable[Any]) -> tuple[str, tuple[Any, ...]]
     return "".join(text), tuple(kept)
 
 
-def _tell_slots(where: Any) -> None:
+def _prepare_slots(where: Any) -> None:
     """Let slots that are compared with a foreign key convert their values to the stored form."""
     for part in where.children:
         if isinstance(part, WhereNode):
-            _tell_slots(part)
+            _prepare_slots(part)
         elif isinstance(slot := getattr(part, "rhs", None), Slot) and isinstance(part.lhs.output_field, ForeignKey):
             slot.prepare = _preparation(part.lhs.output_field)
 

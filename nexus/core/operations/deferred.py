@@ -21,7 +21,7 @@ from nexus.core.waiting import WRITERS, in_thread
 
 Kept = TypeVar("Kept")
 
-LONGEST_SECONDS = 86_400.0  # it takes no place among the parked, whose bound is lower
+LONGEST_SECONDS = 86_400.0  # it does not count as a parked wait, whose bound is lower
 MOST_LOOKS = 20  # bounded ones at a time, where more lies before the next
 
 

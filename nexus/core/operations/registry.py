@@ -81,7 +81,7 @@ class Operation(Generic[P]):
     # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
     slow: Callable[[P], bool] = lambda params: False
     quick: bool = False  # it only looks along indexes, by prepared reads: an event loop makes the call itself
-    # It uses nothing outside the store but the place of its project: one that was found in the last second will do.
+    # It uses nothing outside the store but the path of its project: one that was resolved in the last second will do.
     recent_place: bool = False
     takes_minutes: bool = False  # a slow call that may: it waits for another program, or rewrites the store
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
@@ -116,10 +116,10 @@ class Toolset:
     """The operations of one system: agents choose toolsets, and names must be unique only within one."""
 
     name: str
-    description: str  # what an agent that does not have it yet is told of it
+    description: str  # for agents that do not have it yet
     reply: Reply = ENVELOPE
     default: bool = False  # whether a connection that chooses nothing has it
-    instructions: Text = str  # what an agent that has it is told when it connects
+    instructions: Text = str  # for agents that have it, when they connect
     # What declares its contents where that is left to their first use; else its apps do when they are ready.
     modules: tuple[str, ...] = ()
     _contents: Contents = field(default_factory=Contents, init=False, repr=False)

@@ -39,7 +39,7 @@ from nexus.core.operations.validation import validated
 
 log = logging.getLogger(__name__)
 
-observers: list[Callable[[Toolset, str, Outcome, float], None]] = []  # told of every call: its outcome and seconds
+observers: list[Callable[[Toolset, str, Outcome, float], None]] = []  # called after each call: its outcome, seconds
 
 T = TypeVar("T")
 Interested = Callable[[Any], bool]
@@ -99,7 +99,7 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
     try:
         operation, params = await prepared(toolset, caller, name, arguments)
         del arguments
-        seen = waiting.waiter().position  # before the call, which sees all that was told up to here
+        seen = waiting.waiter().position  # before the call, which sees all events up to here
 
         wait = operation.wait
         interests: list[Interested] = []  # of a call that reads and will wait: its thread finds it in passing
@@ -158,15 +158,15 @@ async def _unless_abandoned(
     """Return the answer of an operation that is notified when its caller disconnects, even in the middle of the
     call."""
 
-    def tell(called: asyncio.Task[Outcome]) -> None:
+    def notify(called: asyncio.Task[Outcome]) -> None:
         if called.cancelled() or (data := called.result().data) is None:
             return
 
-        def told() -> Data:
+        def abandon() -> Data:
             abandoned(params, caller, data)
             return data
 
-        waiting.WRITERS.submit(waiting.with_store, partial(_outcome, partial(retried, told)))
+        waiting.WRITERS.submit(waiting.with_store, partial(_outcome, partial(retried, abandon)))
 
     assert operation.wait is not None and operation.wait.abandoned is not None
     abandoned, call = operation.wait.abandoned, asyncio.ensure_future(calling)
@@ -174,7 +174,7 @@ async def _unless_abandoned(
         outcome = await asyncio.shield(call)
         return outcome if outcome.data is None else Outcome(await _wait(caller, operation, params, outcome.data, seen))
     except asyncio.CancelledError:
-        call.add_done_callback(tell)
+        call.add_done_callback(notify)
         raise
 
 
@@ -214,13 +214,13 @@ async def _wait(
         interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, wait.resume(params, data)))
     async with waiting.waiter().park(interested) as parked:
         deadline += waiting.waiter().spread(parked, deadline - time.monotonic())
-        stays, told = wait.next_change is None and not wait.unfinished(data), 0
+        stays, past = wait.next_change is None and not wait.unfinished(data), 0
         if stays and not waiting.waiter().closing and not waiting.waiter().passed_since(seen, parked):
             woken = await parked.wait(deadline - time.monotonic())
             if not woken and wait.finish is None:
                 return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
-            told = parked.told
-        position = wait.past(wait.resume(params, data), told)
+            past = parked.past
+        position = wait.past(wait.resume(params, data), past)
         while True:
             read = waiting.on_loop_or_thread if operation.quick else waiting.in_thread
             found, change = await read(looking, partial(_look, operation, params, caller, position, data))
@@ -239,7 +239,7 @@ async def _wait(
             position = wait.resume(params, data)
             if not wait.unfinished(data):
                 await parked.wait(min(left, _seconds_until(change)))
-                position = wait.past(position, parked.told)
+                position = wait.past(position, parked.past)
 
 
 def _look(

@@ -57,8 +57,8 @@ def _documented(exception: Exception) -> tuple[NexusError, int]:
         exception = NexusError(Code.CONTENT_TOO_LARGE, "The request's body is too large.")
     elif isinstance(exception, ValidationError):
         fields = exception.detail if isinstance(exception.detail, dict) else {"body": exception.detail}
-        told = "; ".join(f"{name}: {' '.join(map(str, why))}" for name, why in fields.items())
-        exception = invalid(told, fields={name: [str(text) for text in why] for name, why in fields.items()})
+        message = "; ".join(f"{name}: {' '.join(map(str, why))}" for name, why in fields.items())
+        exception = invalid(message, fields={name: [str(text) for text in why] for name, why in fields.items()})
     elif isinstance(exception, UnsupportedMediaType):
         return invalid("Send JSON, with the header Content-Type: application/json."), exception.status_code
     elif isinstance(exception, APIException):

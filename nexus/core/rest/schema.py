@@ -190,7 +190,7 @@ def _in_form(toolset: Toolset | None, responses: Schema) -> Schema:
     if toolset is None or toolset.reply is ENVELOPE:
         return responses
     own = {"content": {"application/json": {"schema": {"type": "object"}}}}
-    return {status: {**told, **(own if "content" in told else {})} for status, told in responses.items()}
+    return {status: {**response, **(own if "content" in response else {})} for status, response in responses.items()}
 
 
 def _parameters(operation: Operation[Any], schemas: Schema) -> Schema:

@@ -113,7 +113,7 @@ class Resource(Endpoint):
     queryset: Any
     filter_backends = [FilterBackend]
     pagination_class = Pages
-    told_by: ClassVar[str]  # the verb that tells agents the same: who may not use it reads nothing here
+    same_as: ClassVar[str]  # the operation with the same content: an agent that may not use it reads nothing here
     ordering: Sequence[str]  # the columns that order a list, none of them null; the first is the default
     unindexed: ClassVar[frozenset[str]] = frozenset()  # filters that no index serves in the order of the key
 
@@ -123,7 +123,7 @@ class Resource(Endpoint):
         rows, agent_id = self.rows(), self.caller.agent_id
         if agent_id is None:
             return rows
-        domain().check_allowed(agent_id, self.toolset.operations[self.told_by])
+        domain().check_allowed(agent_id, self.toolset.operations[self.same_as])
         return self.visible_rows(rows, agent_id)
 
     def rows(self) -> Any:

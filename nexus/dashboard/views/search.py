@@ -281,9 +281,9 @@ def _messages(hits: Iterable[Hit]) -> Iterator[Found]:
 def _events(hits: Iterable[Hit]) -> Iterator[Found]:
     """Return events as results, by their sentences."""
     for line in lines([hit.event for hit in hits if hit.event is not None][: EACH + 1]):
-        told = plain("".join(part.text for part in line.parts))
+        text = plain("".join(part.text for part in line.parts))
         event = line.event
-        yield Found(told[:200], f"event, {plain(event.type)}", _at("event", event.pk), "history", "", event.created_at)
+        yield Found(text[:200], f"event, {plain(event.type)}", _at("event", event.pk), "history", "", event.created_at)
 
 
 def _at(page: str, *arguments: Any) -> str:

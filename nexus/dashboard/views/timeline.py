@@ -274,7 +274,7 @@ class Mark:
 def _marked() -> tuple[list[str], list[str]]:
     """Return the streams to read, and the types of events that are marks."""
     apps = [app for app in nexus_apps() if any(sentence.mark for sentence in app.sentences().values())]
-    return [name for app in apps for name in app.streams()], [type for type, told in sentences().items() if told.mark]
+    return [name for app in apps for name in app.streams()], [type for type, each in sentences().items() if each.mark]
 
 
 def steps_within(window: Window, *, workspace_id: str | None, agent_id: str) -> list[Event]:

@@ -74,7 +74,7 @@ def add(
         )
         insert(task)
         emit_event(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
-        notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
+        notices.notify_ready(selectors.ready_among([task]), by.name, change.moment)
     return task, warnings(task)
 
 
@@ -101,7 +101,7 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
         task = _task(change.project, number)
         if task.status != status:
             _set_status(task, status, by.name, change.moment)
-            notices.tell_holder(task, by.name, change.moment)
+            notices.notify_holder(task, by.name, change.moment)
     return task
 
 
@@ -124,9 +124,9 @@ def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor)
             task.updated_at = change.moment
             task.save(update_fields=[*changed, "updated_at"])
             emit_event(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
-            notices.tell_holder(task, by.name, change.moment, changed)
+            notices.notify_holder(task, by.name, change.moment, changed)
             if news:
-                notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
+                notices.notify_ready(selectors.ready_among([task]), by.name, change.moment)
     return task, warnings(task)
 
 
@@ -146,7 +146,7 @@ def _set_status(task: Task, status: str, actor: str | None, moment: datetime) ->
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     emit_event(task.workspace_id, what, actor, moment, task=task, status=status)
     freed = selectors.waiting_for(task) if status == TaskStatus.COMPLETED else [task]
-    notices.tell_ready(selectors.ready_among(freed), actor, moment)
+    notices.notify_ready(selectors.ready_among(freed), actor, moment)
 
 
 # For `handoffs.steps`: the tasks that handoffs carry.

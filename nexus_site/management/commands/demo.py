@@ -132,9 +132,9 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             for agent_id, (role, skills) in CAST.items():
                 transport = team.transport(url, keys[agent_id])
                 agents[agent_id] = await present.enter_async_context(joined(transport, agent_id, project, role, skills))
-            timeline = Timeline(agents[OBSERVER], account.tell)
+            timeline = Timeline(agents[OBSERVER], account.report)
             for agent in agents.values():
-                agent.tell = account.tell
+                agent.report = account.report
             await timeline.begin()  # before any agent acts
             watching = [
                 asyncio.create_task(timeline.follow()),

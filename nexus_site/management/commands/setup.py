@@ -29,7 +29,7 @@ from nexus.core.processes import CHUNK, PIPE, own_environment, start
 from nexus.hooks import clients, pieces, record
 from nexus.hooks.harness import derived_id
 from nexus.hooks.pieces import Piece
-from nexus.hooks.setup import EDITS, TOOLSETS, add_setup_options, program, project, settings_flags, tell_of_password
+from nexus.hooks.setup import EDITS, TOOLSETS, add_setup_options, program, project, remind_of_password, settings_flags
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
@@ -153,7 +153,7 @@ class Command(NexusCommand):
             self._guard(home, root, known)
         if starts:
             self._start(home, known, options["port"], at_login=options["at_login"])
-        tell_of_password(self)
+        remind_of_password(self)
         if not steps:
             self.stdout.write("Nothing needs a change.")
         return self._check(home, root, {**options, "client": chosen})

@@ -122,7 +122,7 @@ def failure(error: BaseException) -> NexusError | None:
 log = logging.getLogger(__name__)
 
 CHANNEL = "nexus_commits"
-OWN = secrets.token_hex(8)  # names this process: what it commits itself it is told of sooner
+OWN = secrets.token_hex(8)  # names this process: it learns of its own commits sooner
 LOOK_SECONDS = 1.0  # how long a commit can stay unseen whose notification was lost
 PAUSE_SECONDS = 0.015  # between two looks at what the listener counted
 AGAIN_SECONDS = 1.0  # after the connection was lost
@@ -154,9 +154,9 @@ class _Listener:
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         while True:
-            self.count += 1  # what was committed before the listening began, or was told to nobody
-            for told in connection.notifies(timeout=LOOK_SECONDS):
-                if told.payload != OWN:
+            self.count += 1  # what was committed before the listening began, or reached nobody
+            for notification in connection.notifies(timeout=LOOK_SECONDS):
+                if notification.payload != OWN:
                     self.count += 1
 
 

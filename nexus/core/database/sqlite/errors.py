@@ -16,7 +16,7 @@ from pathlib import Path
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.sqlite import tells_of_damage
+from nexus.core.sqlite import shows_damage
 
 FULL_BYTES = 1 << 20  # a disk with less room than this is full, whatever SQLite calls its error
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -73,7 +73,7 @@ def failure(error: Exception) -> NexusError | None:
 
 def _primary_code(error: Exception) -> int:
     source = error if isinstance(error, sqlite3.Error) else error.__cause__
-    if tells_of_damage(source):
+    if shows_damage(source):
         return sqlite3.SQLITE_CORRUPT
     return int(getattr(source, "sqlite_errorcode", 0)) & 0xFF
 

@@ -254,7 +254,7 @@ class Watch:
         with connection.wrap_database_errors, store_file.opening():
             self._probe = connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True)
         self._version = self._read("PRAGMA data_version")
-        self._written = -math.inf  # when the kernel last told of a write; earlier once a commit was seen
+        self._written = -math.inf  # when the kernel last reported a write; earlier once a commit was seen
         self.descriptor = _notices_of(self._wal())
 
     @property

@@ -17,8 +17,8 @@ from nexus.hooks.setup import (
     carry_out,
     program,
     project,
+    remind_of_password,
     settings_flags,
-    tell_of_password,
     with_toolsets,
 )
 
@@ -92,7 +92,7 @@ class Command(NexusCommand):
             "command": [*program(), "runmcp", *settings_flags(TOOLSETS)],
         }
         if not options["url"] and not options["remove"]:
-            tell_of_password(self)
+            remind_of_password(self)
         # A client with only one file uses it in either scope.
         in_project = options["scope"] == "project" and known.project_file
         path = known.project_file if in_project else known.user_file

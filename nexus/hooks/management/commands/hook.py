@@ -21,8 +21,8 @@ from nexus.hooks.setup import (
     carry_out,
     program,
     project,
+    remind_of_password,
     settings_flags,
-    tell_of_password,
 )
 
 
@@ -58,7 +58,7 @@ class Command(NexusCommand):
         harness.add_options(parser)
         add_setup_options(parser)
 
-    def _tell_of_unknown(self, agent_id: str) -> None:
+    def _warn_of_unknown(self, agent_id: str) -> None:
         """Warn about an unknown agent now, because the hook's first call will silently register even a mistyped
         name."""
         settings = CoreSettings.current()
@@ -73,7 +73,7 @@ class Command(NexusCommand):
     def run(self, **options: Any) -> None:
         client, agent_id = options["client"], options["agent_id"]
         if agent_id and options["action"] != "uninstall":
-            self._tell_of_unknown(agent_id)
+            self._warn_of_unknown(agent_id)
         if options["action"] == "signal-file":
             if not agent_id:
                 raise invalid("Pass --agent: the agent whose signals you want.", field="agent_id")
@@ -93,4 +93,4 @@ class Command(NexusCommand):
         assert path is not None, "every client of HOOKED has both"
         carry_out(self, configuration.plan(clients.locate(path, project(options)), "json", edit), yes=options["yes"])
         if options["action"] == "install":
-            tell_of_password(self)
+            remind_of_password(self)

@@ -23,7 +23,16 @@ from nexus.core.operations.registry import TOOLSETS
 from nexus.core.verbs import Verb, VerbsCommand
 from nexus.hooks import clients, configuration
 from nexus.hooks.harness import PLANNING
-from nexus.hooks.setup import EDITS, GATE, add_setup_options, program, project, settings_flags, tell_of_password, write
+from nexus.hooks.setup import (
+    EDITS,
+    GATE,
+    add_setup_options,
+    program,
+    project,
+    remind_of_password,
+    settings_flags,
+    write,
+)
 from nexus.hooks.signal_files import private_directory
 from nexus.planning import install
 from nexus.planning.catalog.bundled import DIRECTORY
@@ -154,7 +163,7 @@ class Command(VerbsCommand):
             configuration.put_hooks(client, kept or ours)(document)
 
         if client in clients.HOOKED:
-            tell_of_password(self)
+            remind_of_password(self)
         return self._carry_out(options, _setup(options, root, wanted, put, notes))
 
     def uninstall(self, options: Mapping[str, Any]) -> int:

@@ -17,7 +17,7 @@ from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
 from nexus.core.processes import in_foreground
 from nexus.core.verbs import Verb, VerbsCommand
-from nexus.hooks.setup import settings_flags, tell_of_password
+from nexus.hooks.setup import remind_of_password, settings_flags
 from nexus.reservations.config import GuardSettings
 from nexus.reservations.guard import check, hooks
 from nexus.reservations.operations import MOST_IDS, MOST_PATHS
@@ -107,13 +107,13 @@ class Command(VerbsCommand):
 
     def install(self, options: Mapping[str, Any]) -> int:
         changed = hooks.install(options["repo"], *asked())
-        tell_of_password(self)
-        return self._tell(options, changed, "Installed")
+        remind_of_password(self)
+        return self._report(options, changed, "Installed")
 
     def uninstall(self, options: Mapping[str, Any]) -> int:
-        return self._tell(options, hooks.uninstall(options["repo"]), "Removed")
+        return self._report(options, hooks.uninstall(options["repo"]), "Removed")
 
-    def _tell(self, options: Mapping[str, Any], changed: list[Path], done: str) -> int:
+    def _report(self, options: Mapping[str, Any], changed: list[Path], done: str) -> int:
         if options["json"]:
             self.print_json({"changed": [str(file) for file in changed]})
         else:
