@@ -26,6 +26,7 @@ from nexus.web.forms import (
     choice_field,
     hidden_field,
     line_field,
+    words_field,
 )
 
 
@@ -218,6 +219,13 @@ class SettingsForm(OperationForm):
         if "default" in self.data:
             return {self.data["default"]: None}
         return {name: self.cleaned_data[name] for name in self.changed_data if name in self.data}
+
+
+class SettingsFilters(Filters):
+    """Which settings the page shows."""
+
+    q = words_field("Find", "retention, lease, …")
+    changed = forms.BooleanField(required=False, label="Only those that differ from the default")
 
 
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 from django.contrib import messages
@@ -18,6 +19,7 @@ from coordination.forms import (
     LimitedForm,
     LimitsFilters,
     RoleLimitsForm,
+    SettingsFilters,
     SettingsForm,
     limits_of,
 )
@@ -149,5 +151,13 @@ def settings(request: HttpRequest) -> HttpResponse:
             COORDINATION, request, "settings_update", f"Stored: {', '.join(sorted(values))}.", form, values=values
         )["ok"]:
             return redirect("admin:settings")
-    rows = [(setting, form[setting["name"]] if setting["name"] in form.fields else None) for setting in described]
-    return render(request, "coordination/settings.html", "Settings", rows=rows)
+    filters = SettingsFilters(request.GET)
+    words, changed = filters.text("q").lower().split(), filters.text("changed")
+    rows = [
+        (setting, form[setting["name"]] if setting["name"] in form.fields else None)
+        for setting in described
+        if not (changed and setting["source"] == "default")
+        and all(word in f"{setting['name']} {setting['group']} {setting['description']}".lower() for word in words)
+    ]
+    groups = [(name, list(members)) for name, members in groupby(rows, key=lambda row: row[0]["group"])]
+    return render(request, "coordination/settings.html", "Settings", groups=groups, filters=filters)

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from coordination.models import StoredSetting
 from coordination.services import audit, limits
 from nexus.core.clock import now
-from nexus.core.config import LARGEST, TABLE, flag, parse, variable
+from nexus.core.config import LARGEST, TABLE, flag, group_of, parse, variable
 from nexus.core.database.prepared import is_on_loop
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid
@@ -98,6 +98,7 @@ def public_value(name: str) -> Any:
 
 class SettingRow(TypedDict):
     name: str
+    group: str
     value: bool | int | str | None
     default: bool | int | str | None
     source: Annotated[str, one_of(("flag", "environment", "stored", "default"))]
@@ -120,6 +121,7 @@ def described() -> list[SettingRow]:
         rows.append(
             {
                 "name": name,
+                "group": group_of(name),
                 "value": value if isinstance(value, int | str | None) else str(value),
                 "default": declared.default
                 if isinstance(declared.default, int | str | None)

@@ -97,6 +97,13 @@ def section(cls: S) -> S:
     return cls
 
 
+def group_of(name: str) -> str:
+    """Return the heading under which a setting is listed: what its section holds, by the docstring."""
+    about = next(each.__doc__ or "" for each in SECTIONS if name in vars(each))
+    words = about.strip().rstrip(".").removeprefix("Settings of ").removeprefix("the ")
+    return words[:1].upper() + words[1:]
+
+
 def check_url(text: str) -> None:
     """Check a database URL. Raises ValueError, which does not repeat what may be a password."""
     form = "postgresql://user:password@host:5432/name"

@@ -7,6 +7,6 @@ from nexus.core.config import Settings, section, setting
 
 @section
 class MaintenanceSettings(Settings):
-    """Settings of a server's start."""
+    """Settings of the start of a server."""
 
     auto_prune_on_start: bool = setting(False, "Prune once, within bounds, when a server starts.")

@@ -75,7 +75,9 @@ def test_the_agents_page_leads_to_it_and_says_what_became_of_it(
     (place / "new.txt").write_text("x")
     decide(browser, smith, "merge")
     assert ">merged<" in shown(browser.get(about))
+    assert "/worktree/merge/" in look(browser, smith), "the agent may change more"
     pool("pool_destroy_agent", agent_id="smith")
+    assert "/worktree/merge/" not in look(browser, smith)
     decide(browser, smith, "discard")
     page = shown(browser.get(about))
     assert ">discarded<" in page and f"{about}worktree/" not in page

@@ -319,3 +319,20 @@ def test_it_tells_which_limit_is_wrong(team: Ids, browser: Client) -> None:
     assert told(browser.post(page, {"recipients": "9999999"})).keys() == {"recipients"}
     assert told(browser.post(page, {"refused": "<b>nothing"})).keys() == {"refused"}
     assert not AgentLimits.objects.exists()
+
+
+def test_the_settings_are_found_by_words_and_by_what_differs(db: None, browser: Client) -> None:
+    def names(query: str) -> list[str]:
+        page = browser.get(f"/admin/settings/?{query}").content.decode()
+        return re.findall(r'class="nx-strong" for="set-(\w+)"', page)
+
+    every = names("")
+    assert {"poll_interval_ms", "file_reservation_ttl_seconds"} < set(every)
+    assert names("q=reservations+lasts") == ["file_reservation_ttl_seconds"]
+    assert names("q=no+such+thing") == []
+    browser.post("/admin/settings/?q=reservations+lasts", {"file_reservation_ttl_seconds": "120"})
+    assert "file_reservation_ttl_seconds" in names("changed=on")
+    assert len(names("changed=on")) < len(every) / 2
+    page = browser.get("/admin/settings/").content.decode()
+    assert re.search(r"<h2[^>]*>Reservations</h2>", page)
+    assert "environment." in page, "why a value is fixed"

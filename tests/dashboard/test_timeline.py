@@ -96,6 +96,27 @@ def test_it_says_what_a_block_holds(
     assert "3 spans here of bob (2 × claimed, 1 × in progress): zoom in" in page
 
 
+@pytest.mark.parametrize(
+    ("later", "window"), [(timedelta(), "1h"), (timedelta(hours=3), "6h"), (timedelta(days=12), "30d")]
+)
+def test_it_opens_on_what_happened_last(
+    worked: str, browser: Client, clock: time_machine.Traveller, later: timedelta, window: str
+) -> None:
+    clock.shift(later)
+    page = text_of(browser, "/admin/timeline/")
+    assert "Fix the login: claimed by bob" in page
+    assert re.search(rf'href="\?[^"]*window={window}[^"]*" aria-current="page"', page)
+
+
+def test_it_opens_on_what_happened_long_ago(
+    worked: str, browser: Client, noon: datetime, clock: time_machine.Traveller
+) -> None:
+    clock.shift(timedelta(days=200))
+    page = text_of(browser, "/admin/timeline/")
+    assert f"Fix the login: claimed by bob, from {told(noon, 2)} to {told(noon, 5)}" in page
+    assert 'aria-current="page">30 days' not in page
+
+
 def test_it_tells_what_a_chosen_span_was(worked: str, browser: Client) -> None:
     page = browser.get("/admin/timeline/").content.decode()
     (claim,) = re.findall(r'href="([^"]*span=[^"]*)"', re.findall(r'<a\s+class="claimed".*?</a>', page, re.DOTALL)[0])

@@ -16,8 +16,8 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from coordination.log.lines import lines, sentences
-from coordination.log.selectors import NEWEST_OF_STREAMS, ids_within
+from coordination.log.lines import lines, sentences, without_quiet
+from coordination.log.selectors import NEWEST_OF_STREAMS, ids_within, recent_events
 from coordination.models import Agent, Event, Workspace
 from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
@@ -34,6 +34,8 @@ from nexus.dashboard.views.lanes import GAP, Lane, Window
 from nexus.web.page import render
 
 LANES = 60  # the most active agents; the page says how many it leaves out
+RECENT = 50  # events searched for the latest that is not a sign of life
+HOUR = timedelta(hours=1)
 LISTED = 200  # the newest spans in the table
 AROUND = 40  # entries after the first of a turn on the page
 SHORTEST, LONGEST = timedelta(seconds=10), timedelta(days=92)
@@ -51,8 +53,8 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     """Show the timeline. `?window=` ends now and moves on; `?since=&until=` are fixed; `?workspace= agent=` filter.
     `?span=`, `?step=` or `?sender=&recipient=` choose what is shown in detail. Turns of the pool belong to no
     workspace."""
-    filters = TimelineFilters(request.GET)
     moment = now()
+    filters = _opened(request, moment)
     workspace_id = filters.chosen_workspace.workspace_id if filters.chosen_workspace else None
     live, window = _window(filters, moment)
     narrow = lanes.gathered_of(min(Agent.objects.count(), LANES))
@@ -94,6 +96,24 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         words=WORDS,
         inspected=inspected(filters, moment),
     )
+
+
+def _opened(request: HttpRequest, moment: datetime) -> TimelineFilters:
+    """Return the filters. An address without a time opens on what happened last: an hour, or as much more as reaches
+    back to it."""
+    filters = TimelineFilters(request.GET)
+    if any(request.GET.get(name) for name in ("window", "since", "until")):
+        return filters
+    workspace = filters.chosen_workspace
+    events = recent_events(RECENT, workspace_id=workspace.workspace_id if workspace else None)
+    latest = next((event.created_at for event in without_quiet(events)), moment)
+    given = request.GET.copy()
+    reaching = [name for name, length in LENGTHS.items() if length >= HOUR and moment - latest < length]
+    if reaching:
+        given["window"] = reaching[0]
+    else:
+        given["since"], given["until"] = iso(latest - HOUR), iso(latest + HOUR / 10)
+    return TimelineFilters(given)
 
 
 def _agent_course(
