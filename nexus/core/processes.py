@@ -306,9 +306,15 @@ def _find(program: str, env: Mapping[str, str]) -> None:
 
 
 def in_foreground(
-    command: Sequence[str], *, cwd: str | None = None, input: bytes | None = None, captured: bool = False
+    command: Sequence[str],
+    *,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    input: bytes | None = None,
+    captured: bool = False,
 ) -> Finished:
-    """Run a program as a part of this process, with its terminal, environment and working directory (or `cwd`).
+    """Run a program as a part of this process, with its terminal, environment (or `env`) and working directory (or
+    `cwd`).
 
     For programs that a person's command or git's hook runs in its own name, such as a hook that was installed
     before ours. Raises OSError.
@@ -317,7 +323,7 @@ def in_foreground(
 
     stream = subprocess.PIPE if captured else None
     done = subprocess.run(  # noqa: S603  # no shell
-        list(command), cwd=cwd, input=input, stdout=stream, stderr=stream, check=False
+        list(command), cwd=cwd, env=env, input=input, stdout=stream, stderr=stream, check=False
     )
     return Finished(done.returncode, done.stdout or b"", done.stderr or b"", False)
 

@@ -30,14 +30,26 @@ from acp.schema import (  # noqa: E402
     AgentCapabilities,
     AuthEnvVar,
     AuthMethodAgent,
+    AvailableCommand,
+    AvailableCommandsUpdate,
+    ConfigOptionUpdate,
     Cost,
+    CurrentModeUpdate,
+    ElicitationFormSessionMode,
+    ElicitationSchema,
     EnvVarAuthMethod,
     PermissionOption,
     PromptResponse,
+    SessionConfigOptionBoolean,
+    SessionConfigOptionSelect,
+    SessionConfigSelectGroup,
+    SessionConfigSelectOption,
     SessionMode,
     SessionModeState,
+    SetSessionConfigOptionResponse,
     TerminalAuthMethod,
     ToolCallLocation,
+    UnstructuredCommandInput,
     Usage,
     UsageUpdate,
 )
@@ -66,8 +78,8 @@ class Agent:
     """One agent with one session at a time; with --loads, it remembers sessions in its HOME."""
 
     client: Any
-    cancelled = signed_in = False
-    mode = "auto"
+    cancelled = signed_in = deep = False
+    mode, model = "auto", "small"
     usage = Usage(input_tokens=7, output_tokens=3, total_tokens=10)
 
     def on_connect(self, client: Any) -> None:
@@ -81,7 +93,10 @@ class Agent:
             AuthMethodAgent(id="page", name="A page"),
             AuthMethodAgent(id="key", name="A key"),
             EnvVarAuthMethod(type="env_var", id="variable", name="A variable", vars=[AuthEnvVar(name="AGENT_KEY")]),
-            TerminalAuthMethod(type="terminal", id="terminal", name="A terminal", args=["--sign-in"]),
+            TerminalAuthMethod(
+                type="terminal", id="terminal", name="A terminal", args=["--sign-in"], env={"GREETED": "home"}
+            ),
+            TerminalAuthMethod(type="terminal", id="broken", name="Another", args=["--sign-in"]),
         ]
         return acp.InitializeResponse(
             protocol_version=protocol_version,
@@ -95,7 +110,22 @@ class Agent:
         self.cwd, self.servers, self.session = cwd, mcp_servers, f"session-{secrets.token_hex(4)}"
         known = [SessionMode(id=mode, name=mode) for mode in ("auto", "ask", "free")]
         modes = SessionModeState(current_mode_id=self.mode, available_modes=known)
-        return acp.NewSessionResponse(session_id=self.session, modes=modes)
+        options = self.options() if "--options" in sys.argv else None
+        return acp.NewSessionResponse(session_id=self.session, modes=modes, config_options=options)
+
+    def options(self) -> list[Any]:
+        sizes = [SessionConfigSelectOption(value=size, name=size.title()) for size in ("small", "large")]
+        groups = [SessionConfigSelectGroup(group="all", name="All", options=sizes)]
+        return [
+            SessionConfigOptionSelect(
+                type="select", id="model", name="Model", category="model", current_value=self.model, options=groups
+            ),
+            SessionConfigOptionBoolean(type="boolean", id="deep", name="Deep", current_value=self.deep),
+        ]
+
+    async def set_config_option(self, config_id: str, session_id: str, value: Any, **_: Any) -> Any:
+        setattr(self, config_id, value)
+        return SetSessionConfigOptionResponse(config_options=self.options())
 
     async def authenticate(self, method_id: str, **_: Any) -> None:
         if method_id != "key" or os.environ.get("TEST_KEY") != "k":
@@ -164,6 +194,20 @@ class Agent:
     async def do_mode(self) -> None:
         await self.say(self.mode)
 
+    async def do_options(self) -> None:
+        """What is set; then other settings, commands, and what no client knows."""
+        await self.say(f"{self.mode} {self.model} {self.deep}")
+        self.model = "large"
+        command = AvailableCommand(name="plan", description="Make a plan", input=UnstructuredCommandInput(hint="goal"))
+        for update in (
+            CurrentModeUpdate(session_update="current_mode_update", current_mode_id="ask"),
+            ConfigOptionUpdate(session_update="config_option_update", config_options=self.options()),
+            AvailableCommandsUpdate(session_update="available_commands_update", available_commands=[command]),
+        ):
+            await self.client.session_update(self.session, update)
+        for params in ({"update": {"sessionUpdate": "of_tomorrow", "x": 1}}, {"update": 7}, 5):
+            shout(json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode() + b"\n")
+
     async def costs(self, amount: str, currency: str = "USD") -> None:
         cost = Cost(amount=float(amount), currency=currency)
         update = UsageUpdate(session_update="usage_update", used=10, size=100, cost=cost)
@@ -175,6 +219,15 @@ class Agent:
             await self.costs(*amount.split(":"))
         await self.say("spent")
         self.usage = Usage(input_tokens=7, output_tokens=3, cached_read_tokens=90, total_tokens=100)
+
+    async def do_form(self) -> None:
+        """What an operator filled in."""
+        schema = {"properties": {"color": {"type": "string", "enum": ["red", "blue"]}}, "required": ["color"]}
+        mode = ElicitationFormSessionMode(
+            session_id=self.session, requested_schema=ElicitationSchema.model_validate(schema)
+        )
+        answer = await self.client.create_elicitation(message="Which one?", mode=mode)
+        await self.say(f"{answer.action} {json.dumps(getattr(answer, 'content', None))}")
 
     async def do_session(self) -> None:
         await self.say(self.session)
@@ -373,6 +426,9 @@ class Agent:
 if __name__ == "__main__":
     if "--mute" in sys.argv:
         signal.pause()
+    if "--sign-in" in sys.argv:
+        print(f"Welcome {os.environ.get('GREETED', 'nobody')}. {sys.argv[1:]}")
+        sys.exit(0 if "GREETED" in os.environ else 3)
     if "--fails" in sys.argv:
         sys.exit("I cannot start like this")
-    asyncio.run(acp.run_agent(cast(Any, Agent())))
+    asyncio.run(acp.run_agent(cast(Any, Agent()), use_unstable_protocol=True))

@@ -173,7 +173,8 @@ def test_a_check_says_what_is_missing(place: Path, tmp_path: Path, capfd: pytest
         ("key", 0, "signed in"),
         ("page", 1, "it did not sign in: that is no key"),
         ("variable", 1, "set AGENT_KEY"),
-        ("terminal", 0, "--sign-in"),
+        ("terminal", 0, "Welcome home. ['--signed-out', '--sign-in']"),
+        ("broken", 1, "ended with exit code 3"),
         ("none", 1, "no method 'none'"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import tempfile
 import uuid
@@ -15,7 +16,14 @@ from typing import Any, cast
 
 from acp import PROTOCOL_VERSION, RequestError
 from acp.core import ClientSideConnection
-from acp.schema import ClientCapabilities, EnvVarAuthMethod, Implementation, InitializeResponse, TerminalAuthMethod
+from acp.schema import (
+    AuthCapabilities,
+    ClientCapabilities,
+    EnvVarAuthMethod,
+    Implementation,
+    InitializeResponse,
+    TerminalAuthMethod,
+)
 
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import acp, processes, sandbox
@@ -25,6 +33,7 @@ from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import Acp, presets
 from nexus.control.services.questions import Decision
 from nexus.core.clock import now
+from nexus.core.processes import in_foreground
 from nexus.core.waiting import OUTSIDE, in_thread
 
 ASKED = "Answer with the word ok, and do nothing else."
@@ -100,8 +109,21 @@ async def login(runner: Acp, *, method: str | None, say: Say) -> None:
                 raise RunnerFailed(f"nobody signed in within {SIGN_IN_SECONDS} s") from None
             say("signed in")
             return
-    line = [*runner.command, *(chosen.args or [])]
-    say(f"run this in your terminal: {' '.join(line)}")
+    await _sign_in_here(runner, chosen, say)
+
+
+async def _sign_in_here(runner: Acp, method: TerminalAuthMethod, say: Say) -> None:
+    """Run the agent's program that signs in, in the operator's terminal. Raises RunnerFailed."""
+    line = [*runner.command, *(method.args or [])]
+    say(f"running {shlex.join(line)}")
+    env = {**os.environ, **runner.env, **(method.env or {})}
+    try:
+        done = await asyncio.to_thread(in_foreground, line, cwd=str(Path.home()), env=env)
+    except OSError as error:
+        raise RunnerFailed(f"{line[0]} could not be started: {error.strerror}") from None
+    if done.code:
+        raise RunnerFailed(f"{line[0]} ended with exit code {done.code}; nobody signed in")
+    say("signed in")
 
 
 def _check_program(runner: Acp, say: Say) -> None:
@@ -128,7 +150,9 @@ async def _connected(runner: Acp) -> AsyncIterator[tuple[ClientSideConnection, I
         try:
             async with asyncio.timeout(acp.START_SECONDS):
                 offered = await connection.initialize(
-                    PROTOCOL_VERSION, ClientCapabilities(), Implementation(name="nexus", title="Nexus", version="1")
+                    PROTOCOL_VERSION,
+                    ClientCapabilities(auth=AuthCapabilities(terminal=True)),
+                    Implementation(name="nexus", title="Nexus", version="1"),
                 )
             yield connection, offered
         except TimeoutError:
