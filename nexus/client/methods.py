@@ -119,6 +119,11 @@ class AgentMethods(Methods):
         """Compact the context: {compacted, tokens_before, tokens_after, tokens_saved} or {compacted, reason}."""
         return await self.call("compact", {"force": force}, of_agent=True)
 
+    async def set_option(self, option: str, value: str | bool | None) -> Result:
+        """Choose the mode, the model or another option of its sessions, None to leave it to the agent: {agent_id,
+        chosen}."""
+        return await self.call("set_option", {"option": option, "value": value}, of_agent=True)
+
     async def shutdown(self) -> Result:
         """Mark the agent as done: {success}."""
         return await self.call("shutdown", {}, of_agent=True)

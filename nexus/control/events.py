@@ -72,6 +72,7 @@ SENTENCES = {
     ),
     "pool.budget_spent": Sentence("A budget is spent, and lets no run begin: {budget}", "{count} budgets were spent"),
     "pool.resumed": Sentence("{pool_agent} is woken again", "{count} agents woken again"),
+    "pool.option_set": Sentence("{actor} set {option} of {pool_agent}[ to {value}]", "{count} options set"),
     "pool.repositories_set_aside": Sentence(
         "{count} new git repositories where {pool_agent} writes were set aside", "new git repositories were set aside"
     ),

@@ -163,6 +163,20 @@ class TurnForm(forms.Form):
     request_id = forms.CharField()
 
 
+class OptionForm(forms.Form):
+    """An option of an agent's sessions; an empty value leaves it to the agent."""
+
+    option = forms.CharField()
+    value = forms.CharField(required=False)
+    is_switch = forms.BooleanField(required=False)  # its value is true or false
+
+    def given(self) -> dict[str, Any]:
+        """Return the operation's parameters."""
+        value = self.cleaned_data["value"]
+        switched = value == "true" if self.cleaned_data["is_switch"] else value
+        return {"option": self.cleaned_data["option"], "value": switched if value else None}
+
+
 class DiscardForm(OperationForm):
     """Whether to discard a worktree that holds unmerged changes."""
 

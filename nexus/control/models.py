@@ -69,6 +69,8 @@ class PoolAgent(models.Model):
     new_repositories = models.JSONField(null=True)
     entries_made = models.PositiveIntegerField(default=0)  # of its transcript: the next one's position
     entries_known = models.PositiveIntegerField(default=0)  # of those, the entries in the context
+    session = models.JSONField(null=True)  # what its process told last of its session: `runners.acp_session`
+    options = models.JSONField(default=dict)  # of its sessions, as an operator chose them: values by name
     instruction_tokens = models.PositiveIntegerField(default=0)  # of files, when they were read last
     created_by = models.CharField(max_length=ID_LENGTH)  # an agent, or an operator
     created_at = models.DateTimeField()

@@ -57,7 +57,9 @@ GLOBAL = frozenset(("create_agent", "destroy_agent", "list_agents", "shutdown_se
 OURS = frozenset(  # which the published system does not have
     ("list_runs", "get_run", "retry_run", "dismiss_run", "cancel_run", "list_budgets", "set_budget", "remove_budget")
 )
-OF_AGENT = frozenset(("send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "shutdown"))
+OF_AGENT = frozenset(
+    ("send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "set_option", "shutdown")
+)
 
 CODES = {
     Code.VALIDATION_ERROR: INVALID_PARAMS,

@@ -7,10 +7,11 @@ Pure functions over plain values. Paths must be absolute and resolved: nothing h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
+from typing import Any
 
 DEEPEST = 5  # levels of agents; an agent without a parent is at 0
 LONGEST_ID = 62  # characters of an id, without the leading dot of a temporary agent
@@ -185,6 +186,13 @@ def _write_paths(
 def is_agent_id(agent_id: str) -> bool:
     """Return whether this is a valid agent id: letters, digits, `_`, `-` and `.`, without `..`."""
     return AGENT_ID.fullmatch(agent_id) is not None and ".." not in agent_id
+
+
+def is_offered(option: Mapping[str, Any], value: object) -> bool:
+    """Return whether an option of a session can have a value; one without choices is true or false."""
+    if not option["choices"]:
+        return isinstance(value, bool)
+    return any(choice["value"] == value for choice in option["choices"])
 
 
 def is_temporary(agent_id: str) -> bool:

@@ -88,12 +88,51 @@ class NewRepositories(TypedDict):
     unsafe: Annotated[str, Field(description="Why the last look for others failed; empty when it did not.")]
 
 
+class ChoiceRow(TypedDict):
+    value: str
+    name: str
+
+
+class OptionRow(TypedDict):
+    id: Annotated[str, Field(description="mode, or the agent's own name for it, such as model.")]
+    name: str
+    value: str | bool
+    choices: Annotated[list[ChoiceRow], Field(description="None: it is true or false.")]
+
+
+class CommandRow(TypedDict):
+    name: Annotated[str, Field(description="A message `/name …` calls it.")]
+    description: str
+    hint: Annotated[str, Field(description="What may follow.")]
+
+
+class WindowRow(TypedDict):
+    used: int
+    size: int
+
+
+class SignInRow(TypedDict):
+    id: Annotated[str, Field(description="`nexus runners login RUNNER --method ID`")]
+    name: str
+    kind: Annotated[str, Field(description="agent, terminal (a program) or variables.")]
+
+
+class SessionRow(TypedDict, total=False):
+    options: list[OptionRow]
+    commands: list[CommandRow]
+    context: Annotated[WindowRow, Field(description="Tokens of its own context, as it counts them.")]
+    sign_in: Annotated[list[SignInRow], Field(description="Ways to sign in.")]
+    signed_out: Annotated[bool, Field(description="true: its last turn failed, because it wants a login.")]
+    chosen: Annotated[dict[str, str | bool], Field(description="Values of options that an operator chose.")]
+
+
 class ContextRow(TypedDict):
     message_count: int
     system_prompt: bool
     halted_at_iteration_limit: bool
     last_iteration_count: int
     max_tool_iterations: int
+    session: NotRequired[Annotated[SessionRow, Field(description="What its process told last of its session.")]]
     new_repositories: NotRequired[
         Annotated[NewRepositories, Field(description="Git repositories that appeared where its programs write.")]
     ]
@@ -387,9 +426,17 @@ def context(agent: PoolAgent) -> ContextRow:
         "last_iteration_count": agent.last_iterations,
         "max_tool_iterations": runner_of(agent).max_iterations,
     }
+    if agent.session is not None:
+        row["session"] = session(agent)
     if agent.new_repositories is not None:
         row["new_repositories"] = agent.new_repositories
     return row
+
+
+def session(agent: PoolAgent) -> SessionRow:
+    """Return what an agent's process told last of its session, and what an operator chose for it."""
+    told: SessionRow = {**(agent.session or {}), "chosen": agent.options}  # type: ignore[typeddict-item]
+    return told
 
 
 def is_nearly_full(agent: PoolAgent) -> bool:

@@ -69,6 +69,12 @@ PAGES = (
     Page(
         "pool_compact", "pool/<id:pool_agent_id>/compact/", views.compact, words={"pool_compact": "Compact on its page"}
     ),
+    Page(
+        "pool_option",
+        "pool/<id:pool_agent_id>/option/",
+        views.set_option,
+        words={"pool_set_option": "Session on its page"},
+    ),
     Page("pool_end", "pool/<id:pool_agent_id>/end/", views.end, words={"pool_destroy_agent": "End on its page"}),
     Page(
         "pool_worktree",

@@ -21,6 +21,7 @@ from nexus.control.forms import (
     DiscardForm,
     NewPoolAgentFilters,
     NewPoolAgentForm,
+    OptionForm,
     PoolFilters,
     RetryForm,
     RunFilters,
@@ -128,6 +129,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         asked=[(question, quick_actions(question)) for question in monitoring.questions_of(row, ASKED)],
         always=monitoring.allowed_always(row, ASKED),
         **_waking_context(row),
+        session=selectors.session(row) if row.session is not None else None,
         fertile=wording.may_have_children(row.permissions, row.cwd),
         children=list(children.order_by("pool_agent_id")[:CHILDREN]),
         more_children=max(children.count() - CHILDREN, 0),
@@ -198,6 +200,18 @@ def compact(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
             messages.success(request, f"The context is {envelope['data']['tokens_saved']} tokens shorter.")
         elif envelope["ok"]:
             messages.info(request, "There is nothing to compact yet.")
+    return redirect("admin:pool_agent", row.pk)
+
+
+@form_only(partial(redirect, "admin:pool_agent"))
+def set_option(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Choose an option of the agent's sessions."""
+    row, form = _get_agent(pool_agent_id), OptionForm(request.POST)
+    if not form.is_valid():
+        return HttpResponseBadRequest("Name the option.")
+    if _lives(request, row):
+        done = "It holds from the next turn on."
+        operate(CONTROL, request, "pool_set_option", done, agent_id=row.agent_id, **form.given())
     return redirect("admin:pool_agent", row.pk)
 
 

@@ -119,7 +119,16 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
     }
     acts |= {"act", "message"}
     acts |= {"bell", "question"}
-    acts |= {"pool_cancel", "pool_compact", "pool_end", "pool_turn", "pool_merge", "pool_keep", "pool_discard"}
+    acts |= {
+        "pool_cancel",
+        "pool_compact",
+        "pool_end",
+        "pool_option",
+        "pool_turn",
+        "pool_merge",
+        "pool_keep",
+        "pool_discard",
+    }
     acts |= {"plan_issue_new", "plan_issue_change", "task_status"}
     acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}
     paths = [url.removeprefix("/admin/") for url in opened]

@@ -222,6 +222,31 @@ def pool_compact(p: Compact, caller: Caller) -> ContextCompacted:
     return {"compacted": True, "tokens_before": before, "tokens_after": after, "tokens_saved": before - after}
 
 
+class SetOption(OfAgent):
+    option: Annotated[Label, Field(min_length=1, description="mode, or the id of another option of its session.")]
+    value: Annotated[str | bool | None, Field(description="null: leave it to the agent again.")] = None
+
+
+class OptionSet(TypedDict):
+    agent_id: str
+    chosen: Annotated[dict[str, str | bool], Field(description="All that is chosen now.")]
+
+
+@operation(
+    SetOption,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    ControlCode.POOL_OFF,
+    guards=(OPERATORS_ONLY, IN_POOL),
+    tool=False,
+    idempotent=True,
+)
+def pool_set_option(p: SetOption, caller: Caller) -> OptionSet:
+    """Choose the mode, the model or another option of an agent process's sessions, from its next turn on."""
+    agent = pool.set_option(actor_of(caller), p.agent_id, p.option, p.value)
+    return {"agent_id": p.agent_id, "chosen": agent.options}
+
+
 class ShutDown(TypedDict):
     success: bool
 

@@ -20,20 +20,22 @@ from typing import Any, TypeVar, cast
 from acp import PROTOCOL_VERSION, RequestError, text_block
 from acp.core import ClientSideConnection
 from acp.schema import (
+    AuthCapabilities,
     ClientCapabilities,
     FileSystemCapabilities,
     Implementation,
     InitializeResponse,
+    LoadSessionResponse,
     McpServerStdio,
+    NewSessionResponse,
     PromptResponse,
-    SessionModeState,
 )
 from pydantic import ValidationError
 
 from nexus.control import faults, rules
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Cause, Entry, Role, TurnStatus
-from nexus.control.runners import bus, new_repositories, processes, sandbox
+from nexus.control.runners import acp_session, bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets
@@ -55,6 +57,10 @@ AUTH_REQUIRED = -32_000
 MOST_METHODS = 10
 QUOTED = 500  # characters of what a process said, in a turn's why
 SHORTEST_SECRET = 6  # characters; a shorter value is a common word, and is not redacted
+
+
+class SignedOut(RunnerFailed):
+    """An agent that opens a session only after a login."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,11 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
                 session_id, prompt = await _session(launch, client, connection, server)
         except TimeoutError:
             raise RunnerFailed(f"{_name(launch)} did not open a session within {START_SECONDS} s") from None
+        except SignedOut:
+            client.session["signed_out"] = True
+            raise
+        finally:
+            await client.tell_session()
         response = await _prompted(connection, session_id, prompt, client, program)
     except (RequestError, ConnectionError, ValidationError) as error:
         await client.finish()
@@ -131,6 +142,7 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
     finally:
         await connection.close()
     closing = await client.close()
+    await client.tell_session()
     ended = replace(_ended(response, client), closing=closing)
     no_model_answered = ended.status == TurnStatus.DONE and response is not None and response.usage is None
     if no_model_answered and (fault := faults.of_answer(client.answer)) is not None:
@@ -149,6 +161,7 @@ async def _session(
         ClientCapabilities(
             fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
             terminal=rules.may_use(scene.agent.permissions, "run"),
+            auth=AuthCapabilities(terminal=True),  # the operator runs such a program: `nexus runners login`
         ),
         Implementation(name="nexus", title="Nexus", version="1"),
     )
@@ -157,6 +170,7 @@ async def _session(
             f"{_name(launch)} speaks version {offered.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
         )
     client.program = offered.agent_info.name if offered.agent_info is not None else ""
+    client.session["sign_in"] = acp_session.ways_to_sign_in(offered)
     servers: list[Any] = []
     if server is not None:
         servers = [McpServerStdio(name=bus.NAME, command=server.command, args=list(server.args), env=[])]
@@ -168,7 +182,7 @@ async def _session(
             loaded = await _signed_in(
                 launch, connection, offered, partial(connection.load_session, scene.agent.cwd, known, servers)
             )
-            await _set_mode(connection, known, loaded.modes, launch.mode)
+            await _configure(launch, client, connection, known, loaded)
             client.meta = {SESSION: known}
             return known, scene.turn.content
         except RequestError:
@@ -179,7 +193,7 @@ async def _session(
     session = await _signed_in(
         launch, connection, offered, partial(connection.new_session, scene.agent.cwd, mcp_servers=servers)
     )
-    await _set_mode(connection, session.session_id, session.modes, launch.mode)
+    await _configure(launch, client, connection, session.session_id, session)
     client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
     most = (launch.runner.context_tokens - launch.runner.reply_tokens) * BYTES_A_TOKEN // 2
     return session.session_id, await _prompt(scene.history(), most, await scene.instructions())
@@ -209,7 +223,7 @@ def _signed_out(launch: Launch, offered: InitializeResponse, error: RequestError
         return error
     runner, secrets = launch.runner, launch.scene.draft.secrets
     methods = ", ".join(f"{method.id} ({method.name})" for method in (offered.auth_methods or [])[:MOST_METHODS])
-    return RunnerFailed(
+    return SignedOut(
         f"{_name(launch)} wants a login: run `nexus runners login {runner.name}`, or let the runner's auth_method name "
         f"one of its methods and env_from what that needs. "
         + secrets.cut(f"It offers {methods or 'none'}, and says: {in_words(error)}", QUOTED),
@@ -217,16 +231,19 @@ def _signed_out(launch: Launch, offered: InitializeResponse, error: RequestError
     )
 
 
-async def _set_mode(
-    connection: ClientSideConnection, session_id: str, modes: SessionModeState | None, mode: str | None
+async def _configure(
+    launch: Launch,
+    client: PoolClient,
+    connection: ClientSideConnection,
+    session_id: str,
+    opened: NewSessionResponse | LoadSessionResponse,
 ) -> None:
-    """Set the session's mode. Raises RunnerFailed for a mode that the session does not have."""
-    if mode is None or (modes is not None and modes.current_mode_id == mode):
-        return
-    known = [each.id for each in modes.available_modes] if modes is not None else []
-    if mode not in known:
-        raise RunnerFailed(f"the agent has no mode {mode!r}, only: {', '.join(known) or 'none'}"[:QUOTED])
-    await connection.set_session_mode(session_id, mode)
+    """Set the runner's mode, and the options that an operator chose. Raises RunnerFailed for one that the session does
+    not have."""
+    options = client.session["options"] = acp_session.config_options(opened.config_options, opened.modes)
+    client.modes = opened.modes
+    wanted = {} if launch.mode is None else {acp_session.MODE: launch.mode}
+    await acp_session.choose(connection, session_id, opened.modes, options, wanted | launch.scene.agent.options)
 
 
 async def _prompted(

@@ -20,13 +20,17 @@ from acp.schema import (
     AgentMessageChunk,
     AgentPlanUpdate,
     AllowedOutcome,
+    AvailableCommandsUpdate,
+    ConfigOptionUpdate,
     Cost,
     CreateTerminalResponse,
+    CurrentModeUpdate,
     DeniedOutcome,
     EnvVariable,
     PermissionOption,
     ReadTextFileResponse,
     RequestPermissionResponse,
+    SessionModeState,
     TerminalExitStatus,
     TerminalOutputResponse,
     ToolCallProgress,
@@ -41,7 +45,7 @@ from acp.schema import (
 from nexus.control import prices, rules
 from nexus.control.models import Role
 from nexus.control.prices import CURRENCY, MILLIONTHS, MOST
-from nexus.control.runners import processes
+from nexus.control.runners import acp_session, processes
 from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, Verdict, is_of_the_bus, judge, result_of
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.programs import with_environment
@@ -59,6 +63,7 @@ NOT_TOLD = "(the agent did not tell what came of it)"
 REFUSED = -32_003  # JSON-RPC: what the agent's permissions do not allow
 FAILED = -32_603
 NOT_FOUND = -32_002  # the protocol's own code; agents then treat the file as new
+MODE_NOTICE = re.compile(r"\[MODE_UPDATE\] (\w+)")  # Gemini's words for a change of its mode
 READS_MISSING_AS_EMPTY = frozenset({"gemini-cli"})  # it reads a file before it writes, and cannot handle NOT_FOUND
 
 
@@ -76,6 +81,8 @@ class PoolClient:
         self.is_prompted = False
         self.cost_before = 0.0  # of its session, before the prompt
         self.meta: dict[str, Any] = {}  # of its entries
+        self.session: dict[str, Any] = {}  # what it told of its session
+        self.modes: SessionModeState | None = None
         self.program = ""  # its own name
         self.has_written = False  # through us: a file, or by a command
         self._said: list[str] = []
@@ -114,8 +121,7 @@ class PoolClient:
     # Updates from the agent.
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
-        if isinstance(update, UsageUpdate):
-            self._costs(update.cost)
+        self._describe(update)
         self.scene.draft.signs += 1
         if not self.is_listening:
             return
@@ -126,6 +132,33 @@ class PoolClient:
                 await self._tool_call(update)
             elif isinstance(update, AgentPlanUpdate):
                 await self._planned(update)
+
+    def _describe(self, update: Any) -> None:
+        """Note what an update tells of the session."""
+        match update:
+            case UsageUpdate():
+                self.session["context"] = {"used": update.used, "size": update.size}
+                self._costs(update.cost)
+            case CurrentModeUpdate():
+                self._note_mode(update.current_mode_id)
+            case ConfigOptionUpdate():
+                self.session["options"] = acp_session.config_options(update.config_options, self.modes)
+            case AvailableCommandsUpdate():
+                self.session["commands"] = acp_session.commands(update.available_commands)
+
+    def _note_mode(self, mode: str) -> None:
+        if self.modes is not None:
+            self.modes.current_mode_id = mode
+        for option in self.session.get("options", []):
+            if option["id"] == acp_session.MODE:
+                option["value"] = mode
+
+    async def tell_session(self) -> None:
+        """Have what was told of the session kept."""
+        if self.session:
+            await self.scene.tell_session(
+                storable_json(self.secrets.struck_of(acp_session.bounded(self.session)), None)
+            )
 
     def _costs(self, cost: Cost | None) -> None:
         """Note the session's cost, which grows over all its prompts. An agent may also begin at 0 when it loads one."""
@@ -149,6 +182,9 @@ class PoolClient:
         text = getattr(chunk.content, "text", None)
         text = f"[{chunk.content.type}]" if text is None else text
         if not text:
+            return
+        if notice := MODE_NOTICE.fullmatch(text):
+            self._note_mode(notice[1])
             return
         await self._begin_all()
         if chunk.message_id != self._message:
@@ -373,15 +409,15 @@ def storable(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode(errors="replace").decode()
 
 
-def storable_json(value: Any) -> Any:
+def storable_json(value: Any, most: int | None = LONGEST_DETAIL) -> Any:
     """Return a value that every store accepts; if it is large, the beginning of its JSON as text."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         return storable(str(type(value).__name__))
     clean = storable(text)
-    if len(clean) > LONGEST_DETAIL:
-        return clean[:LONGEST_DETAIL]
+    if most is not None and len(clean) > most:
+        return clean[:most]
     return json.loads(clean.replace("\\u0000", "\ufffd"))
 
 

@@ -95,6 +95,10 @@ async def no_instructions() -> str:
     return ""
 
 
+async def not_told(session: Mapping[str, Any]) -> None:
+    """Keep nothing."""
+
+
 @dataclass(frozen=True)
 class Scene:
     """One turn, as its runner sees it."""
@@ -107,6 +111,7 @@ class Scene:
     call: Callable[[str, str, Mapping[str, Any]], Awaitable[Outcome]]  # an operation of a toolset, as the agent
     draft: Draft = field(default_factory=Draft)
     instructions: Callable[[], Awaitable[str]] = no_instructions  # of the operator's and the project's files
+    tell_session: Callable[[Mapping[str, Any]], Awaitable[None]] = not_told  # keep what its process told of its session
 
 
 class RunnerFailed(Exception):

@@ -168,6 +168,31 @@ def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
     return agent
 
 
+def set_option(actor: Actor, agent_id: str, option: str, value: str | bool | None) -> PoolAgent:
+    """Choose an option of an agent's sessions from its next turn on; None leaves it to the agent again.
+
+    Raises NOT_FOUND, and VALIDATION_ERROR for what its session did not offer.
+    """
+    moment = now()
+    with write():
+        agent = get(agent_id)
+        offered = {each["id"]: each for each in (agent.session or {}).get("options", [])}
+        if value is None:
+            agent.options.pop(option, None)
+        elif option not in offered:
+            known = ", ".join(offered) or "none yet: it tells of them in its first turn"
+            raise invalid(f"This agent's session has no option {option!r}, only: {known}.", field="option")
+        elif not rules.is_offered(offered[option], value):
+            values = ", ".join(each["value"] for each in offered[option]["choices"]) or "true, false"
+            raise invalid(f"{option} is one of: {values}.", field="value")
+        else:
+            agent.options[option] = value
+        agent.save(update_fields=["options"])
+        shown = {} if value is None else {"value": str(value)}
+        emit_event("pool.option_set", actor.name, agent, moment, option=option, **shown)
+    return agent
+
+
 def _end_where_all_may_go(by: str) -> None:
     """Ask the server to end if there are agents and each was marked as done."""
     marks = set(PoolAgent.objects.living().values_list("should_shutdown", flat=True))

@@ -264,6 +264,7 @@ class Taking:
                     self._call,
                     self._reporter.draft,
                     self._instructions,
+                    self._tell_session,
                 ),
             )
         except Exception as error:
@@ -297,6 +298,11 @@ class Taking:
             rows = PoolAgent.objects.filter(pk=agent.pk)
             await stored(lambda: rows.update(instruction_tokens=tokens), SAY_SECONDS, twice=True)
         return text
+
+    async def _tell_session(self, session: Mapping[str, Any]) -> None:
+        if session != self.turn.agent.session:
+            rows = PoolAgent.objects.filter(pk=self.turn.agent.pk)
+            await stored(lambda: rows.update(session=dict(session)), SAY_SECONDS, twice=True)
 
     async def _history(self) -> AsyncIterator[Entry]:
         agent = self.turn.agent

@@ -1,0 +1,138 @@
+"""What an agent process tells of its session: kept, shown, and chosen from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp.schema import AvailableCommand
+from django.test import Client as Browser
+
+from coordination.models import Event
+from nexus.control.models import PoolAgent
+from nexus.control.runners import acp_session
+from nexus.control.worker.scheduling import Worker
+from nexus.core.config import CoreSettings
+from nexus.core.waiting import WRITERS, in_thread
+from tests.control.playing import at_hand, pool, refused
+from tests.control.pool import asend, create, ended, said
+from tests.control.test_acp import AGENT
+from tests.control.test_gone_directory import place
+
+__all__ = ["at_hand", "place"]
+
+MODES = [{"value": name, "name": name} for name in ("auto", "ask", "free")]
+SIZES = [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}]
+TOLD = {
+    "sign_in": [],
+    "options": [
+        {"id": "mode", "name": "Mode", "value": "auto", "choices": MODES},
+        {"id": "model", "name": "Model", "value": "small", "choices": SIZES},
+        {"id": "deep", "name": "Deep", "value": False, "choices": []},
+    ],
+    "commands": [{"name": "plan", "description": "Make a plan", "hint": "goal"}],
+    "context": {"used": 10, "size": 100},
+}
+
+
+async def made(place: Path, *flags: str) -> None:
+    command = json.dumps([sys.executable, str(AGENT), *flags])
+    text = f'[runners.agent]\nkind = "acp"\ncommand = {command}\nread_paths = ["{AGENT.parents[2]}"]\n'
+    (CoreSettings.current().home / "runners.toml").write_text(text)
+    more = {"runner": "agent", "cwd": str(place)}
+    await in_thread(WRITERS, partial(create, "ann", **more))
+
+
+async def call(operation: str, **arguments: Any) -> Any:
+    return await in_thread(WRITERS, partial(pool, operation, agent_id="ann", **arguments))
+
+
+async def test_what_it_tells_is_kept_and_chosen_from(worker: Worker, place: Path) -> None:
+    await made(place, "--options")
+    turn = await ended(await asend("ann", "options"))
+    assert (turn.status, turn.answer) == ("done", "auto small False"), turn.why
+    session = (await call("pool_get_context"))["session"]
+    values = {option["id"]: option["value"] for option in session["options"]}
+    assert values == {"mode": "ask", "model": "large", "deep": False}, "as it changed them itself"
+    assert session["commands"] == TOLD["commands"] and session["chosen"] == {}
+    for option, value in {"mode": "free", "model": "large", "deep": True}.items():
+        chosen = await call("pool_set_option", option=option, value=value)
+    assert chosen["chosen"] == {"mode": "free", "model": "large", "deep": True}
+    assert (await ended(await asend("ann", "options"))).answer == "free large True"
+    await call("pool_set_option", option="model", value=None)
+    assert (await ended(await asend("ann", "options"))).answer == "free small True"
+
+
+async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is(worker: Worker, place: Path) -> None:
+    await made(place)
+    await in_thread(WRITERS, lambda: PoolAgent.objects.update(options={"model": "huge"}))
+    turn = await ended(await asend("ann", "hello"))
+    assert turn.status == "failed" and "no model 'huge', only: none" in (turn.why or "")
+
+
+async def test_a_login_that_it_wants_is_kept_with_the_ways(worker: Worker, place: Path) -> None:
+    await made(place, "--signed-out")
+    assert (await ended(await asend("ann", "hello"))).status == "failed"
+    session = (await call("pool_get_context"))["session"]
+    assert session["signed_out"] is True
+    kinds = [(way["id"], way["kind"]) for way in session["sign_in"]][:4]
+    assert kinds == [("page", "agent"), ("key", "agent"), ("variable", "variables"), ("terminal", "terminal")]
+    assert await said("ann") == ["hello"]
+
+
+@pytest.fixture
+def told(at_hand: Path) -> PoolAgent:
+    pool("pool_create_agent", agent_id="ann", cwd=str(at_hand))
+    PoolAgent.objects.update(session=TOLD)
+    return PoolAgent.objects.get()
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "part"),
+    [
+        ({"option": "size", "value": "x"}, "option", "only: mode, model, deep"),
+        ({"option": "mode", "value": "wild"}, "value", "auto, ask, free"),
+        ({"option": "mode", "value": True}, "value", "auto, ask, free"),
+        ({"option": "deep", "value": "true"}, "value", "true, false"),
+    ],
+)
+def test_only_what_is_offered_can_be_chosen(told: PoolAgent, given: dict[str, Any], field: str, part: str) -> None:
+    error = refused("pool_set_option", agent_id="ann", **given)
+    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", field) and part in error["message"]
+    assert not Event.objects.filter(type="pool.option_set").exists()
+
+
+def test_its_page_shows_and_sets_it(told: PoolAgent, browser: Browser) -> None:
+    page = " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
+    for part in ("10 of 100 tokens", "/plan goal", "Make a plan", "Large", "as the agent wants"):
+        assert part in page
+    assert "wants a login" not in page
+    address = f"/admin/pool/{told.pk}/option/"
+    for given in ({"option": "model", "value": "large"}, {"option": "deep", "value": "true", "is_switch": "on"}):
+        assert browser.post(address, given).status_code == 302
+    told.refresh_from_db()
+    assert told.options == {"model": "large", "deep": True}
+    assert "model large" in " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
+    browser.post(address, {"option": "model", "value": ""})
+    told.refresh_from_db()
+    assert told.options == {"deep": True}
+
+
+def test_its_page_offers_the_ways_to_sign_in(told: PoolAgent, browser: Browser) -> None:
+    ways = [{"id": "page", "name": "<b>A page</b>", "kind": "agent"}, {"id": "v", "name": "Key", "kind": "variables"}]
+    PoolAgent.objects.update(session={**TOLD, "sign_in": ways, "signed_out": True})
+    page = browser.get(f"/admin/pool/{told.pk}/").content.decode()
+    assert "nexus runners login rehearsal --method page" in page and "env_from" in page
+    assert "<b>A page" not in page
+
+
+def test_what_is_kept_of_very_much_is_bounded() -> None:
+    many = [AvailableCommand(name=f"c{number}" * 99, description="d\0" * 9_999) for number in range(9_999)]
+    commands = acp_session.commands(many)
+    assert len(commands) == acp_session.MOST and "\0" not in json.dumps(commands)
+    whole = {"commands": commands, "options": [{"id": "x" * 100, "choices": ["y" * 100] * 60}] * 60}
+    assert len(json.dumps(acp_session.bounded(whole))) <= acp_session.LARGEST
