@@ -22,6 +22,9 @@ from acp.core import ClientSideConnection
 from acp.schema import (
     AuthCapabilities,
     ClientCapabilities,
+    ElicitationCapabilities,
+    ElicitationFormCapabilities,
+    ElicitationUrlCapabilities,
     FileSystemCapabilities,
     Implementation,
     InitializeResponse,
@@ -122,7 +125,9 @@ async def _take(launch: Launch, key: str) -> Ended:
 async def converse(launch: Launch, client: PoolClient, program: processes.Running, server: bus.Bus | None) -> Ended:
     """Run the turn with a started program. The agent reaches the bus if `server` is given."""
     transport = BoundedLines(program.stdout, program.stdin, client.settled)
-    connection = ClientSideConnection(cast(Any, client), transport)  # it implements only what we offer
+    connection = ClientSideConnection(  # the client implements only what we offer
+        cast(Any, client), transport, use_unstable_protocol=True
+    )
     try:
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -161,6 +166,7 @@ async def _session(
         ClientCapabilities(
             fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
             terminal=rules.may_use(scene.agent.permissions, "run"),
+            elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities(), url=ElicitationUrlCapabilities()),
             auth=AuthCapabilities(terminal=True),  # the operator runs such a program: `nexus runners login`
         ),
         Implementation(name="nexus", title="Nexus", version="1"),

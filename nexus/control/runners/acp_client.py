@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from acp import RequestError
 from acp.schema import (
+    AcceptElicitationResponse,
     AgentMessageChunk,
     AgentPlanUpdate,
     AllowedOutcome,
@@ -25,6 +26,7 @@ from acp.schema import (
     Cost,
     CreateTerminalResponse,
     CurrentModeUpdate,
+    DeclineElicitationResponse,
     DeniedOutcome,
     EnvVariable,
     PermissionOption,
@@ -45,7 +47,7 @@ from acp.schema import (
 from nexus.control import prices, rules
 from nexus.control.models import Role
 from nexus.control.prices import CURRENCY, MILLIONTHS, MOST
-from nexus.control.runners import acp_session, processes
+from nexus.control.runners import acp_elicitation, acp_session, processes
 from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, Verdict, is_of_the_bus, judge, result_of
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.programs import with_environment
@@ -65,6 +67,9 @@ FAILED = -32_603
 NOT_FOUND = -32_002  # the protocol's own code; agents then treat the file as new
 MODE_NOTICE = re.compile(r"\[MODE_UPDATE\] (\w+)")  # Gemini's words for a change of its mode
 READS_MISSING_AS_EMPTY = frozenset({"gemini-cli"})  # it reads a file before it writes, and cannot handle NOT_FOUND
+
+
+ACCEPTED, DECLINED = AcceptElicitationResponse(action="accept"), DeclineElicitationResponse(action="decline")
 
 
 class PoolClient:
@@ -313,6 +318,30 @@ class PoolClient:
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen.option_id))
+
+    async def create_elicitation(
+        self, message: str, mode: Any, **_: Any
+    ) -> AcceptElicitationResponse | DeclineElicitationResponse:
+        """Ask the operators to fill in a form or to visit a page. An answer that does not fit is asked for again."""
+        title = storable(self.secrets.cut(message, LONGEST_DETAIL))
+        schema = getattr(mode, "requested_schema", None)
+        if schema is None:
+            url = storable(self.secrets.cut(str(mode.url), LONGEST_PATH))
+            decision = await self.scene.ask("permission", title, f"Visit {url}, then allow.", subject=f"visit {url}")
+            return ACCEPTED if decision.allowed else DECLINED
+        wrong = ""
+        while len(schema.properties or {}) <= acp_elicitation.MOST:
+            asked = storable(self.secrets.cut(acp_elicitation.as_question(schema), LONGEST_DETAIL))
+            decision = await self.scene.ask("question", title, "\n\n".join(filter(None, (wrong, asked))), subject="")
+            if not decision.allowed:
+                break
+            try:
+                content = acp_elicitation.values_in(schema, decision.words or "")
+            except acp_elicitation.NoAnswer as error:
+                wrong = f"The last answer did not fit: {storable(str(error))}."
+            else:
+                return AcceptElicitationResponse(action="accept", content=content)
+        return DECLINED
 
     async def read_text_file(
         self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any
