@@ -84,7 +84,11 @@ class Django(ASGIHandler):
                 return
             request.resolver_match = found
             del body  # a waiting call should use little memory
-            await while_there(receive, self._answer(request, send))
+            try:
+                await while_there(receive, self._answer(request, send))
+            finally:
+                for lazy in ("user", "auser"):  # which refer to the request: a ring
+                    vars(request).pop(lazy, None)
 
     async def _answer(self, request: HttpRequest, send: Any) -> None:
         """Send the answer of an asynchronous view, without a thread."""

@@ -53,6 +53,37 @@ async def test_it_lets_go_of_an_answer_once_the_client_left(monkeypatch: pytest.
         gc.enable()
 
 
+class RememberingRequests(django.Django):
+    """`seen` is the last request, for as long as somebody holds it."""
+
+    seen: weakref.ref[HttpRequest]
+
+    def create_request(self, scope: Any, body_file: Any) -> Any:
+        request, refusal = super().create_request(scope, body_file)
+        assert request is not None
+        self.seen = weakref.ref(request)
+        return request, refusal
+
+
+async def test_it_lets_go_of_a_request_once_it_is_answered() -> None:
+    arrived, sent = [{"type": "http.request", "body": b""}], list[Any]()
+
+    async def receive() -> Any:
+        return arrived.pop() if arrived else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    application = RememberingRequests(1)
+    gc.disable()
+    try:
+        path, host = "/api/v1/coordination/operations/agent_list", [(b"host", b"localhost")]
+        await application(SCOPE | {"path": path, "headers": host}, receive, send)
+        assert sent[0]["status"] == 405 and application.seen() is None
+    finally:
+        gc.enable()
+
+
 class Connection:
     """A server's side of a connection whose client takes no more than the first piece."""
 
