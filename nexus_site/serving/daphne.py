@@ -251,14 +251,21 @@ class Factory(HTTPFactory):  # type: ignore[misc]
             channel.loseConnection()
 
         channel.lineLengthExceeded = channel._respondToBadRequestAndDisconnect = refuse
-        connect = protocol.makeConnection
+        connect, lose = protocol.makeConnection, protocol.connectionLost
 
         def connected(transport: Any) -> None:
+            del protocol.makeConnection
             self.server.outgoing.add(Outgoing(transport))
             protocol.dataReceived = self.receiving(self.server.intake, transport, protocol).received
             connect(transport)
 
-        protocol.makeConnection = connected
+        def lost(reason: Any) -> None:
+            lose(reason)
+            # Each of these refers to the connection: a ring, which thousands of connections leave until a collection.
+            del protocol.connectionLost, protocol.dataReceived
+            del channel.lineLengthExceeded, channel._respondToBadRequestAndDisconnect
+
+        protocol.makeConnection, protocol.connectionLost = connected, lost
         return protocol
 
 
@@ -284,6 +291,8 @@ class Outgoing:
         if waits and self.waited and self.taken - self.taken_before < TAKE_BYTES:
             self.transport.abortConnection()
         self.waited, self.taken_before = waits, self.taken
+        if self.transport.disconnected:
+            del self.transport.writeSomeData  # which refers to this: a ring
         return not self.transport.disconnected
 
 

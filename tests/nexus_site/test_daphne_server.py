@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import httpx
 import pytest
 import time_machine
 from twisted.internet import protocol, tcp
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
 
-from nexus_site.serving.daphne import ACCEPTED_AT_ONCE, few_at_once, reactor
+from nexus_site.serving.daphne import ACCEPTED_AT_ONCE, Factory, HubServer, few_at_once, reactor
 from tests.acceptance.hub import START_SECONDS, start
 
 FAILING = """
@@ -68,6 +72,26 @@ def test_it_takes_few_of_many_new_connections_in_a_round() -> None:
         for transport in reactor.getReaders():
             if isinstance(transport, tcp.Server):
                 transport.abortConnection()  # type: ignore[no-untyped-call]
+
+
+def test_a_connection_that_ended_leaves_no_garbage() -> None:
+    server = HubServer(None, [], print)
+    with contextlib.ExitStack() as opened:
+        listening = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listening.setblocking(False)
+        port = reactor.adoptStreamPort(listening.fileno(), listening.family, Factory(server))
+        opened.callback(port.stopListening)
+        opened.enter_context(socket.create_connection(listening.getsockname()))
+        gc.disable()
+        opened.callback(gc.enable)
+        port.doRead()
+        [outgoing] = server.outgoing
+        transport, channel = weakref.ref(outgoing.transport), weakref.ref(outgoing.transport.protocol._channel)
+        outgoing.transport.connectionLost(Failure(ConnectionDone()))  # type: ignore[no-untyped-call]
+        assert not outgoing.look()
+        server.outgoing.clear()
+        del outgoing
+        assert transport() is None and channel() is None
 
 
 def test_it_ends_an_answer_whose_application_fails_and_so_the_next(tmp_path: Path) -> None:
