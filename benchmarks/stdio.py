@@ -65,14 +65,22 @@ async def hand_over(client: Client, other: Client, project: str) -> None:
 
 
 async def wake(calls: StdioCalls, sender: Client, waiter: Client, project: str, log: dict[str, Any]) -> None:
-    """From the sender's call to the answer of a wait in another process."""
+    """From the sender's call to the answer of a wait in another process; and from the sender's own answer, which comes
+    after the commit."""
     cursor = (await call(waiter, "event_cursor", **log))["cursor"]
-    waiting = asyncio.create_task(call(waiter, "event_wait", **log, cursor=cursor, timeout_seconds=20))
+
+    async def woken() -> float:
+        assert (await call(waiter, "event_wait", **log, cursor=cursor, timeout_seconds=20))["events"]
+        return time.perf_counter()
+
+    waiting = asyncio.create_task(woken())
     await asyncio.sleep(0.1)  # it is parked by then
     started = time.perf_counter()
-    await call(sender, "message_create", project_root=project, **SENDER, subject="s", body="b")
-    assert (await waiting)["events"]
-    calls.note("wake in another process", time.perf_counter() - started)
+    await send(sender, project)
+    sent = time.perf_counter()
+    ended = await waiting
+    calls.note("wake in another process", ended - started)
+    calls.note("wake in another process, after the send's answer", ended - sent)
 
 
 def write_rows(store: sqlite3.Connection) -> None:
