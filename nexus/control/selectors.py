@@ -123,6 +123,9 @@ class SessionRow(TypedDict, total=False):
     context: Annotated[WindowRow, Field(description="Tokens of its own context, as it counts them.")]
     sign_in: Annotated[list[SignInRow], Field(description="Ways to sign in.")]
     signed_out: Annotated[bool, Field(description="true: its last turn failed, because it wants a login.")]
+    lost: Annotated[
+        list[str], Field(description="What it wrote in its last turn where the sandbox is private, and emptied.")
+    ]
     chosen: Annotated[dict[str, str | bool], Field(description="Values of options that an operator chose.")]
 
 

@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -273,6 +274,14 @@ class Agent:
         await self.do_may("edit", path)
         await self.do_write(path, content)
 
+    async def do_lose(self, path: str) -> None:
+        """Write a file by itself, and tell of it."""
+        Path(path).parent.mkdir(parents=True)
+        Path(path).write_text("lost")
+        call = acp.start_tool_call("l", "Write", kind="edit", locations=[ToolCallLocation(path=path)])
+        await self.client.session_update(self.session, call)
+        await self.client.session_update(self.session, acp.update_tool_call("l", status="completed"))
+
     async def do_may(self, kind: Any, path: str = "") -> None:
         locations = [ToolCallLocation(path=path)] if path else None
         call = acp.schema.ToolCallUpdate(tool_call_id="c", title=f"To {kind}", kind=kind, locations=locations)
@@ -378,6 +387,13 @@ class Agent:
         while True:
             shout(b"no JSON\n[1]\n" + b"[" * 50_000 + b"\n{}\n")
             await asyncio.sleep(0)
+
+    async def do_twice(self) -> None:
+        """Its answers to all requests so far, before its own: as they are, and as errors."""
+        await self.say("once")
+        for answer in ({"result": {"stopReason": "end_turn"}}, {"error": {"code": -32603, "message": "twice"}}):
+            for number in range(20):
+                shout(json.dumps({"jsonrpc": "2.0", "id": number, **answer}).encode() + b"\n")
 
     async def do_endless(self) -> None:
         while True:

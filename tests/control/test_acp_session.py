@@ -13,8 +13,8 @@ from acp.schema import AvailableCommand
 from django.test import Client as Browser
 
 from coordination.models import Event
-from nexus.control.models import PoolAgent
-from nexus.control.runners import acp_session
+from nexus.control.models import Entry, PoolAgent
+from nexus.control.runners import acp_session, sandbox
 from nexus.control.worker.scheduling import Worker
 from nexus.core.config import CoreSettings
 from nexus.core.waiting import WRITERS, in_thread
@@ -82,6 +82,19 @@ async def test_a_login_that_it_wants_is_kept_with_the_ways(worker: Worker, place
     kinds = [(way["id"], way["kind"]) for way in session["sign_in"]][:4]
     assert kinds == [("page", "agent"), ("key", "agent"), ("variable", "variables"), ("terminal", "terminal")]
     assert await said("ann") == ["hello"]
+
+
+async def test_it_and_people_read_that_what_it_wrote_in_private_memory_is_gone(worker: Worker, place: Path) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    await made(place)
+    await ended(await asend("ann", "lose /tmp/some/file"))
+    assert not Path("/tmp/some/file").exists()
+    told = await in_thread(WRITERS, lambda: Entry.objects.get(role="tool").meta["lost"])
+    assert told.startswith("What was written at /tmp/some/file is gone")
+    assert (await call("pool_get_context"))["session"]["lost"] == ["/tmp/some/file"]
+    answers = [(await ended(await asend("ann", "repeat"))).answer or "" for _ in range(2)]
+    assert [answer.startswith(f"[Nexus: {told}]\n\nNow:\n\n") for answer in answers] == [True, False]
 
 
 @pytest.fixture

@@ -128,6 +128,7 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
     connection = ClientSideConnection(  # the client implements only what we offer
         cast(Any, client), transport, use_unstable_protocol=True
     )
+    client.is_confined = launch.is_confined
     try:
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -139,6 +140,8 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
             raise
         finally:
             await client.tell_session()
+        if lost := (launch.scene.agent.session or {}).get("lost"):
+            prompt = f"[Nexus: {acp_session.loss(lost, launch.scene.agent.write_paths)}]\n\nNow:\n\n{prompt}"
         response = await _prompted(connection, session_id, prompt, client, program)
     except (RequestError, ConnectionError, ValidationError) as error:
         await client.finish()

@@ -47,7 +47,7 @@ from acp.schema import (
 from nexus.control import prices, rules
 from nexus.control.models import Role
 from nexus.control.prices import CURRENCY, MILLIONTHS, MOST
-from nexus.control.runners import acp_elicitation, acp_session, processes
+from nexus.control.runners import acp_elicitation, acp_session, processes, sandbox
 from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, Verdict, is_of_the_bus, judge, result_of
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.programs import with_environment
@@ -60,6 +60,7 @@ T = TypeVar("T")
 
 LONGEST_TEXT = 1_000_000  # characters of an entry; a longer text is cut
 LONGEST_PATH = 4_096
+MOST_LOST = 20
 LONGEST_DETAIL = 20_000  # of a call's arguments, and of a question's text
 NOT_TOLD = "(the agent did not tell what came of it)"
 REFUSED = -32_003  # JSON-RPC: what the agent's permissions do not allow
@@ -88,6 +89,7 @@ class PoolClient:
         self.meta: dict[str, Any] = {}  # of its entries
         self.session: dict[str, Any] = {}  # what it told of its session
         self.modes: SessionModeState | None = None
+        self.is_confined = False
         self.program = ""  # its own name
         self.has_written = False  # through us: a file, or by a command
         self._said: list[str] = []
@@ -256,10 +258,24 @@ class PoolClient:
         meta: dict[str, Any] = {"status": status} if status else {}
         if call.refused:
             meta["refused"] = call.refused
+        if lost := self._what_is_lost(call, status):
+            meta["lost"] = lost
         if (shown := self._stored_form(call)) != call.said:
             meta["call"] = shown
         text = storable(self.secrets.cut(result, LONGEST_TEXT))
         await self.scene.say(Role.TOOL, text, tool_call_id=call.id, meta={**meta, **self.meta})
+
+    def _what_is_lost(self, call: KnownCall, status: str) -> str:
+        """Return what is gone of a call, in words: what its process wrote in memory that only its sandbox has."""
+        if not self.is_confined or status != "completed" or USES.get(call.known.kind or "") not in rules.WRITING:
+            return ""
+        named = dict.fromkeys([*call.paths(), *(str(diff["path"]) for diff in call.diffs())])
+        kept = (self.permissions.cwd, *self.granted)
+        lost = [path for path in named if rules.within(path, sandbox.PRIVATE) and not rules.within(path, kept)]
+        if not lost:
+            return ""
+        self.session["lost"] = [*self.session.get("lost", []), *lost][:MOST_LOST]
+        return storable(self.secrets.cut(acp_session.loss(lost, self.permissions.write_paths), LONGEST_DETAIL))
 
     def _stored_form(self, call: KnownCall) -> dict[str, Any]:
         """Return a call in the form that the transcript keeps."""

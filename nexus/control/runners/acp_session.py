@@ -92,6 +92,14 @@ async def choose(
         option["value"] = value
 
 
+def loss(paths: Iterable[str], write_paths: Iterable[str]) -> str:
+    """Return what became of files that a process wrote in its sandbox's private memory."""
+    return (
+        f"What was written at {', '.join(paths)} is gone: that directory is private, and is emptied after each turn. "
+        f"What lasts is written below: {', '.join(write_paths) or 'nothing'}."
+    )
+
+
 def bounded(session: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a session told, each list so short that all of it is no larger than LARGEST."""
     told = dict(session)
