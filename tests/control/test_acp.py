@@ -431,6 +431,13 @@ async def test_one_that_says_too_much_is_stopped(
         await played.turn(mode)
 
 
+async def test_one_that_answers_twice_has_answered(plays: Plays, caplog: pytest.LogCaptureFixture) -> None:
+    played = await plays()
+    assert (await played.turn("twice")).answer == "once"
+    assert (await played.turn("hello")).answer == "Hello"
+    assert "Traceback" not in caplog.text
+
+
 async def test_what_it_says_on_stderr_is_read_and_forgotten(plays: Plays) -> None:
     assert (await (await plays()).turn("noise")).answer == "still here"
 
