@@ -29,6 +29,7 @@ class ControlConfig(NexusAppConfig):
     commands = {
         "pool_list_runs": "nexus runs",
         "pool_get_run": "nexus runs show",
+        "pool_get_trace": "nexus runs trace",
         "pool_retry_run": "nexus runs retry",
         "pool_dismiss_run": "nexus runs dismiss",
         "pool_cancel_run": "nexus runs cancel",

@@ -55,7 +55,17 @@ from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 GLOBAL = frozenset(("create_agent", "destroy_agent", "list_agents", "shutdown_server"))
 OURS = frozenset(  # which the published system does not have
-    ("list_runs", "get_run", "retry_run", "dismiss_run", "cancel_run", "list_budgets", "set_budget", "remove_budget")
+    (
+        "list_runs",
+        "get_run",
+        "retry_run",
+        "dismiss_run",
+        "cancel_run",
+        "get_trace",
+        "list_budgets",
+        "set_budget",
+        "remove_budget",
+    )
 )
 OF_AGENT = frozenset(
     ("send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "set_option", "shutdown")

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
 from nexus.control.prices import MILLIONTHS
-from nexus.control.runners import processes
+from nexus.control.runners import processes, traffic
 from nexus.control.runners.configuration import REHEARSAL, Acp, Rehearsal, Runner, changed_at, runners, start_programs
 from nexus.control.services import transcript
 from nexus.control.services.transcript import SESSION, tool_calls
@@ -26,6 +26,7 @@ from nexus.core.operations.parameters import Time, one_of
 ASKED = QuestionStatus.ASKED.value
 NEARLY = 0.8  # the used part of a context from which it should be compacted
 PROMPT, STEP, STEPS = 160, 400, 500
+TRACED = 1_000_000  # characters of a part of a trace, or one line
 TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,
 COARSE = timedelta(seconds=2)  # or in whole seconds, on some file systems
 
@@ -206,6 +207,13 @@ class WholeRunRow(RunRow):
     steps: Annotated[list[StepRow], Field(description=f"At most {STEPS}.")]
 
 
+class TraceRow(TypedDict):
+    at: Time
+    what: Annotated[str, Field(description="sent, received; request, response; or left out.")]
+    about: Annotated[str, Field(description="Method and URL of a request to a provider, or the status of its answer.")]
+    text: Annotated[str, Field(description="With keys redacted.")]
+
+
 def agent_row(agent: Living, *, children: int) -> PoolAgentRow:
     """Return the row of a pool agent; `children` is the number of its living children."""
     return {
@@ -319,6 +327,24 @@ def whole_run(turn: Turn) -> WholeRunRow:
             for entry in steps
         ],
     }
+
+
+def trace(turn: Turn, after: int, limit: int) -> tuple[list[TraceRow], int | None]:
+    """Return lines of a run's traffic after so many, and the number to go on after; None at the end."""
+    found, size = list[TraceRow](), 0
+    for number, line in enumerate(traffic.lines_of(turn.agent.agent_id, turn.pk)):
+        if number < after:
+            continue
+        if len(found) == limit or (found and size > TRACED):
+            return found, number
+        found.append(_trace_row(line))
+        size += len(found[-1]["text"])
+    return found, None
+
+
+def _trace_row(line: dict[str, Any]) -> TraceRow:
+    about = " ".join(str(line[name]) for name in ("method", "url", "status") if name in line)
+    return {"at": str(line.get("at")), "what": str(line.get("what")), "about": about, "text": str(line.get("text"))}
 
 
 def run_row(turn: Turn, prompt: str | None = None) -> RunRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from nexus.control.forms import (
 )
 from nexus.control.members import find
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, TurnStatus, WorktreeState
-from nexus.control.runners import sandbox
+from nexus.control.runners import sandbox, traffic
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
 from nexus.control.services import transcript, turns
 from nexus.control.services.budgets import every as known_budgets
@@ -439,6 +440,33 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         **_transcript_context(turn.agent, steps[:STEPS]),
         tree=PoolWorktree.objects.filter(agent=turn.agent).exclude(state=WorktreeState.DISCARDED).first(),
     )
+
+
+def trace(request: HttpRequest, run_id: str) -> TemplateResponse:
+    """Show what went between a run's agent, or its model's provider, and Nexus, after the first `?after=` lines."""
+    turn = get_object_or_404(Turn.objects.select_related("agent"), pk=run_id)
+    after = TranscriptFilters(request.GET).number("after") or 0
+    lines, later = selectors.trace(turn, after, PAGE)
+    return render(
+        request,
+        "control/trace.html",
+        f"Trace of a run of {plain(turn.agent.agent_id)}",
+        run=turn,
+        lines=lines,
+        after=after,
+        later=later,
+        excerpt=monitoring.EXCERPT,
+        longest=f":{monitoring.EXCERPT}",
+    )
+
+
+def trace_download(request: HttpRequest, run_id: str) -> HttpResponse:
+    """Send a run's whole trace, which is bounded, as JSON lines."""
+    turn = get_object_or_404(Turn.objects.select_related("agent"), pk=run_id)
+    lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in traffic.lines_of(turn.agent.agent_id, turn.pk))
+    response = HttpResponse("".join(lines), content_type="application/x-ndjson; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="{turn.pk}.jsonl"'
+    return response
 
 
 def budgets(request: HttpRequest) -> HttpResponse:

@@ -19,10 +19,10 @@ from acp.schema import ToolCallLocation, ToolCallUpdate
 from coordination.models import LentKey
 from coordination.services import keys
 from nexus.control.faults import Fault, FaultKind
-from nexus.control.models import PoolAgent, Role, TurnStatus
+from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.prices import Cost
 from nexus.control.rules import Permissions, Preset
-from nexus.control.runners import acp, acp_client, acp_transport, sandbox
+from nexus.control.runners import acp, acp_client, acp_transport, sandbox, traffic
 from nexus.control.runners.acp_calls import Verdict, judge
 from nexus.control.runners.base import Draft, RunnerFailed
 from nexus.control.runners.configuration import Acp
@@ -96,6 +96,17 @@ async def test_what_its_session_cost_before_is_no_cost_of_the_turn(plays: Plays)
     assert (await played.turn("cost 0.5")).cost == Cost(500_000, "USD", "its agent"), "it began at 0 again"
     played.draft = Draft()
     assert (await played.turn("hello")).cost is None, "unknown is not 0"
+
+
+async def test_the_trace_has_all_messages_and_no_key(plays: Plays) -> None:
+    ended = await (await plays()).turn("leak")
+    assert ended.status == TurnStatus.DONE
+    run_id = await in_thread(WRITERS, lambda: Turn.objects.get().pk)
+    lines = list(traffic.lines_of("ann", run_id))
+    sent = [json.loads(line["text"]).get("method") for line in lines if line["what"] == "sent"]
+    assert sent == ["initialize", "session/new", "session/prompt"]
+    received = " ".join(line["text"] for line in lines if line["what"] == "received")
+    assert "It is ***." in received and "end_turn" in received and "nxs_" not in received.replace("nxs_***", "")
 
 
 @pytest.mark.parametrize("cost", ["nan", "-1", "inf", "1e300", "1:dollars"])

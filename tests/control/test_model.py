@@ -14,7 +14,7 @@ from coordination.models import Event
 from coordination.services import workspaces
 from nexus.control import selectors
 from nexus.control.models import Entry, Role
-from nexus.control.runners import configuration, model, sandbox, traffic
+from nexus.control.runners import configuration, model, recording, sandbox, traffic
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.model import take
 from nexus.control.services import transcript, turns
@@ -319,7 +319,7 @@ async def test_it_gives_a_model_up_that_says_nothing(stage: Stage) -> None:
 
 @pytest.mark.parametrize("data", [b"x" * 65_536, b": ping\n" * 10_000, b"\n" * 65_536])
 async def test_it_ends_an_answer_that_does_not_end(stage: Stage, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    monkeypatch.setattr(traffic, "MOST_RECEIVED", 1_000_000)
+    monkeypatch.setattr(recording, "MOST_RECEIVED", 1_000_000)
     with serving(floods(data)) as (server, url):
         ended = await stage.take(small(url, retries=0), "Hello")
     assert ended.status == "failed"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from nexus.control.runners import traffic
+from nexus.control.runners import recording, traffic
 from nexus.core.logs import redact
 
 OWN = "0123 4567-89" * 8  # the agent's, which no pattern knows
@@ -42,7 +42,7 @@ def logged(answer: Answer) -> list[dict[str, Any]]:
     """The lines of the log, of one answer; whoever reads the answer has all of it."""
 
     async def read() -> list[bytes]:
-        sent = traffic.Recording(httpx2.MockTransport(lambda request: httpx2.Response(200, stream=answer)))
+        sent = recording.Recording(httpx2.MockTransport(lambda request: httpx2.Response(200, stream=answer)))
         response = await sent.handle_async_request(httpx2.Request("GET", "http://localhost"))
         got: list[bytes] = []
         try:
@@ -63,7 +63,7 @@ def logged(answer: Answer) -> list[dict[str, Any]]:
 def lines_of_a_hundred(configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer ones are too long."""
     configure(home=tmp_path)
-    monkeypatch.setattr(traffic, "LONGEST_LINE", 100)
+    monkeypatch.setattr(recording, "LONGEST_LINE", 100)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -57,7 +57,7 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
         "/admin/questions/",
-        *("/admin/budgets/", "/admin/runs/", f"/admin/runs/{ids['run']}/"),
+        *("/admin/budgets/", "/admin/runs/", f"/admin/runs/{ids['run']}/", f"/admin/runs/{ids['run']}/trace/"),
         *("/admin/pool/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
         *(f"/admin/pool/{ids['pool_agent']}/{which}" for which in ("tail/?after=0", "worktree/")),
         *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
@@ -116,6 +116,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "agent_delete",
         "reset",
         "event_export",
+        "trace_download",
     }
     acts |= {"act", "message"}
     acts |= {"bell", "question"}

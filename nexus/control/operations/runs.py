@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from nexus.control import selectors
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
-from nexus.control.selectors import RunRow, WholeRunRow
+from nexus.control.selectors import RunRow, TraceRow, WholeRunRow
 from nexus.control.services import turns
 from nexus.control.toolset import operation
 from nexus.core.operations.caller import Caller, operator_behind
@@ -61,6 +61,23 @@ class OfRun(Params):
 def pool_get_run(p: OfRun, caller: Caller) -> WholeRunRow:
     """Return a run with its prompt, its steps, its answer, and why it ended."""
     return selectors.whole_run(selectors.run(p.run_id))
+
+
+class TraceOf(OfRun):
+    after: Annotated[int, Field(ge=0, description="`next` of the answer before.")] = 0
+    limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
+
+
+class Trace(TypedDict):
+    lines: list[TraceRow]
+    next: Annotated[int | None, Field(description="What comes after it; null: this is the end.")]
+
+
+@operation(TraceOf, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_get_trace(p: TraceOf, caller: Caller) -> Trace:
+    """Return what went between a run's agent process, or its model's provider, and Nexus, as far as the log has it."""
+    lines, after = selectors.trace(selectors.run(p.run_id), p.after, min(p.limit, MOST_LISTED))
+    return {"lines": lines, "next": after}
 
 
 class Retry(OfRun):

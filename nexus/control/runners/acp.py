@@ -43,6 +43,7 @@ from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets
 from nexus.control.runners.configuration import Acp
+from nexus.control.runners.traffic import Log, Wire
 from nexus.control.services.questions import Decision
 from nexus.control.services.transcript import BYTES_A_TOKEN, SESSION
 from nexus.control.services.turns import Closing, Ended
@@ -74,6 +75,7 @@ class Launch:
     scene: Scene
     is_confined: bool
     scratch: str  # the directory of the bus's socket
+    wire: Wire | None = None  # which logs the messages
 
     @property
     def mode(self) -> str | None:
@@ -93,14 +95,18 @@ async def take(runner: Acp, scene: Scene) -> Ended:
     async with bus.key_of(scene.agent.agent_id) as key:
         with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
             given = (os.environ.get(name, "") for name in runner.env_from)
-            secrets = Secrets(key, *(value for value in given if len(value) >= SHORTEST_SECRET))
-            launch = Launch(runner, _redacting(secrets, scene), state.works, scratch)
+            values = (key, *(value for value in given if len(value) >= SHORTEST_SECRET))
+            secrets = Secrets(*values)
+            wire = Wire(Log(scene.agent.agent_id, *values, run=scene.turn.pk))
+            launch = Launch(runner, _redacting(secrets, scene), state.works, scratch, wire)
             try:
                 async with new_repositories.watched(scene.agent):
                     ended = await _take(launch, key)
             except RunnerFailed as failed:
                 why = storable(secrets.struck(str(failed)))
                 raise RunnerFailed(why, failed.fault, has_written=failed.has_written) from None
+            finally:
+                wire.flush()
             return _redacted_end(secrets, ended)
 
 
@@ -124,7 +130,7 @@ async def _take(launch: Launch, key: str) -> Ended:
 
 async def converse(launch: Launch, client: PoolClient, program: processes.Running, server: bus.Bus | None) -> Ended:
     """Run the turn with a started program. The agent reaches the bus if `server` is given."""
-    transport = BoundedLines(program.stdout, program.stdin, client.settled)
+    transport = BoundedLines(program.stdout, program.stdin, client.settled, launch.wire)
     connection = ClientSideConnection(  # the client implements only what we offer
         cast(Any, client), transport, use_unstable_protocol=True
     )

@@ -14,6 +14,8 @@ from typing import Any
 from acp.schema import SessionNotification
 from pydantic import ValidationError
 
+from nexus.control.runners.traffic import Wire
+
 LONGEST_LINE = 16 * 1024 * 1024  # bytes
 MOST_STRUCTURE = 1024 * 1024  # bytes of a line outside its strings: parsing them costs fifty times as much
 MOST_BYTES = 256 * 1024 * 1024  # of a turn
@@ -48,10 +50,14 @@ class BoundedLines:
     ends."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settled: Callable[[], Awaitable[None]]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        settled: Callable[[], Awaitable[None]],
+        wire: Wire | None = None,
     ) -> None:
-        """`settled` returns when all messages so far are stored: no message is read before."""
-        self._reader, self._writer, self._settled = reader, writer, settled
+        """`settled` returns when all messages so far are stored: no message is read before. `wire` logs them."""
+        self._reader, self._writer, self._settled, self._wire = reader, writer, settled, wire
         self._buffer = bytearray()
         self._searched = 0  # of the buffer, for the end of a line
         self._bytes = self._nonsense = 0
@@ -60,6 +66,8 @@ class BoundedLines:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a message. Raises ConnectionError for a request to an agent that has ended."""
+        if self._wire is not None:
+            self._wire.sent(message)
         if "method" not in message:
             self._open.discard(json.dumps(message.get("id")))
         try:
@@ -77,7 +85,7 @@ class BoundedLines:
                 line = await self._line()
                 if line is None:
                     return None
-                message = self._message(line)
+                message = self._received(line)
             except Overdone as overdone:
                 self.failed = overdone
             except ConnectionError:
@@ -86,6 +94,15 @@ class BoundedLines:
                 if message is not None:
                     return message
         return None
+
+    def _received(self, line: bytes) -> dict[str, Any] | None:
+        message = None
+        try:
+            message = self._message(line)
+        finally:
+            if self._wire is not None and line.strip():
+                self._wire.received(line, message)
+        return message
 
     async def close(self) -> None:
         """Do nothing: the pipes belong to the process, which closes them."""

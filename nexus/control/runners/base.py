@@ -16,7 +16,7 @@ from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.core.operations.replies import Outcome
 
-LOGS = "logs/pool"  # below the home: what goes between models and agents, a file for each agent
+LOGS = "logs/pool"  # below the home: what goes to and from models and agent processes, a file for each agent
 LONGEST_DRAFT = 100_000  # characters; the rest of a longer text appears with its entry
 
 

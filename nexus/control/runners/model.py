@@ -56,7 +56,7 @@ from pydantic_ai.tools import ToolDefinition
 from nexus.control import faults, selectors
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, Role, TurnStatus
-from nexus.control.runners import traffic
+from nexus.control.runners import recording, traffic
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import Model
 from nexus.control.services import transcript
@@ -89,8 +89,8 @@ async def take(runner: Model, scene: Scene) -> Ended:
             f"the server has no {runner.api_key_env} in its environment, which runner {runner.name} needs",
             Fault(FaultKind.KEY),
         )
-    with traffic.of(scene.agent.agent_id, key or "") as log:
-        transport = traffic.Recording(httpx2.AsyncHTTPTransport(verify=_tls()))
+    with traffic.of(scene.agent.agent_id, key or "", run=scene.turn.pk) as log:
+        transport = recording.Recording(httpx2.AsyncHTTPTransport(verify=_tls()))
         async with httpx2.AsyncClient(transport=transport, headers={"accept-encoding": "identity"}) as client:
             turn = _Turn(runner, scene, _model(runner, key, client))
             try:
@@ -211,7 +211,7 @@ class _Turn:
                 if found is None or found.kind not in faults.PASSING or (found.retry_after or 0) > LONGEST_PAUSE:
                     raise RunnerFailed(why, found) from None
                 fault = found
-            except traffic.TooLong as error:
+            except recording.TooLong as error:
                 raise RunnerFailed(f"the model sent {error}") from None
             except (AgentRunError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise RunnerFailed(

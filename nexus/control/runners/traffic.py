@@ -1,7 +1,8 @@
-"""Logs of the unchanged traffic between a model's provider and an agent: one file of JSON lines for each agent.
+"""Logs of the traffic between a model's provider and an agent, and between an agent process and Nexus: one file of JSON
+lines for each agent. Each line names its run.
 
-A context variable says whose traffic it is, so that agents in one process never mix. Keys are redacted, and each line
-and each file is bounded: a full file is renamed to `<agent>.jsonl.1`, which replaces the one before it.
+A context variable says whose traffic it is, so that agents in one process never mix. Keys are redacted, and each line,
+each run and each file is bounded: a full file is renamed to `<agent>.jsonl.1`, which replaces the one before it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-
-import httpx2
+from pathlib import Path
+from typing import Any
 
 from nexus.control.runners.base import LOGS, Secrets
 from nexus.core.clock import iso, now
@@ -22,28 +23,31 @@ from nexus.core.logs import redact
 
 LARGEST_FILE = 10 * 1024 * 1024  # bytes
 LONGEST = 128 * 1024  # characters of a text
-LONGEST_LINE = 64 * 1024  # bytes of a received line; the rest is left out
-MOST_RECEIVED = 16 * 1024 * 1024  # bytes of one answer
+MOST_OF_RUN = 8 * 1024 * 1024  # bytes; the rest of a run's traffic is left out
 KEY = re.compile(r"\b(nxk_|sk-|gh[a-z]_|github_pat_|glpat-|hf_|AIza|AKIA)[A-Za-z0-9_-]{16,}")
 UNKNOWN = 64  # characters of a cut key; a longer part matches its pattern
 
 
-class TooLong(Exception):
-    """A provider's answer exceeds the limit."""
-
-
 class Log:
-    """The log of one agent; `secrets` are redacted."""
+    """The log of one agent's run; `secrets` are redacted."""
 
-    def __init__(self, agent_id: str, *secrets: str) -> None:
-        self.path = CoreSettings.current().home / LOGS / f"{agent_id}.jsonl"
+    def __init__(self, agent_id: str, *secrets: str, run: str = "") -> None:
+        self.path = path_of(agent_id)
         self.secrets = Secrets(*secrets)
+        self.run = run
+        self._left = MOST_OF_RUN
 
     def write(self, what: str, text: str, **more: str | int) -> None:
         """Append a line. Errors of the disk are ignored, so that no turn fails because of its log."""
+        if self._left <= 0:
+            return
         clean = self.struck(text) if len(text) <= LONGEST else self.beginning(text[: 2 * LONGEST])
-        line = {"at": iso(now()), "what": what, **more, "text": clean[:LONGEST]}
+        line = {"at": iso(now()), "run": self.run, "what": what, **more, "text": clean[:LONGEST]}
         data = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
+        self._left -= len(data)
+        if self._left <= 0:
+            line = {"at": iso(now()), "run": self.run, "what": "left out", "text": "The run's further traffic."}
+            data = (json.dumps(line) + "\n").encode()
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -61,13 +65,80 @@ class Log:
         return self.struck(text[: self.secrets.settled(text)])[:-UNKNOWN]
 
 
+def path_of(agent_id: str) -> Path:
+    """Return the path of an agent's log."""
+    return CoreSettings.current().home / LOGS / f"{agent_id}.jsonl"
+
+
+def lines_of(agent_id: str, run: str) -> Iterator[dict[str, Any]]:
+    """Yield what the logs of an agent have of a run, oldest first."""
+    path, mark = path_of(agent_id), json.dumps({"run": run})[1:-1]
+    for each in (Path(f"{path}.1"), path):
+        with contextlib.suppress(OSError), each.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if mark not in line:
+                    continue  # a hundred times as fast as parsing it
+                with contextlib.suppress(ValueError):
+                    parsed = json.loads(line)
+                    if isinstance(parsed, dict) and parsed.get("run") == run:
+                        yield parsed
+
+
+class Wire:
+    """The messages between an agent process and Nexus. The pieces of a text are logged as one message: each could hold
+    a part of a secret."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._begun: dict[str, Any] | None = None  # the first message with a piece of the text
+        self._kind = ""
+        self._parts: list[str] = []
+        self._length = 0
+
+    def sent(self, message: Mapping[str, Any]) -> None:
+        """Log a message to the agent."""
+        self.flush()
+        self._log.write("sent", json.dumps(message, ensure_ascii=False))
+
+    def received(self, line: bytes, message: Mapping[str, Any] | None) -> None:
+        """Log a line from the agent, which may be no message."""
+        kind, text = _piece(message)
+        if kind != self._kind or not kind:
+            self.flush()
+        if not kind:
+            self._log.write("received", line[: 2 * LONGEST * 4].decode(errors="replace"))
+            return
+        if self._begun is None:
+            self._begun, self._kind = json.loads(line), kind
+        self._parts.append(text[: max(LONGEST - self._length, 0)])
+        self._length += len(self._parts[-1])
+
+    def flush(self) -> None:
+        """Log the pieces so far."""
+        if self._begun is not None:
+            self._begun["params"]["update"]["content"]["text"] = "".join(self._parts)
+            self._log.write("received", json.dumps(self._begun, ensure_ascii=False), pieces=len(self._parts))
+        self._begun, self._kind, self._parts, self._length = None, "", [], 0
+
+
+def _piece(message: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return the kind and the text of an update with a piece of text; empty for other messages."""
+    try:
+        update = (message or {})["params"]["update"]
+        kind, text = update["sessionUpdate"], update["content"]["text"]
+    except (KeyError, TypeError, IndexError):
+        return "", ""
+    is_piece = isinstance(text, str) and isinstance(kind, str) and kind.endswith("_chunk")
+    return (kind, text) if is_piece else ("", "")
+
+
 CURRENT: ContextVar[Log | None] = ContextVar("whose traffic it is", default=None)
 
 
 @contextlib.contextmanager
-def of(agent_id: str, *secrets: str) -> Iterator[Log]:
-    """Log this task's traffic as the agent's within the block."""
-    log = Log(agent_id, *secrets)
+def of(agent_id: str, *secrets: str, run: str = "") -> Iterator[Log]:
+    """Log this task's traffic as that of the agent's run within the block."""
+    log = Log(agent_id, *secrets, run=run)
     token = CURRENT.set(log)
     try:
         yield log
@@ -79,65 +150,3 @@ def excerpt(text: str, most: int) -> str:
     """Return the beginning of a text, with the keys of the current agent redacted."""
     log = CURRENT.get()
     return (text if log is None else log.struck(text))[:most]
-
-
-class Recording(httpx2.AsyncBaseTransport):
-    """A transport that sends through another one and logs the traffic of the current agent."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self.inner = inner
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        log = CURRENT.get()
-        if log is not None:
-            body = (await request.aread()).decode(errors="replace")
-            log.write("request", body, method=request.method, url=log.struck(str(request.url)))
-        response = await self.inner.handle_async_request(request)
-        if log is not None:
-            log.write("response", "", status=response.status_code)
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _Recorded(response.stream, log)
-        return response
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-
-class _Recorded(httpx2.AsyncByteStream):
-    """A response body that is logged as it arrives: in whole lines, those that arrive together at once, and only the
-    beginning of a line that is too long. A body that exceeds the limit is ended with TooLong."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream, log: Log | None) -> None:
-        self.inner, self.log = inner, log
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        received, line, is_cut = 0, b"", False
-        try:
-            async for data in self.inner:
-                received += len(data)
-                if received > MOST_RECEIVED:
-                    raise TooLong(f"an answer of over {MOST_RECEIVED} bytes")
-                _, newline, behind = data.partition(b"\n") if is_cut else (b"", b"", data)
-                is_cut = is_cut and not newline
-                whole, _, line = (line + behind).rpartition(b"\n")
-                self._record(whole)
-                if len(line) > LONGEST_LINE:
-                    self._record_beginning(line)
-                    line, is_cut = b"", True
-                yield data
-            self._record(line)
-            line = b""
-        finally:
-            self._record_beginning(line)
-
-    def _record(self, lines: bytes) -> None:
-        if self.log is not None and lines.strip():
-            self.log.write("received", lines.decode(errors="replace"))
-
-    def _record_beginning(self, line: bytes) -> None:
-        """Log the beginning of a line whose rest is left out or never comes."""
-        if self.log is not None and line:
-            self.log.write("received", self.log.beginning(line.decode(errors="replace")), rest="left out")
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()

@@ -39,6 +39,15 @@ class Command(VerbsCommand):
                 examples=["nexus runs show turn_…"],
             ),
             Verb(
+                "trace",
+                operation="pool_get_trace",
+                words=[RUN],
+                options=["after", "limit"],
+                rows="lines",
+                columns={"at": time("at"), "what": "what", "about": "about", "text": "text"},
+                examples=["nexus runs trace turn_…", "nexus runs trace turn_… --limit 500 --json"],
+            ),
+            Verb(
                 "retry",
                 operation="pool_retry_run",
                 words=[RUN],
