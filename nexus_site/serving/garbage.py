@@ -17,7 +17,7 @@ OBJECTS, SEARCHES = 5_000, 4  # new objects until the youngest are collected, an
 FEW = 700  # new objects that an idle hub makes
 LOOK_SECONDS = 1.0
 QUIET_LOOKS = 5  # checks in a row without a call
-GROWN, MUCH_GROWN = 1.5, 2.0  # growth since the last full collection: one is due, and one no longer waits
+GROWN, MUCH_GROWN = 1.5, 3.0  # growth since the last full collection: one is due, and one no longer waits
 SHRUNK = 0.8  # what is left of the most memory: of what went with the rest, garbage may remain
 
 
