@@ -198,6 +198,11 @@ class RunFilters(Filters):
     preset = {"which": "all"}
 
 
+class SpendingFilters(Filters):
+    days = choice_field(label="Spent within", choices=[("1", "a day"), ("7", "7 days"), ("30", "30 days")])
+    preset = {"days": "1"}
+
+
 class NewPoolAgentFilters(Filters):
     """The parent of a new agent. Offers the newest agents that may have children, and the one that the URL names."""
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, Min, QuerySet, Sum
+from django.db.models import Min, QuerySet
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from nexus.control import monitoring
+from nexus.control import monitoring, selectors
 from nexus.control.models import OVER, Question, QuestionStatus, Turn
 from nexus.control.prices import MILLIONTHS
 from nexus.control.services import budgets
@@ -40,7 +40,6 @@ def _spending(moment: datetime) -> Iterator[Metric]:
     ratio = GaugeMetricFamily("nexus_pool_budget_spent_ratio", "Part of a budget that is spent.", labels=labels)
     for budget in budgets.every():
         ratio.add_metric([getattr(budget, label) for label in labels], budget.spent / budget.allowed)
-    ended = Turn.objects.filter(ended_at__gt=moment - DAY).order_by()
     tokens = GaugeMetricFamily(
         "nexus_pool_day_tokens", "Tokens of the runs that ended within a day.", labels=["agent", "project"]
     )
@@ -49,13 +48,11 @@ def _spending(moment: datetime) -> Iterator[Metric]:
         "Cost of the runs that ended within a day, as far as it is known.",
         labels=["agent", "project", "currency"],
     )
-    of = ("agent__agent_id", "agent__cwd", "currency")
     spent: Counter[tuple[str, str]] = Counter()
-    sums = ended.values_list(*of).annotate(used=Sum(F("input_tokens") + F("output_tokens")), paid=Sum("cost"))
-    for agent, project, currency, used, paid in sums[:MOST_SERIES]:
-        spent[agent, project] += used
-        if currency is not None:
-            cost.add_metric([agent, project, currency], paid / MILLIONTHS)
+    for row in selectors.spending(moment - DAY, MOST_SERIES):
+        spent[row.agent_id, row.project] += row.tokens
+        if row.cost is not None and row.currency is not None:
+            cost.add_metric([row.agent_id, row.project, row.currency], row.cost / MILLIONTHS)
     for whose, used in spent.items():
         tokens.add_metric(whose, used)
     yield from (ratio, tokens, cost)

@@ -7,12 +7,12 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Annotated, Any, NamedTuple, NotRequired
 
-from django.db.models import F
+from django.db.models import Count, F, Sum
 from django.db.models.functions import Left
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus
+from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus, money
 from nexus.control.prices import MILLIONTHS
 from nexus.control.runners import processes, traffic
 from nexus.control.runners.configuration import REHEARSAL, Acp, Rehearsal, Runner, changed_at, runners, start_programs
@@ -327,6 +327,31 @@ def whole_run(turn: Turn) -> WholeRunRow:
             for entry in steps
         ],
     }
+
+
+class Spending(NamedTuple):
+    """What an agent's runs in a directory spent, of one currency; None if their cost is unknown."""
+
+    agent_id: str
+    project: str
+    currency: str | None
+    runs: int
+    tokens: int
+    cost: int | None  # millionths
+
+    @property
+    def money(self) -> str:
+        """The cost in words; empty if it is unknown."""
+        return "" if self.cost is None else money(self.cost, self.currency)
+
+
+def spending(since: datetime, limit: int) -> list[Spending]:
+    """Return what the runs spent that ended since then, those with the most tokens first."""
+    of = ("agent__agent_id", "agent__cwd", "currency")
+    sums = Turn.objects.filter(ended_at__gt=since, started_at__isnull=False).order_by().values_list(*of)
+    tokens = Sum(F("input_tokens") + F("output_tokens"))
+    rows = sums.annotate(runs=Count("pk"), tokens=tokens, paid=Sum("cost")).order_by("-tokens", *of)[:limit]
+    return [Spending(*row) for row in rows]
 
 
 def trace(turn: Turn, after: int, limit: int) -> tuple[list[TraceRow], int | None]:

@@ -26,6 +26,7 @@ from nexus.control.forms import (
     PoolFilters,
     RetryForm,
     RunFilters,
+    SpendingFilters,
     TranscriptFilters,
     TurnForm,
     WorkForm,
@@ -470,14 +471,18 @@ def trace_download(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def budgets(request: HttpRequest) -> HttpResponse:
-    """Show the budgets and what is spent of each. POST sets one."""
+    """Show the budgets and what is spent of each, and who spent most within `?days=`. POST sets a budget."""
     form = BudgetForm(posted(request))
     if form.is_valid() and operate(CONTROL, request, "pool_set_budget", "It is set.", form, **form.cleaned_data)["ok"]:
         return redirect("admin:budgets")
+    filters = SpendingFilters(request.GET)
+    since = now() - timedelta(days=int(filters.text("days") or 1))
     return render(
         request,
         "control/budgets.html",
         "Budgets",
+        filters=filters,
+        spending=selectors.spending(since, LISTED),
         on=ControlSettings.current().control,
         form=form,
         rows=[(row, row.amount(row.spent), row.amount(row.allowed)) for row in known_budgets()],

@@ -248,6 +248,20 @@ def test_prometheus_has_what_is_spent(lead: PoolAgent) -> None:
     assert found["nexus_pool_day_cost", "lead", lead.cwd, "EUR"] == 2.5
 
 
+def test_the_page_shows_who_spent_most(lead: PoolAgent, writer: PoolAgent, browser: Browser) -> None:
+    with time_machine.travel(now(), tick=False) as clock:
+        spend("writer", input_tokens=2_000, cost=Cost(10_000, "USD", "its agent"))
+        spend("writer", input_tokens=500, cost=Cost(20_000, "USD", "its agent"))
+        spend("lead", input_tokens=40)
+        page = " ".join(shown(browser.get("/admin/budgets/")).split())
+        assert "2 runs · 2,500 tokens · 0.03 USD" in page and "1 run · 40 tokens · cost unknown" in page
+        assert page.index("2,500 tokens") < page.index("40 tokens")
+        clock.shift(2 * 86_400)
+        assert "No run has ended" in shown(browser.get("/admin/budgets/"))
+        assert "2,500 tokens" in shown(browser.get("/admin/budgets/?days=7"))
+        assert "No run has ended" in shown(browser.get("/admin/budgets/?days=nonsense"))
+
+
 def test_a_run_that_begins_again_takes_no_second_turn(lead: PoolAgent) -> None:
     budget_id, tokens = budget(limit=1), budget("tokens", 100)
     send("lead")
