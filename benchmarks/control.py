@@ -98,9 +98,15 @@ class Hub:
             except httpx.TransportError:
                 await asyncio.sleep(0.1)
 
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The administrator's: a hub that may run programs takes no local caller for one."""
+        return {"Authorization": f"Bearer {self.token}"}
+
     async def rest(self, name: str, toolset: str = "", /, **arguments: Any) -> dict[str, Any]:
         """What an operation answers over REST."""
-        envelope = (await self.client.post(f"/api/v1/{toolset}operations/{name}", json=arguments)).json()
+        path = f"/api/v1/{toolset}operations/{name}"
+        envelope = (await self.client.post(path, json=arguments, headers=self.authorization)).json()
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
         return data
@@ -108,7 +114,7 @@ class Hub:
     async def rpc(self, method: str, path: str = "/rpc", **params: Any) -> dict[str, Any]:
         """A call's whole answer."""
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer = await self.client.post(path, json=body, headers={"Authorization": f"Bearer {self.token}"})
+        answer = await self.client.post(path, json=body, headers=self.authorization)
         found: dict[str, Any] = answer.json()
         return found
 
@@ -243,8 +249,8 @@ async def direct() -> None:
 async def _streams(hub: Hub, turns: int) -> dict[str, float]:
     """From the moment an agent process says something to the moment a client of its stream has read it."""
     await hub.rpc("create_agent", agent_id="clock", model="clock")
-    headers, took = {"Authorization": f"Bearer {hub.token}"}, list[float]()
-    async with hub.client.stream("GET", "/agent/clock/stream", headers=headers) as stream:
+    took = list[float]()
+    async with hub.client.stream("GET", "/agent/clock/stream", headers=hub.authorization) as stream:
         lines = stream.aiter_lines()
         for number in range(turns):
             turn = asyncio.create_task(hub.rpc("send", "/agent/clock", content="clock", request_id=f"c{number}"))
