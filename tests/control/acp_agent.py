@@ -41,12 +41,15 @@ from acp.schema import (  # noqa: E402
     EnvVarAuthMethod,
     PermissionOption,
     PromptResponse,
+    ResumeSessionResponse,
+    SessionCapabilities,
     SessionConfigOptionBoolean,
     SessionConfigOptionSelect,
     SessionConfigSelectGroup,
     SessionConfigSelectOption,
     SessionMode,
     SessionModeState,
+    SessionResumeCapabilities,
     SetSessionConfigOptionResponse,
     TerminalAuthMethod,
     ToolCallLocation,
@@ -89,7 +92,8 @@ class Agent:
     async def initialize(self, protocol_version: int, **_: Any) -> acp.InitializeResponse:
         if "--old" in sys.argv:
             return acp.InitializeResponse(protocol_version=0)
-        can = AgentCapabilities(load_session="--loads" in sys.argv)
+        resumes = SessionCapabilities(resume=SessionResumeCapabilities()) if "--resumes" in sys.argv else None
+        can = AgentCapabilities(load_session="--loads" in sys.argv, session_capabilities=resumes)
         methods: list[Any] = [
             AuthMethodAgent(id="page", name="A page"),
             AuthMethodAgent(id="key", name="A key"),
@@ -142,6 +146,10 @@ class Agent:
         self.cwd, self.servers, self.session = cwd, mcp_servers, session_id
         await self.say("told again")
         await self.costs("2.5")
+
+    async def resume_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> Any:
+        self.cwd, self.servers, self.session = cwd, mcp_servers, session_id
+        return ResumeSessionResponse()
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         self.cancelled = True

@@ -162,8 +162,9 @@ async def test_it_makes_no_more_calls_than_it_may(plays: Plays) -> None:
     assert (ended.status, ended.halted) == (TurnStatus.DONE, True)
 
 
-async def test_an_agent_that_loads_sessions_goes_on_in_its_own(plays: Plays) -> None:
-    played = await plays("--loads")
+@pytest.mark.parametrize("way", ["--loads", "--resumes"])
+async def test_an_agent_that_loads_or_resumes_sessions_goes_on_in_its_own(plays: Plays, way: str) -> None:
+    played = await plays(way)
     first = await played.turn("session")
     played.read.clear()
     assert (await played.turn("session")).answer == first.answer

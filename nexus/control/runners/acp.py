@@ -32,6 +32,7 @@ from acp.schema import (
     McpServerStdio,
     NewSessionResponse,
     PromptResponse,
+    ResumeSessionResponse,
 )
 from pydantic import ValidationError
 
@@ -189,13 +190,13 @@ async def _session(
     servers: list[Any] = []
     if server is not None:
         servers = [McpServerStdio(name=bus.NAME, command=server.command, args=list(server.args), env=[])]
-    loads = offered.agent_capabilities is not None and offered.agent_capabilities.load_session
-    known = await _known_session(scene.history()) if loads else None
-    if known is not None:
+    go_on = _way_to_go_on(connection, offered)
+    known = await _known_session(scene.history()) if go_on is not None else None
+    if go_on is not None and known is not None:
         client.is_listening = False
         try:
             loaded = await _signed_in(
-                launch, connection, offered, partial(connection.load_session, scene.agent.cwd, known, servers)
+                launch, connection, offered, partial(go_on, cwd=scene.agent.cwd, session_id=known, mcp_servers=servers)
             )
             await _configure(launch, client, connection, known, loaded)
             client.meta = {SESSION: known}
@@ -212,6 +213,18 @@ async def _session(
     client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
     most = (launch.runner.context_tokens - launch.runner.reply_tokens) * BYTES_A_TOKEN // 2
     return session.session_id, await _prompt(scene.history(), most, await scene.instructions())
+
+
+def _way_to_go_on(
+    connection: ClientSideConnection, offered: InitializeResponse
+) -> Callable[..., Awaitable[Any]] | None:
+    """Return the call that opens an earlier session, None if the agent cannot. Loading comes first: it also tells what
+    the session cost before."""
+    able = offered.agent_capabilities
+    if able is not None and able.load_session:
+        return connection.load_session
+    sessions = able.session_capabilities if able is not None else None
+    return connection.resume_session if sessions is not None and sessions.resume is not None else None
 
 
 async def _signed_in(
@@ -251,7 +264,7 @@ async def _configure(
     client: PoolClient,
     connection: ClientSideConnection,
     session_id: str,
-    opened: NewSessionResponse | LoadSessionResponse,
+    opened: NewSessionResponse | LoadSessionResponse | ResumeSessionResponse,
 ) -> None:
     """Set the runner's mode, and the options that an operator chose. Raises RunnerFailed for one that the session does
     not have."""
