@@ -13,12 +13,12 @@ from acp.schema import AvailableCommand
 from django.test import Client as Browser
 
 from coordination.models import Event
-from nexus.control.models import Entry, PoolAgent
+from nexus.control.models import Entry, PoolAgent, Role
 from nexus.control.runners import acp_session, sandbox
 from nexus.control.worker.scheduling import Worker
 from nexus.core.config import CoreSettings
 from nexus.core.waiting import WRITERS, in_thread
-from tests.control.playing import at_hand, pool, refused
+from tests.control.playing import at_hand, pool, refused, say, send, take
 from tests.control.pool import asend, create, ended, said
 from tests.control.test_acp import AGENT
 from tests.control.test_gone_directory import place
@@ -133,6 +133,13 @@ def test_its_page_shows_and_sets_it(told: PoolAgent, browser: Browser) -> None:
     browser.post(address, {"option": "model", "value": ""})
     told.refresh_from_db()
     assert told.options == {"deep": True}
+
+
+def test_its_page_shows_its_plan(told: PoolAgent, browser: Browser) -> None:
+    send("ann")
+    say(take(), Role.ASSISTANT, "", meta={"plan": [{"content": "<b>look", "status": "in_progress", "priority": "low"}]})
+    page = " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
+    assert 'aria-label="Plan"' in page and "&lt;b&gt;look" in page and "in_progress" in page
 
 
 def test_its_page_offers_the_ways_to_sign_in(told: PoolAgent, browser: Browser) -> None:
