@@ -131,11 +131,20 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         asked=[(question, quick_actions(question)) for question in monitoring.questions_of(row, ASKED)],
         always=monitoring.allowed_always(row, ASKED),
         **_waking_context(row),
-        session=selectors.session(row) if row.session is not None else None,
+        session=_session_context(row),
         fertile=wording.may_have_children(row.permissions, row.cwd),
         children=list(children.order_by("pool_agent_id")[:CHILDREN]),
         more_children=max(children.count() - CHILDREN, 0),
     )
+
+
+def _session_context(row: PoolAgent) -> dict[str, Any] | None:
+    """Return what an agent's process told of its session, its options with the values that hold from the next turn."""
+    if row.session is None:
+        return None
+    told = selectors.session(row)
+    options = [{**each, "value": row.options.get(each["id"], each["value"])} for each in told.get("options", [])]
+    return {**told, "options": options}
 
 
 def _waking_context(row: PoolAgent) -> dict[str, Any]:

@@ -129,7 +129,8 @@ def test_its_page_shows_and_sets_it(told: PoolAgent, browser: Browser) -> None:
         assert browser.post(address, given).status_code == 302
     told.refresh_from_db()
     assert told.options == {"model": "large", "deep": True}
-    assert "model large" in " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
+    page = " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
+    assert "model large" in page and '<option value="large" selected' in page, "what holds from the next turn"
     browser.post(address, {"option": "model", "value": ""})
     told.refresh_from_db()
     assert told.options == {"deep": True}
