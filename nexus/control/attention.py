@@ -33,7 +33,7 @@ WHOLE = 500  # characters; a longer question is answered on its own page, which 
 def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Found]:
     def find(picture: Picture, each: int) -> Found:
         rows = Question.objects.waiting(picture.moment).filter(_there(picture, "pool_agent__"), kind=kind)
-        rows = rows.order_by("expires_at")
+        rows = rows.with_parents().order_by("expires_at")
         if kind == QuestionKind.PERMISSION:
             sized = rows.annotate(size=Length("detail") + Length("subject"))
             rows = sized.filter(size__gt=WHOLE) if long else sized.filter(size__lte=WHOLE)
@@ -58,7 +58,10 @@ def _need(question: Question) -> AttentionItem:
     if question.kind == QuestionKind.PERMISSION and question.subject != question.title:
         said = f"{said} – “always” holds for: {question.subject}"
     cut = f"{said[:WHOLE]}… ({len(said) - WHOLE} characters more)" if len(said) > 2 * WHOLE else said
-    return AttentionItem(f"{question.agent_id} asks: {question.title}", cut, question.pk, until=question.expires_at)
+    below = f", below {question.parent_name}," if question.parent_name else ""
+    return AttentionItem(
+        f"{question.agent_id}{below} asks: {question.title}", cut, question.pk, until=question.expires_at
+    )
 
 
 def actions_for(question: Question, moment: datetime) -> Sequence[str]:

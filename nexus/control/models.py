@@ -328,6 +328,10 @@ class QuestionStatus(models.TextChoices):
 
 
 class QuestionQuerySet(models.QuerySet["Question"]):
+    def with_parents(self) -> QuestionQuerySet:
+        """Questions with their askers and the askers' parents."""
+        return self.select_related("pool_agent__parent")
+
     def open(self) -> QuestionQuerySet:
         """Questions that nobody has answered, expired or not."""
         return self.filter(status=QuestionStatus.ASKED)
@@ -390,6 +394,12 @@ class Question(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def parent_name(self) -> str | None:
+        """The agent of the pool that the asker is below; None if it is below none."""
+        parent = self.pool_agent.parent if self.pool_agent else None
+        return parent.agent_id if parent else None
 
     @property
     def is_allowed(self) -> bool:

@@ -153,6 +153,7 @@ class PoolMessageRow(TypedDict):
 class QuestionRow(TypedDict):
     question_id: str
     agent_id: str
+    parent_agent_id: Annotated[str | None, Field(description="The agent of the pool that the asker is below.")]
     kind: str
     title: str
     detail: str
@@ -252,6 +253,7 @@ def question_row(question: Question) -> QuestionRow:
     return {
         "question_id": question.question_id,
         "agent_id": question.agent_id,
+        "parent_agent_id": question.parent_name,
         "kind": question.kind,
         "title": question.title,
         "detail": question.detail,
@@ -511,7 +513,9 @@ def runner_of(agent: PoolAgent) -> Runner:
 
 def questions(which: str, agent_id: str | None, limit: int) -> list[Question]:
     """Return questions to the operators: `asked`, oldest first; `ended`, or allowed `always`, newest first."""
-    rows = Question.objects.all() if agent_id is None else Question.objects.filter(agent_id=agent_id)
+    rows = Question.objects.with_parents()
+    if agent_id is not None:
+        rows = rows.filter(agent_id=agent_id)
     match which:
         case "asked":
             return list(rows.waiting(now()).order_by("question_id")[:limit])

@@ -510,7 +510,7 @@ def questions(request: HttpRequest) -> TemplateResponse:
 
 def question(request: HttpRequest, question_id: str) -> TemplateResponse:
     """Show one question in full, and the actions on it."""
-    found = get_object_or_404(Question.objects.select_related("pool_agent", "turn"), pk=question_id)
+    found = get_object_or_404(Question.objects.with_parents().select_related("turn"), pk=question_id)
     known = actions()
     possible = [known[name] for name in actions_for(found, now())]
     return render(request, "control/question.html", "Question", about=found.title, question=found, actions=possible)

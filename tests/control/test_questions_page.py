@@ -12,15 +12,18 @@ from django.test import Client
 
 from coordination.toolset import run
 from nexus.control.attention import VERDICTS, WHOLE, WORDS
-from nexus.control.models import Question, QuestionStatus
+from nexus.control.models import PoolAgent, Question, QuestionStatus
+from nexus.control.services import questions
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.hooks.models import WebhookDelivery
 from nexus.hooks.services import enqueue
 from tests.conftest import OPERATOR
+from tests.control.playing import at_hand, lead, writer
 from tests.pages import NASTY, act, do, shown
 
+__all__ = ["at_hand", "lead", "writer"]
 Ask = Callable[..., str]
 
 
@@ -175,3 +178,16 @@ def test_it_reads_as_sentences(ask: Ask, browser: Client) -> None:
     text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", shown(browser.get("/admin/events/"))))
     assert "ana asks: Run make?" in text
     assert "Run make? was refused by local, for ana" in text
+
+
+def test_a_childs_question_is_shown_with_its_parent(lead: PoolAgent, writer: PoolAgent, browser: Client) -> None:
+    for agent_id in ("lead", "writer"):
+        questions.ask(agent_id=agent_id, kind="permission", title=f"May {agent_id}?")
+    page = shown(browser.get("/admin/attention/"))
+    assert "writer, below lead, asks: May writer?" in page and "lead asks: May lead?" in page
+    asked = Question.objects.get(agent_id="writer")
+    assert f"/admin/pool/{lead.pk}/" in shown(browser.get(f"/admin/questions/{asked.pk}/"))
+    listed = re.sub("<[^>]+>", "", shown(browser.get("/admin/questions/")))
+    assert "writer, below lead" in " ".join(listed.split())
+    rows = runner.run(CONTROL, OPERATOR, "pool_list_questions", {})["data"]["questions"]
+    assert [row["parent_agent_id"] for row in rows] == [None, "lead"]

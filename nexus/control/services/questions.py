@@ -210,7 +210,7 @@ def withdraw_one(question_id: str) -> None:
 
 def get(question_id: str) -> Question:
     """Return a question. Raises NOT_FOUND."""
-    question = Question.objects.filter(pk=question_id).first()
+    question = Question.objects.with_parents().filter(pk=question_id).first()
     if question is None:
         raise not_found("question", question_id[:200])
     return question
