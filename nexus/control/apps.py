@@ -36,6 +36,8 @@ class ControlConfig(NexusAppConfig):
         "pool_list_budgets": "nexus budgets",
         "pool_set_budget": "nexus budgets set",
         "pool_remove_budget": "nexus budgets remove",
+        "pool_list_outages": "nexus runners outages",
+        "pool_reset_outage": "nexus runners reset",
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
         "pool_allow": "nexus questions allow",
@@ -51,6 +53,7 @@ class ControlConfig(NexusAppConfig):
         "pool_questions": "asked_at",
         "pool_worktrees": "created_at",
         "pool_budgets": "set_at",
+        "pool_outages": "since",
     }
 
     def ready(self) -> None:

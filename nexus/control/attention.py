@@ -13,6 +13,8 @@ from inbox.monitoring import Picture
 from nexus.control import wakeups
 from nexus.control.models import (
     Budget,
+    FaultChoices,
+    Outage,
     Outcome,
     PoolAgent,
     PoolWorktree,
@@ -151,6 +153,20 @@ def _budgets(picture: Picture, each: int) -> Found:
     return Found(len(rows), needs)
 
 
+def _outages(picture: Picture, each: int) -> Found:
+    """Find providers that are out until a person does something."""
+    rows = Outage.objects.filter(fault__in=(FaultChoices.KEY, FaultChoices.QUOTA)).order_by("since")
+    needs = [
+        AttentionItem(f"The provider of {row.runner} {REFUSES[row.fault]}", row.why, row.runner, since=row.since)
+        for row in rows[:each]
+    ]
+    return Found(rows.count(), needs)
+
+
+REFUSES = {
+    FaultChoices.KEY.value: "refuses its key",
+    FaultChoices.QUOTA.value: "says that nothing is left of its quota",
+}
 SAID = {
     Outcome.FAILED: "failed",
     Outcome.REFUSED: "was refused by the agent",
@@ -207,6 +223,16 @@ KINDS = (
         page="run",
         actions=RETRYING,
         command="nexus runs list --which needing_person",
+    ),
+    AttentionKind(
+        "outages",
+        "Providers that are out",
+        "cloud_off",
+        9,
+        _outages,
+        bad=True,
+        actions=("pool_reset_outage",),
+        command="nexus runners outages",
     ),
     AttentionKind(
         "stuck-runs",
@@ -266,6 +292,10 @@ def _runs(run_ids: Sequence[str]) -> dict[str, str]:
     return {pk: f"{request_id} of {agent_id}" for pk, agent_id, request_id in rows}
 
 
+def _out(names: Sequence[str]) -> dict[str, str]:
+    return {name: name for name in Outage.objects.filter(pk__in=names).values_list("pk", flat=True)}
+
+
 def _titles(question_ids: Sequence[str]) -> dict[str, str]:
     return dict(Question.objects.filter(pk__in=question_ids).values_list("pk", "title"))
 
@@ -308,6 +338,15 @@ ACTIONS = (
     _of_run("pool_retry_run", "Retry", "retried"),
     _of_run("pool_dismiss_run", "Dismiss", "dismissed"),
     _of_run("pool_cancel_run", "Cancel", "cancelled"),
+    Action(
+        "pool_reset_outage",
+        "Try again",
+        "let go again",
+        ("runner", "runners"),
+        lambda runner: {"runner": runner},
+        _out,
+        toolset="control",
+    ),
     _verdict("pool_allow", "Allow once", "allowed, this once"),
     _verdict("pool_allow_always", "Allow always", "allowed, now and always for this agent", undo="pool_ask_again"),
     _verdict("pool_refuse", "Refuse", "refused"),

@@ -100,6 +100,12 @@ SENTENCES = {
     "turn.cancelled": Sentence("A turn of {pool_agent} was cancelled", "{count} turns cancelled"),
     "turn.failed": Sentence("A turn of {pool_agent} failed[: {why}]", "{count} turns failed"),
     "turn.interrupted": Sentence("A turn of {pool_agent} was interrupted[: {why}]", "{count} turns interrupted"),
+    "provider.out": Sentence(
+        "The provider of {runner} is out ({fault}): its runs wait, or go to its fallback[: {why}]",
+        "{count} times a provider was out",
+    ),
+    "provider.back": Sentence("The provider of {runner} answers again", "{count} times a provider answered again"),
+    "provider.reset": Sentence("{actor} let runs of {runner} start again", "{count} outages of providers reset"),
     "question.asked": Sentence("{agent_id} asks: {question}", "{count} questions to operators"),
     "question.answered": Sentence(
         "{question} was {status}[ {scope}] by {operator}, for {agent_id}[: {words}]", "{count} questions answered"

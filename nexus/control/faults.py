@@ -117,4 +117,6 @@ def seconds_to_wait(fault: Fault, failures: int) -> float:
     """Return the seconds until the next try, after so many failures in a row: the provider's time if it names one."""
     if fault.retry_after is not None:
         return min(max(fault.retry_after, SHORTEST_NAMED), LONGEST_NAMED)
+    if fault.kind is FaultKind.QUOTA:
+        return LONGEST_WAIT
     return min(FIRST_WAIT * 2.0 ** min(failures - 1, 20), LONGEST_WAIT)

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from coordination.models import ID_LENGTH, not_empty, one_of
+from nexus.control.faults import FaultKind
 from nexus.control.rules import LONGEST_ID, Permissions, Preset
 
 STREAM = "pool"  # of the log
@@ -213,6 +214,7 @@ class Turn(models.Model):
     source = models.CharField(max_length=ID_LENGTH)  # how it was sent: rpc, mail, …
     source_agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # the sending agent, if one sent it
     depth = models.PositiveIntegerField(default=0)  # in a chain of turns that woke one another; 0: it was sent
+    runner = models.CharField(max_length=ID_LENGTH, null=True)  # the fallback that took it; null: its agent's
     status = models.CharField(max_length=16, choices=TurnStatus)
     queued_at = models.DateTimeField()
     due_at = models.DateTimeField(null=True)  # it is not started before
@@ -289,6 +291,35 @@ class Turn(models.Model):
     def money(self) -> str:
         """The cost in words; empty if it is unknown."""
         return "" if self.cost is None else money(self.cost, self.currency)
+
+
+class FaultChoices(models.TextChoices):
+    """The fault of a provider that is out."""
+
+    OVERLOADED = FaultKind.OVERLOADED
+    FAILING = FaultKind.FAILING
+    UNREACHABLE = FaultKind.UNREACHABLE
+    QUOTA = FaultKind.QUOTA
+    KEY = FaultKind.KEY
+
+
+class Outage(models.Model):
+    """A runner whose provider is known to fail. The row is deleted when that is over."""
+
+    runner = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    key = models.CharField(max_length=ID_LENGTH)  # a digest of its configuration and its key
+    fault = models.CharField(max_length=16, choices=FaultChoices)
+    why = models.TextField()  # what the provider said last, for operators
+    failures = models.PositiveIntegerField()  # tries in a row
+    since = models.DateTimeField()
+    until = models.DateTimeField(null=True)  # then a turn tries it; null: when its key changes, or a person says so
+
+    class Meta:
+        db_table = "pool_outages"
+        constraints = [*not_empty("pool_outages", "runner", "key"), one_of("pool_outages", "fault", FaultChoices)]
+
+    def __str__(self) -> str:
+        return self.runner
 
 
 class Wake(models.Model):

@@ -65,6 +65,8 @@ OURS = frozenset(  # which the published system does not have
         "list_budgets",
         "set_budget",
         "remove_budget",
+        "list_outages",
+        "reset_outage",
     )
 )
 OF_AGENT = frozenset(

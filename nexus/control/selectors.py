@@ -12,11 +12,24 @@ from django.db.models.functions import Left
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control.models import Entry, Outcome, PoolAgent, Question, QuestionStatus, Role, Turn, TurnStatus, money
+from nexus.control.models import (
+    Entry,
+    FaultChoices,
+    Outage,
+    Outcome,
+    PoolAgent,
+    Question,
+    QuestionStatus,
+    Role,
+    Turn,
+    TurnStatus,
+    money,
+)
 from nexus.control.prices import MILLIONTHS
 from nexus.control.runners import processes, traffic
 from nexus.control.runners.configuration import REHEARSAL, Acp, Rehearsal, Runner, changed_at, runners, start_programs
 from nexus.control.services import transcript
+from nexus.control.services.outages import fallback
 from nexus.control.services.transcript import SESSION, tool_calls
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
@@ -178,6 +191,7 @@ class RunRow(TypedDict):
     source: Annotated[str, Field(description="How it was sent: rpc, dashboard, retry, mail, …")]
     source_agent_id: Annotated[str | None, Field(description="The agent that sent it.")]
     retry_of: Annotated[str | None, Field(description="The run_id that it retries.")]
+    runner: Annotated[str, Field(description="That of its agent, or the fallback that took it.")]
     queued_at: Time
     put_back: Annotated[int, Field(description="How often a fault of its provider queued it again.")]
     due_at: Annotated[Time | None, Field(description="It is not started before, after such a fault.")]
@@ -190,6 +204,19 @@ class RunRow(TypedDict):
     currency: str | None
     cost_source: Annotated[str | None, Field(description="Where the cost is from: its agent, or the price table.")]
     halted: Annotated[bool, Field(description="Whether the limit on iterations ended it.")]
+
+
+class OutageRow(TypedDict):
+    runner: str
+    fault: Annotated[str, one_of(FaultChoices)]
+    why: str
+    since: Time
+    until: Annotated[
+        Time | None, Field(description="Then a run tries it. null: when the key or the runner changes, or on a reset.")
+    ]
+    failures: Annotated[int, Field(description="Tries in a row that failed.")]
+    waiting: Annotated[int, Field(description="Queued runs of its agents.")]
+    fallback: Annotated[str | None, Field(description="The runner that takes its runs meanwhile.")]
 
 
 class StepRow(TypedDict):
@@ -389,6 +416,7 @@ def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
         "source_agent_id": turn.source_agent_id,
         "retry_of": turn.retry_of,
         "queued_at": iso(turn.queued_at),
+        "runner": turn.runner or turn.agent.runner,
         "put_back": turn.put_back,
         "due_at": iso(turn.due_at) if turn.due_at else None,
         "started_at": iso(turn.started_at) if turn.started_at else None,
@@ -403,6 +431,29 @@ def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
     }
 
 
+def outages() -> list[OutageRow]:
+    """Return the runners whose providers are out."""
+    found = list(Outage.objects.order_by("since"))
+    queued = Turn.objects.queued().order_by().filter(agent__runner__in=[outage.runner for outage in found])
+    waiting = dict(queued.values_list("agent__runner").annotate(Count("pk")))
+    return [outage_row(outage, waiting.get(outage.runner, 0)) for outage in found]
+
+
+def outage_row(outage: Outage, waiting: int = 0) -> OutageRow:
+    """Return the row of an outage."""
+    runner = runners().by_name.get(outage.runner)
+    return {
+        "runner": outage.runner,
+        "fault": outage.fault,
+        "why": outage.why,
+        "since": iso(outage.since),
+        "until": iso(outage.until) if outage.until else None,
+        "failures": outage.failures,
+        "waiting": waiting,
+        "fallback": fallback(runner) if runner else None,
+    }
+
+
 def retries(turn: Turn) -> list[str]:
     """Return the ids of the runs that retry this one, oldest first."""
     return list(Turn.objects.filter(retry_of=turn.pk).order_by("pk").values_list("pk", flat=True))
@@ -410,7 +461,7 @@ def retries(turn: Turn) -> list[str]:
 
 def take_over(turn: Turn) -> str | None:
     """Return the command line that continues a run's session in a person's terminal; None if there is none."""
-    runner = runners().by_name.get(turn.agent.runner)
+    runner = runners().by_name.get(turn.runner or turn.agent.runner)
     if not isinstance(runner, Acp) or not runner.take_over:
         return None
     said = Entry.objects.filter(agent=turn.agent, turn__lte=turn.pk, meta__isnull=False).order_by("-position")

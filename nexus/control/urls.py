@@ -25,7 +25,7 @@ PAGES = (
         "Pool",
         "groups",
         "Now",
-        words={"pool_list_agents": "the page Pool"},
+        words={"pool_list_agents": "the page Pool", "pool_list_outages": "the page Pool"},
         about="The agents that the hub runs itself: create, send, stop, end.",
         position=2,
     ),

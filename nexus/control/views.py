@@ -32,7 +32,7 @@ from nexus.control.forms import (
     WorkForm,
 )
 from nexus.control.members import find
-from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, TurnStatus, WorktreeState
+from nexus.control.models import Entry, Outage, PoolAgent, PoolWorktree, Question, Turn, TurnStatus, WorktreeState
 from nexus.control.runners import sandbox, traffic
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
 from nexus.control.services import transcript, turns
@@ -70,6 +70,7 @@ def pool(request: HttpRequest) -> TemplateResponse:
         rehearsing=not start_programs(),
         counts=monitoring.counts(),
         asks=Question.objects.waiting(now()).count(),
+        outages=Outage.objects.order_by("since"),
         rows=rows[:LISTED],
         ended=ended,
         page=page,

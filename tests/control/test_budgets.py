@@ -267,6 +267,7 @@ def test_a_run_that_begins_again_takes_no_second_turn(lead: PoolAgent) -> None:
     send("lead")
     turn = take()
     settle(turn, TurnStatus.FAILED, why="overloaded", input_tokens=60, fault=Fault(FaultKind.OVERLOADED))
+    pool("pool_reset_outage", runner="rehearsal")  # its provider answers again
     again = turns.claim(turn.pk)
     assert again is not None and (spent(budget_id), spent(tokens)) == ((1, 0), (0, 0))
     settle(again, input_tokens=30)

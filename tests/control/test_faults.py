@@ -104,6 +104,7 @@ def test_the_wait_doubles_up_to_a_quarter_of_an_hour_unless_the_provider_names_a
         *(10, 20, 40, 640, 900, 900),
     ]
     assert faults.seconds_to_wait(Fault(FaultKind.OVERLOADED, 3_600), 5) == 3_600
+    assert faults.seconds_to_wait(Fault(FaultKind.QUOTA), 1) == 900
 
 
 @pytest.mark.parametrize("text", ["error " * 200_000, "retry after " * 100_000, "status" + " " * 10**6, "(" * 10**6])

@@ -1,4 +1,4 @@
-"""Operations on runs: a run is a turn of an agent, as operators see it."""
+"""Operations on runs, which are turns of agents as operators see them, and on the providers that are out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing_extensions import TypedDict
 from nexus.control import selectors
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
-from nexus.control.selectors import RunRow, TraceRow, WholeRunRow
-from nexus.control.services import turns
+from nexus.control.selectors import OutageRow, RunRow, TraceRow, WholeRunRow
+from nexus.control.services import outages, turns
 from nexus.control.toolset import operation
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.parameters import Id, Limit, Nothing, Params
 from nexus.core.operations.registry import OPERATORS_ONLY
 
 LISTED, MOST_LISTED = 50, 500
@@ -109,3 +109,23 @@ def pool_dismiss_run(p: OfRun, caller: Caller) -> RunRow:
 def pool_cancel_run(p: OfRun, caller: Caller) -> RunRow:
     """End a run that is queued or running."""
     return selectors.run_row(turns.cancel_run(p.run_id, operator_behind(caller)))
+
+
+class Outages(TypedDict):
+    outages: list[OutageRow]
+
+
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_list_outages(p: Nothing, caller: Caller) -> Outages:
+    """List the runners whose providers are out. No run starts on them: it waits, or goes to the runner's fallback."""
+    return {"outages": selectors.outages()}
+
+
+class OfRunner(Params):
+    runner: Annotated[Id, Field(description="A runner of runners.toml.")]
+
+
+@operation(OfRunner, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_reset_outage(p: OfRunner, caller: Caller) -> OutageRow:
+    """Say that a runner's provider answers again: its runs start at once."""
+    return selectors.outage_row(outages.reset(p.runner, operator_behind(caller)))

@@ -46,7 +46,7 @@ from nexus.control.runners.base import RunnerFailed, Scene, Secrets
 from nexus.control.runners.configuration import Acp
 from nexus.control.runners.traffic import Log, Wire
 from nexus.control.services.questions import Decision
-from nexus.control.services.transcript import BYTES_A_TOKEN, SESSION
+from nexus.control.services.transcript import BYTES_A_TOKEN, RUNNER, SESSION
 from nexus.control.services.turns import Closing, Ended
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running as running_server
@@ -190,8 +190,9 @@ async def _session(
     servers: list[Any] = []
     if server is not None:
         servers = [McpServerStdio(name=bus.NAME, command=server.command, args=list(server.args), env=[])]
+    stand_in = {RUNNER: scene.turn.runner} if scene.turn.runner else {}
     go_on = _way_to_go_on(connection, offered)
-    known = await _known_session(scene.history()) if go_on is not None else None
+    known = await _known_session(scene) if go_on is not None else None
     if go_on is not None and known is not None:
         client.is_listening = False
         try:
@@ -199,7 +200,7 @@ async def _session(
                 launch, connection, offered, partial(go_on, cwd=scene.agent.cwd, session_id=known, mcp_servers=servers)
             )
             await _configure(launch, client, connection, known, loaded)
-            client.meta = {SESSION: known}
+            client.meta = {SESSION: known, **stand_in}
             return known, scene.turn.content
         except RequestError:
             pass  # the session is gone; a new one gets the history as text
@@ -210,7 +211,7 @@ async def _session(
         launch, connection, offered, partial(connection.new_session, scene.agent.cwd, mcp_servers=servers)
     )
     await _configure(launch, client, connection, session.session_id, session)
-    client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
+    client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED), **stand_in}
     most = (launch.runner.context_tokens - launch.runner.reply_tokens) * BYTES_A_TOKEN // 2
     return session.session_id, await _prompt(scene.history(), most, await scene.instructions())
 
@@ -332,11 +333,13 @@ def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
             return ended
 
 
-async def _known_session(history: AsyncIterator[Entry]) -> str | None:
+async def _known_session(scene: Scene) -> str | None:
     """Return the agent's own session of an earlier turn. Sessions from before a requested compaction are left out: they
-    would undo it."""
-    async for entry in history:
+    would undo it; so are those from before another runner took a turn, which they do not know."""
+    async for entry in scene.history():
         meta = entry.meta or {}
+        if (entry.role == Role.USER or SESSION in meta) and meta.get(RUNNER) != scene.turn.runner:
+            return None
         if "summary_of" in meta and "unasked" not in meta:
             return None
         if SESSION in meta:

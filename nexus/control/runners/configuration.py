@@ -62,6 +62,7 @@ class _Common(BaseModel):
 class Programs(_Common):
     """What an agent's programs find in the sandbox besides the system's programs and the agent's directory."""
 
+    fallback: str | None = None  # the runner that takes its turns while its provider is out
     network: bool = True
     read_paths: list[Annotated[str, Field(pattern=r"^(/|~/)")]] = []  # such as its own programs, and its sign-in
 
@@ -262,6 +263,10 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
     by_name: dict[str, Runner] = {REHEARSAL.name: REHEARSAL}
     for name, table in listed.items():
         by_name[name] = _runner(path, name, table)
+    for runner in by_name.values():
+        name = None if isinstance(runner, Rehearsal) else runner.fallback
+        if name is not None and (name not in by_name or name == runner.name):
+            raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: there is no other runner {name[:100]!r}")
     default = next(iter(listed), REHEARSAL.name) if default is None else default
     if not isinstance(default, str) or default not in by_name:
         raise _wrong(path, f"names {default!r} as default, and has no [runners.{default}]")

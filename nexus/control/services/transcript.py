@@ -21,6 +21,7 @@ from nexus.core.database.store import write
 
 BYTES_A_TOKEN = 4  # the usual estimate if the model does not report it
 SESSION = "acp_session"  # key in an entry's `meta`: the session of the agent process that said it
+RUNNER = "runner"  # key in an entry's `meta`: the fallback that took the turn
 READING_KINDS = frozenset(("read", "search", "think", "fetch"))  # of an agent process's calls
 PAGE = 100  # entries read at once if not all are needed
 LARGEST_PAGE = 4_000_000  # tokens in one page for a caller, some 16 MB

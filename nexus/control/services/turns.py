@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from nexus.control.members import Actor, check_authority, check_not_disabled, ch
 from nexus.control.models import IN_VAIN, OVER, Budget, Cause, Entry, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.prices import Cost
 from nexus.control.runners.configuration import runners
-from nexus.control.services import budgets, questions, transcript
+from nexus.control.services import budgets, outages, questions, transcript
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
@@ -39,7 +39,7 @@ _waiting = Select(
         Turn.objects.filter(pk__in=Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first"))
         .filter(Q(due_at=None) | Q(due_at__lte=Slot("moment")))
         .order_by("pk")
-        .values_list("pk", "agent_id", "source_agent_id")
+        .values_list("pk", "agent_id", "source_agent_id", "agent__runner")
     )
 )
 _sent = Select(
@@ -57,7 +57,12 @@ _claimable = Select(
     lambda: Turn.objects.select_related("agent").filter(~Exists(_taken_of), pk=Slot("pk"), status=TurnStatus.QUEUED)
 )
 _taken = Select(lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING))
-_take = Update(lambda: Turn.objects.filter(pk=Slot("pk")), status=TurnStatus.RUNNING, started_at=Slot("moment"))
+_take = Update(
+    lambda: Turn.objects.filter(pk=Slot("pk")),
+    status=TurnStatus.RUNNING,
+    started_at=Slot("moment"),
+    runner=Slot("runner"),
+)
 _USAGE = ("input_tokens", "output_tokens", "cached_tokens", "cost", "currency", "cost_source")
 _ENDED = ("status", "answer", "why", "cause", "needs_person_since", "ended_at", "iterations", "halted", *_USAGE)
 _PUT_BACK = ("due_at", "put_back", "why", *_USAGE)
@@ -343,9 +348,11 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
 
 
 def waiting() -> list[tuple[str, str, str | None]]:
-    """Return the oldest queued turn of each agent, unless it is due later: its id, the pool_agent_id, and the agent
-    that sent it."""
-    return _waiting(moment=now())
+    """Return the oldest queued turn of each agent, unless it is due later or its runner is out: its id, the
+    pool_agent_id, and the agent that sent it."""
+    moment = now()
+    rows, ways = _waiting(moment=moment), outages.ways(moment)
+    return [row[:3] for row in rows if ways.get(row[3], row[3]) is not None]
 
 
 def sent_by_agents() -> list[tuple[str, str | None]]:
@@ -364,16 +371,22 @@ def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
         turn = stored or _claimable.first(pk=turn_id)
         if turn is None:
             return None
+        usual = turn.agent.runner
+        way = outages.ways(moment).get(usual, usual)
+        if way is None:
+            return None
         if (spent := budgets.begin(turn.agent, moment, again=turn.put_back > 0)) is not None:
             _end_waiting(turn.agent, spent, moment)
             return None
-        turn.status, turn.started_at = TurnStatus.RUNNING, moment
-        _take(pk=turn.pk, moment=moment)
+        turn.status, turn.started_at, turn.runner = TurnStatus.RUNNING, moment, None if way == usual else way
+        _take(pk=turn.pk, moment=moment, runner=turn.runner)
         meta: dict[str, Any] = {
             "source": turn.source,
             "source_agent_id": turn.source_agent_id,
             "request_id": turn.request_id,
         }
+        if turn.runner is not None:
+            meta[transcript.RUNNER] = turn.runner
         if turn.depth:
             meta["woken_by"] = list(turn.wakes.order_by("wake_id").values("kind", "item", "sender"))
         if not turn.put_back or _has_said(turn):
@@ -407,8 +420,8 @@ def cancel_asked() -> list[str]:
 def settle(turn: Turn, ended: Ended) -> bool:
     """Store the end of a running turn, with its last entry; False if it had ended already.
 
-    A turn that a passing fault of its provider ended is put back instead, to be started again later, unless it may have
-    changed files.
+    A turn that a fault of its provider ended is put back instead, to be started again later, unless it may have changed
+    files.
     """
     moment = now()
     with write():
@@ -423,6 +436,8 @@ def settle(turn: Turn, ended: Ended) -> bool:
             ended = replace(ended, status=TurnStatus.CANCELLED)
         if ended.status == TurnStatus.FAILED and ended.fault is not None and current.cancel_requested_at is None:
             ended = _after_fault(current, ended, ended.fault, moment)
+        elif ended.status == TurnStatus.DONE:
+            outages.note_success(current.runner or current.agent.runner, moment)
         if ended.status == TurnStatus.QUEUED:
             return True
         _settle(current, ended, moment)
@@ -431,21 +446,23 @@ def settle(turn: Turn, ended: Ended) -> bool:
 
 def _after_fault(turn: Turn, ended: Ended, fault: Fault, moment: datetime) -> Ended:
     """Put a turn back that a fault of its provider ended, if it may be started again; else return its end."""
-    if fault.kind not in faults.PASSING:
+    runner = runners().by_name.get(turn.runner or turn.agent.runner)
+    if runner is None:
         return ended
+    outage = outages.note_fault(runner, fault, ended.why or "", moment)
     if ended.has_written or transcript.may_have_changed_files(turn):
         why = "it may have changed files, so a person decides whether it is started again"
         return replace(ended, why=f"{ended.why}; {why}")
-    runner = runners().by_name.get(turn.agent.runner)
-    if runner is None or turn.put_back >= runner.run_retries:
+    if fault.kind in faults.PASSING and turn.put_back >= runner.run_retries:
         return replace(ended, why=f"{ended.why}; it was started {turn.put_back + 1} times") if turn.put_back else ended
     turn.status, turn.put_back, turn.why = TurnStatus.QUEUED, turn.put_back + 1, ended.why
-    turn.due_at = moment + timedelta(seconds=faults.seconds_to_wait(fault, turn.put_back))
+    turn.due_at = outage.until if outages.ways(moment).get(turn.agent.runner) is None else None
     _add_usage(turn, ended)
     _put_back(pk=turn.pk, **{name: getattr(turn, name) for name in _PUT_BACK})
     questions.withdraw_of(turn, moment)
     _rest(pk=turn.agent.pk, iterations=ended.iterations, halted=False, moment=moment)
-    payload = {"why": (ended.why or "")[:200], "fault": fault.kind.value, "due_at": iso(turn.due_at)}
+    due_at = iso(turn.due_at) if turn.due_at else None
+    payload = {"why": (ended.why or "")[:200], "fault": fault.kind.value, "due_at": due_at}
     emit_turn_event("turn.put_back", turn.agent.agent_id, turn, moment, **payload)
     return replace(ended, status=TurnStatus.QUEUED)
 

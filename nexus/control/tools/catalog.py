@@ -337,7 +337,7 @@ def _confined(scene: Scene, command: list[str]) -> tuple[list[str], dict[str, st
     secrets."""
     agent = scene.agent
     try:
-        runner = runners().named(agent.runner)
+        runner = runners().named(scene.turn.runner or agent.runner)
         sandbox.check_programs(runner)
     except NexusError as error:
         raise ToolFailed(f"The program cannot be started: {error}.") from None

@@ -177,7 +177,7 @@ class Taking:
     def __init__(self, turn: Turn, report: Report = to_nobody) -> None:
         """Call it on a thread: the runner and its price are read from files."""
         self.turn = turn
-        self._runner = _named(turn.agent.runner)
+        self._runner = _named(turn.runner or turn.agent.runner)
         self._tariff = None if isinstance(self._runner, NexusError) else tariff_of(self._runner)
         self._reporter = DraftReporter(turn, report)
         self._running: asyncio.Task[Ended] | None = None

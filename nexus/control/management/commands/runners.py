@@ -13,7 +13,7 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, presets, runners
 from nexus.core.cli import EXIT_CODES
 from nexus.core.operations.errors import NexusError, invalid
-from nexus.core.verbs import Verb, VerbsCommand, named
+from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
 
 
 class Command(VerbsCommand):
@@ -24,6 +24,7 @@ class Command(VerbsCommand):
   nexus runners presets
   nexus runners check claude
   nexus runners login codex
+  nexus runners outages
 
 {EXIT_CODES}"""
 
@@ -37,6 +38,28 @@ class Command(VerbsCommand):
                  self.check_one, runner, ["nexus runners check claude"]),
             Verb("login", "Sign in to a runner's agent, in your own home: its sign_in files are copied from there.",
                  self.login, _add_login, ["nexus runners login codex", "nexus runners login codex --method chat-gpt"]),
+            Verb(
+                "outages",
+                operation="pool_list_outages",
+                rows="outages",
+                columns={
+                    "runner": "runner",
+                    "fault": "fault",
+                    "since": time("since"),
+                    "tried again": time("until"),
+                    "waiting": "waiting",
+                    "fallback": "fallback",
+                    "why": "why",
+                },
+                examples=["nexus runners outages"],
+            ),
+            Verb(
+                "reset",
+                operation="pool_reset_outage",
+                words=[Option("runner", help="A name of `nexus runners outages`.")],
+                each=True,
+                examples=["nexus runners reset claude"],
+            ),
         )  # fmt: skip
 
     def list(self, options: Mapping[str, Any]) -> int:
