@@ -1,0 +1,74 @@
+"""What an idle pool costs: nothing is asked of a model to look whether there is work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import time_machine
+
+from coordination.toolset import run
+from nexus.control import maintenance, wakeups
+from nexus.control.models import Turn
+from nexus.control.runners.configuration import FILE
+from nexus.control.services.waking import Watch
+from nexus.control.worker.scheduling import Worker
+from nexus.core.clock import now
+from nexus.core.waiting import READERS, SLOW, WRITERS, in_thread
+from tests.conftest import LOCAL
+from tests.control.openai_server import says, serving
+from tests.control.pool import create, ended
+
+AGENTS, MINUTES = 10, 60
+RUNNER = '[runners.small]\nkind = "model"\nmodel = "openai:small"\nbase_url = "{url}"\n'
+
+
+@contextlib.asynccontextmanager
+async def at_work() -> AsyncIterator[Worker]:
+    """A worker, whose whole life is in the time that the test sets: the loop's clock is set, too."""
+    working = Worker(now())
+    task = asyncio.create_task(working.work())
+    yield working
+    working.stop(at_once=True)
+    await task
+
+
+async def test_ten_agents_that_idle_for_an_hour_ask_their_model_nothing(
+    committed: None, project: str, tmp_path: Path, configure: Callable[..., None]
+) -> None:
+    """A worker is at work, and does every minute all that it does at intervals."""
+    configure(control=True, home=tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    wakes = sorted(wakeups.kind_titles())
+
+    def begin() -> None:
+        assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
+        for number in range(AGENTS):
+            create(f"idle-{number}", cwd=str(tmp_path), runner="small", wake_on=wakes)
+
+    def send() -> None:
+        target = {"strategy": "direct", "agent_id": "idle-7"}
+        said = {"from_agent_id": "ann", "subject": "Look", "body": "Read this.", "target": target}
+        assert run(LOCAL, "message_create", {"project_root": project, **said})["ok"]
+
+    with serving(says("Read.", usage=(100, 5))) as (provider, url):
+        (tmp_path / "home" / FILE).write_text(RUNNER.format(url=url))
+        with time_machine.travel(now(), tick=True) as clock:
+            async with at_work() as worker:
+                await in_thread(WRITERS, begin)
+                for _ in range(MINUTES):
+                    clock.shift(timedelta(minutes=1))
+                    await Watch().look()  # a new one looks for items of every kind
+                    await worker._claim()
+                    await worker._end_idle()
+                    await in_thread(SLOW, maintenance.compact_full)
+                assert provider.asked == [] and not await in_thread(READERS, Turn.objects.exists)
+                await in_thread(WRITERS, send)
+                await Watch().look()
+                turn = await in_thread(READERS, Turn.objects.get)
+                turn = await ended(turn.pk)
+    assert (turn.status, turn.answer, len(provider.asked)) == ("done", "Read.", 1), "mail costs one call"
+    assert (turn.input_tokens, turn.output_tokens) == (100, 5)
