@@ -13,6 +13,7 @@ from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSpli
 from nexus.core.apps import nexus_apps
 from nexus.core.operations.replies import ok
 from nexus.core.rest.viewsets import operation
+from nexus.hooks.views import answer
 from nexus_site.serving import health
 
 
@@ -39,6 +40,7 @@ urlpatterns = [
     path("api/v1", api_root),
     path("api/v1/", include(api)),
     path("", RedirectView.as_view(url="/admin/")),
+    path("answer/<str:token>", answer),
     path("admin/", admin.site.urls),
 ]
 

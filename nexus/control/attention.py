@@ -27,7 +27,7 @@ from nexus.control.models import (
 )
 from nexus.control.services import budgets
 from nexus.core.clock import now
-from nexus.core.contributions import Action, AttentionItem, AttentionKind, BrowserNotification, Found
+from nexus.core.contributions import Action, Answerable, AttentionItem, AttentionKind, BrowserNotification, Found
 
 WHOLE = 500  # characters; a longer question is answered on its own page, which shows it in full
 
@@ -64,6 +64,23 @@ def _need(question: Question) -> AttentionItem:
     return AttentionItem(
         f"{question.agent_id}{below} asks: {question.title}", cut, question.pk, until=question.expires_at
     )
+
+
+def _answerable(question_id: str, moment: datetime) -> Answerable | None:
+    """Return a question in full. By a link nobody allows anything always."""
+    question = Question.objects.filter(pk=question_id).first()
+    if question is None:
+        return None
+    facts = {"Who asks": question.agent_id}
+    if question.kind == QuestionKind.PERMISSION:
+        facts["About"] = question.subject
+    status = question.status
+    if status == QuestionStatus.ASKED and question.expires_at <= moment:
+        status = QuestionStatus.EXPIRED  # although that is not recorded yet
+    by = f" by {question.answered_by}" if question.answered_by else ""
+    over = "" if status == QuestionStatus.ASKED else f"This question is {status}{by}."
+    actions = () if over else [name for name in actions_for(question, moment) if name != "pool_allow_always"]
+    return Answerable(question.title, question.detail, facts, actions, over)
 
 
 def actions_for(question: Question, moment: datetime) -> Sequence[str]:
@@ -189,6 +206,7 @@ KINDS = (
         look="Read",
         actions=VERDICTS,
         command="nexus questions",
+        answerable=_answerable,
     ),
     AttentionKind(
         "long-permissions",
@@ -200,6 +218,7 @@ KINDS = (
         page="question",
         look="Read and answer",
         command="nexus questions",
+        answerable=_answerable,
     ),
     AttentionKind(
         "questions",
@@ -212,6 +231,7 @@ KINDS = (
         look="Read",
         actions=WORDS,
         command="nexus questions",
+        answerable=_answerable,
     ),
     AttentionKind(
         "runs",

@@ -157,6 +157,17 @@ class AttentionItem:
 
 
 @dataclass(frozen=True)
+class Answerable:
+    """An item in full, as a page without a login shows it before somebody acts. Its texts are agents' words."""
+
+    title: str
+    text: str
+    facts: Mapping[str, str]
+    actions: Sequence[str]  # that it admits now by a link: names of actions
+    over: str = ""  # why it admits none, in words
+
+
+@dataclass(frozen=True)
 class Found:
     """The items of a kind: their number, and some of them."""
 
@@ -179,6 +190,8 @@ class AttentionKind:
     look: str = "Look"  # what one does there
     actions: Sequence[str] = ()  # what can be done about one, the likeliest first: names of actions
     command: str = ""  # that lists them in a terminal; those without one are shown on pages only
+    # By the id of a subject and a moment, the item in full; None where it is gone. A link can answer such items.
+    answerable: Callable[[str, datetime], Answerable | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The operations on webhooks, for operators only."""
+"""The operations on webhooks and notices, for operators only."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -15,8 +15,8 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.hooks import selectors, services
-from nexus.hooks.models import Webhook
+from nexus.hooks import notices, selectors, services
+from nexus.hooks.models import NoticeAddress, Webhook
 
 
 class WebhookRow(TypedDict):
@@ -135,3 +135,125 @@ def webhook_redeliver(p: WebhookRef, caller: Caller) -> RevivedDeliveries:
         "webhook_id": p.webhook_id,
         "redelivered": services.redeliver(webhook_id=p.webhook_id, operator=operator_behind(caller)),
     }
+
+
+# Notices
+
+
+class NoticeRow(TypedDict):
+    notice_id: str
+    name: str
+    kinds: list[str] | None
+    workspace_id: str | None
+    quiet: str | None
+    timezone: str | None
+    with_text: bool
+    with_answers: bool
+    allow_private: bool
+    operator: str
+    created_at: Time
+    last_sent_at: Time | None
+    last_error: str | None
+
+
+def notice_row(row: NoticeAddress) -> NoticeRow:
+    quiet = f"{row.quiet_from:%H:%M}-{row.quiet_until:%H:%M}" if row.quiet_from and row.quiet_until else None
+    return {
+        "notice_id": row.notice_id,
+        "name": row.name,
+        "kinds": row.kinds,
+        "workspace_id": row.workspace_id,
+        "quiet": quiet,
+        "timezone": row.timezone,
+        "with_text": row.with_text,
+        "with_answers": row.with_answers,
+        "allow_private": row.allow_private,
+        "operator": row.operator,
+        "created_at": iso(row.created_at),
+        "last_sent_at": iso(row.last_sent_at),
+        "last_error": row.last_error,
+    }
+
+
+class NoticeAdd(Params):
+    url: Annotated[
+        str, Field(description="A service's address as apprise writes it, such as ntfys://ntfy.sh/topic.")
+    ] = ""
+    subscription: Annotated[
+        dict[str, Any] | None, Field(description="Instead of url: what a browser's PushManager gave.")
+    ] = None
+    kinds: Annotated[list[Id] | None, Field(min_length=1, max_length=100, description="Only these kinds of needs.")] = (
+        None
+    )
+    project_root: Annotated[ProjectRoot | None, Field(description="Only what this project needs.")] = None
+    quiet: Annotated[Id | None, Field(description="When nothing is sent, such as 22:00-07:00.")] = None
+    timezone: Annotated[Id | None, Field(description="Of the quiet hours, such as Europe/Berlin; else the hub's.")] = (
+        None
+    )
+    with_text: Annotated[bool, Field(description="Send agents' words, too, and not only what kind of need it is.")] = (
+        False
+    )
+    with_answers: Annotated[
+        bool, Field(description="Send links that show a question and answer it without a login (public_url).")
+    ] = False
+    allow_private: Annotated[bool, Field(description="The service may be on a private network or this machine.")] = (
+        False
+    )
+
+
+@operation(
+    NoticeAdd,
+    Code.VALIDATION_ERROR,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def notice_add(p: NoticeAdd, caller: Caller) -> NoticeRow:
+    """Send what needs a person to an address outside of Nexus, beginning with a test. No answer shows the address
+    again: it may hold a password."""
+    row = notices.add(
+        url=p.url,
+        subscription=p.subscription,
+        kinds=p.kinds,
+        project_root=p.project_root,
+        quiet=p.quiet,
+        timezone=p.timezone,
+        with_text=p.with_text,
+        with_answers=p.with_answers,
+        allow_private=p.allow_private,
+        operator=operator_behind(caller),
+    )
+    return notice_row(row)
+
+
+class NoticeList(TypedDict):
+    notices: list[NoticeRow]
+
+
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def notice_list(p: Nothing, caller: Caller) -> NoticeList:
+    """Every address to which notices are sent, and how its last one went."""
+    return {"notices": [notice_row(row) for row in NoticeAddress.objects.order_by("created_at", "pk")]}
+
+
+class NoticeRef(Params):
+    notice_id: Id
+
+
+class RemovedNotice(TypedDict):
+    notice_id: str
+    removed: bool
+
+
+@operation(NoticeRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def notice_remove(p: NoticeRef, caller: Caller) -> RemovedNotice:
+    """Send nothing to an address any more. Links that were sent there answer nothing from now on."""
+    notices.remove(notice_id=p.notice_id, operator=operator_behind(caller))
+    return {"notice_id": p.notice_id, "removed": True}
+
+
+@operation(NoticeRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def notice_test(p: NoticeRef, caller: Caller) -> NoticeRow:
+    """Have the hub send a test to an address now, whatever the hour. notice_list says how it went."""
+    return notice_row(notices.request_test(notice_id=p.notice_id))

@@ -10,6 +10,10 @@ from nexus.core.apps import NexusAppConfig
 class HooksConfig(NexusAppConfig):
     name = "nexus.hooks"
     commands = {
+        "notice_add": "nexus notices create",
+        "notice_list": "nexus notices",
+        "notice_remove": "nexus notices delete",
+        "notice_test": "nexus notices test",
         "webhook_add": "nexus webhooks create",
         "webhook_list": "nexus webhooks",
         "webhook_redeliver": "nexus webhooks redeliver",
@@ -20,12 +24,13 @@ class HooksConfig(NexusAppConfig):
         from coordination import overlong
         from coordination.log.emit import committed
         from coordination.toolset import COORDINATION
-        from nexus.hooks.models import BACKOFF, PAUSES, Webhook, WebhookDelivery
+        from nexus.hooks.models import BACKOFF, PAUSES, NoticeAddress, Webhook, WebhookDelivery
         from nexus.hooks.signals import announce
 
         committed.connect(announce)
         pending = WebhookDelivery.objects.pending
         overlong.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        overlong.register("notices", NoticeAddress.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         overlong.register("first attempts", lambda: pending().filter(attempts=0), "next_attempt_at", lambda: 0)
         overlong.register("attempts", pending, "next_attempt_at", lambda: BACKOFF[-1])
         COORDINATION.administered_in("nexus.hooks.administration")
@@ -33,6 +38,7 @@ class HooksConfig(NexusAppConfig):
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
+        from nexus.hooks.notices import NOTICES
         from nexus.hooks.services import WEBHOOKS
 
-        return (partial(work_forever, WEBHOOKS),)
+        return partial(work_forever, WEBHOOKS), partial(work_forever, NOTICES)

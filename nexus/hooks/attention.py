@@ -1,4 +1,4 @@
-"""The webhooks that an operator must look at."""
+"""The webhooks, and addresses for notices, that an operator must look at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models import Count, Max, Q
 
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
-from nexus.hooks.models import Webhook, WebhookDelivery
+from nexus.hooks.models import NoticeAddress, Webhook, WebhookDelivery
 
 
 def _given_up(picture: Picture, each: int) -> Found:
@@ -28,7 +28,25 @@ def _given_up(picture: Picture, each: int) -> Found:
     )
 
 
+def _silent_addresses(picture: Picture, each: int) -> Found:
+    """Find addresses to which notices failed more than once in a row."""
+    rows = list(NoticeAddress.objects.filter(failures__gt=1).order_by("created_at"))
+    rows = [row for row in rows if picture.includes(row.workspace_id)]
+    needs = [AttentionItem(f"Notices to {row.name} fail", row.last_error or "", row.pk) for row in rows[:each]]
+    return Found(len(rows), needs)
+
+
 KINDS = (
+    AttentionKind(
+        "notices",
+        "Notices that fail",
+        "notifications_off",
+        13,
+        _silent_addresses,
+        page="notice",
+        actions=("notice_test",),
+        command="nexus notices",
+    ),
     AttentionKind(
         "webhooks",
         "Webhooks that fail",
@@ -46,7 +64,19 @@ def _urls(webhook_ids: Sequence[str]) -> dict[str, str]:
     return dict(Webhook.objects.filter(pk__in=webhook_ids).values_list("pk", "url"))
 
 
+def _addresses(notice_ids: Sequence[str]) -> dict[str, str]:
+    return dict(NoticeAddress.objects.filter(pk__in=notice_ids).values_list("pk", "name"))
+
+
 ACTIONS = (
+    Action(
+        "notice_test",
+        "Send a test",
+        "sent a test, which arrives in a moment",
+        ("address", "addresses"),
+        lambda notice_id: {"notice_id": notice_id},
+        _addresses,
+    ),
     Action(
         "webhook_redeliver",
         "Try again",

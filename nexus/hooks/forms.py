@@ -1,4 +1,4 @@
-"""Forms of the webhook pages."""
+"""Forms of the pages of webhooks and notices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 from django import forms
 
 from coordination.models import Agent, Workspace
+from nexus.core.apps import nexus_apps
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.web.forms import OFFERED, SUGGESTED, KnownField, NamesField, OperationForm
 from nexus.web.templatetags.nexus import plain
+
+
+def workspace_choices() -> list[tuple[str, str]]:
+    """Return the workspaces to choose from, by root."""
+    latest = Workspace.objects.order_by("-last_seen_at")[:OFFERED]
+    return [("", "All workspaces"), *((row.root_realpath, plain(row)) for row in latest)]
 
 
 class WebhookForm(OperationForm):
@@ -31,11 +38,10 @@ class WebhookForm(OperationForm):
     def __init__(self, data: Any = None) -> None:
         super().__init__(data)
         agents = Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", flat=True)
-        workspaces = Workspace.objects.order_by("-last_seen_at")[:OFFERED]
         known, where = self.fields["agent_id"], self.fields["project_root"]
         assert isinstance(known, KnownField) and isinstance(where, forms.ChoiceField)
         known.offer("agent_id", agents[:SUGGESTED])
-        where.choices = [("", "All workspaces"), *((row.root_realpath, plain(row)) for row in workspaces)]
+        where.choices = workspace_choices()
 
     def given(self) -> dict[str, Any]:
         """Return the operation's parameters; empty fields are left out."""
@@ -44,3 +50,45 @@ class WebhookForm(OperationForm):
 
 class WebhookActForm(forms.Form):
     what = forms.ChoiceField(choices=[(what, what) for what in ("redeliver", "remove")])
+
+
+class NoticeForm(OperationForm):
+    """An address for notices: a service's, or the browser's own, which a script fills in."""
+
+    url = forms.CharField(
+        label="Address of the service",
+        required=False,
+        widget=forms.TextInput(attrs={"placeholder": "ntfys://ntfy.sh/my-secret-topic", "autocomplete": "off"}),
+    )
+    subscription = forms.JSONField(required=False, widget=forms.HiddenInput)
+    kinds = forms.MultipleChoiceField(required=False, label="Kinds of needs; none chosen: all")
+    project_root = forms.ChoiceField(required=False, label="Workspace")
+    quiet = forms.CharField(
+        required=False,
+        label="Quiet hours",
+        widget=forms.TextInput(attrs={"placeholder": "22:00-07:00", "autocomplete": "off"}),
+    )
+    timezone = forms.CharField(
+        required=False,
+        label="Their time zone; none: the hub's",
+        widget=forms.TextInput(attrs={"placeholder": "Europe/Berlin", "autocomplete": "off"}),
+    )
+    with_text = forms.BooleanField(required=False, label="Send agents' words, too")
+    with_answers = forms.BooleanField(required=False, label="Send links that answer a question without a login")
+    allow_private = forms.BooleanField(required=False, label="The address may be private or on this machine")
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data)
+        kinds, where = self.fields["kinds"], self.fields["project_root"]
+        assert isinstance(kinds, forms.MultipleChoiceField) and isinstance(where, forms.ChoiceField)
+        every = sorted((kind for app in nexus_apps() for kind in app.attention_kinds()), key=lambda kind: kind.rank)
+        kinds.choices = [(kind.name, kind.title) for kind in every]
+        where.choices = workspace_choices()
+
+    def given(self) -> dict[str, Any]:
+        """Return the operation's parameters; empty fields are left out."""
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class NoticeActForm(forms.Form):
+    what = forms.ChoiceField(choices=[(what, what) for what in ("test", "remove")])

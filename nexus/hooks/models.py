@@ -40,6 +40,46 @@ class Webhook(models.Model):
         return self.webhook_id
 
 
+class NoticeAddress(models.Model):
+    """An address outside of Nexus to which the hub sends what needs a person: a service, or a browser."""
+
+    notice_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    url = models.TextField(blank=True)  # as the library apprise writes it; it may hold a password or a token
+    subscription = models.JSONField(null=True)  # of a browser, instead of a URL
+    name = models.CharField(max_length=ID_LENGTH)  # without the secrets
+    kinds = models.JSONField(null=True)  # kinds of needs; null is all
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, null=True, related_name="notice_addresses")
+    quiet_from = models.TimeField(null=True)  # nothing is sent from here
+    quiet_until = models.TimeField(null=True)  # to here, in `timezone`
+    timezone = models.CharField(max_length=64, null=True)  # null: the hub's
+    with_text = models.BooleanField(default=False)  # whether agents' words are sent
+    with_answers = models.BooleanField(default=False)  # whether links are sent that answer questions
+    allow_private = models.BooleanField(default=False)
+    operator = models.CharField(max_length=ID_LENGTH)  # who added it, and in whose name its links answer
+    created_at = models.DateTimeField()
+    told = models.JSONField(default=list)  # keys of the needs that were sent and still wait
+    test_requested = models.BooleanField(default=False)
+    claims = models.PositiveBigIntegerField(default=0)  # attempts, so that two hubs do not make the same one
+    failures = models.PositiveIntegerField(default=0)  # in a row
+    next_attempt_at = models.DateTimeField(null=True)  # the end of a pause after a failure
+    last_sent_at = models.DateTimeField(null=True)
+    last_error = models.CharField(max_length=ID_LENGTH, null=True)
+
+    class Meta:
+        db_table = "notice_addresses"
+        verbose_name_plural = "notice addresses"
+        constraints = [
+            *not_empty("notice_addresses", "notice_id", "name", "operator"),
+            models.CheckConstraint(
+                condition=Q(quiet_from=None, quiet_until=None) | Q(quiet_from__isnull=False, quiet_until__isnull=False),
+                name="notice_addresses_quiet_hours_whole",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class WebhookDeliveryQuerySet(models.QuerySet["WebhookDelivery"]):
     """Deliveries by state."""
 

@@ -1,4 +1,4 @@
-"""The pages of webhooks, below /admin/."""
+"""The pages of webhooks and notices, below /admin/."""
 
 from __future__ import annotations
 
@@ -17,5 +17,17 @@ PAGES = (
         about="Addresses that are called with events.",
         position=1,
     ),
+    Page(
+        "notices",
+        "notices/",
+        views.notices,
+        "Notices",
+        "notifications_active",
+        "Hub",
+        about="Where you hear, away from this tab, that something needs you.",
+        position=2,
+    ),
+    Page("notice_worker", "notices/worker.js", views.notice_worker),
+    Page("notice", "notices/<str:notice_id>/", views.notice),
     Page("webhook", "webhooks/<str:webhook_id>/", views.webhook),
 )

@@ -1,15 +1,38 @@
-"""The pages of webhooks: URLs to which events are sent, and their pending deliveries."""
+"""The pages of webhooks and notices, and the page behind a link that answers a question."""
 
 from __future__ import annotations
 
+import math
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.staticfiles import finders
+from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
+from django.shortcuts import render as django_render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 
 from coordination.toolset import COORDINATION
+from nexus.core import apps
+from nexus.core.clock import now
+from nexus.core.contributions import Answerable
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller, operator_connection
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import ENVELOPE
+from nexus.hooks import notices as services_of_notices
 from nexus.hooks import selectors
-from nexus.hooks.forms import WebhookActForm, WebhookForm
-from nexus.web.page import operate, posted, render
+from nexus.hooks.forms import NoticeActForm, NoticeForm, WebhookActForm, WebhookForm
+from nexus.hooks.models import NoticeAddress
+from nexus.web.login import Failures, network_of
+from nexus.web.page import in_words_of_pages, operate, posted, render
 
 SHOWN = 100  # deliveries of one webhook; it keeps no more
 
@@ -52,3 +75,121 @@ def _act(request: HttpRequest, webhook_id: str) -> HttpResponse:
     elif operate(COORDINATION, request, "webhook_remove", "The webhook is removed.", webhook_id=webhook_id)["ok"]:
         return redirect("admin:webhooks")
     return redirect("admin:webhook", webhook_id)
+
+
+# Notices
+
+
+@never_cache
+def notices(request: HttpRequest) -> HttpResponse:
+    """Show the addresses for notices, and the form for another."""
+    form = NoticeForm(posted(request))
+    if form.is_valid():
+        done = "It is added. A test is on its way."
+        if operate(COORDINATION, request, "notice_add", done, form, **form.given())["ok"]:
+            return redirect("admin:notices")
+    rows = NoticeAddress.objects.select_related("workspace").order_by("created_at", "pk")
+    return render(request, "hooks/notices.html", "Notices", rows=rows, form=form, push_key=_push_key())
+
+
+def notice(request: HttpRequest, notice_id: str) -> HttpResponse:
+    """Test or remove an address by POST; GET leads to the list, which shows all about it."""
+    form = NoticeActForm(posted(request))
+    if form.is_valid() and form.cleaned_data["what"] == "test":
+        operate(COORDINATION, request, "notice_test", "A test is on its way.", notice_id=notice_id)
+    elif form.is_valid():
+        operate(COORDINATION, request, "notice_remove", "Nothing is sent there any more.", notice_id=notice_id)
+    elif request.method == "POST":
+        return HttpResponseBadRequest("Test an address, or remove it.")
+    return redirect(f"{reverse('admin:notices')}#{notice_id}")
+
+
+def notice_worker(request: HttpRequest) -> HttpResponse:
+    """Serve the script that shows a browser's notices: its scope is the folder that it comes from."""
+    path = finders.find("nexus/notices-worker.js")
+    assert isinstance(path, str)
+    return HttpResponse(Path(path).read_bytes(), content_type="text/javascript")
+
+
+def _push_key() -> str:
+    """Return the public key for a browser's notices; empty where the library for them is not installed."""
+    return services_of_notices.push_key() if find_spec("pywebpush") else ""
+
+
+# A link that answers
+
+STRANGERS = Failures(time.monotonic)  # by network, wrong links
+GUARD = Lock()
+
+
+@csrf_exempt  # the link is the right to act; no cookie is
+@never_cache
+def answer(request: HttpRequest, token: str) -> HttpResponse:
+    """Show the item of a link in a notice, whole; POST acts on it. GET and HEAD change nothing."""
+    peer = network_of(request.META.get("REMOTE_ADDR") or "unknown")
+    with GUARD:
+        seconds = math.ceil(STRANGERS.wait(peer))
+    if seconds:
+        response = _over(request, "Too many wrong links came from your network. Wait a moment.", 429)
+        response.headers["Retry-After"] = str(seconds)
+        return response
+    try:
+        notice_id, kind_name, subject = services_of_notices.read_link(token)
+    except signing.SignatureExpired:
+        return _over(request, "This link has expired.", 410)
+    except (signing.BadSignature, ValueError):
+        with GUARD:
+            STRANGERS.add(peer)
+        return _over(request, "This is no link of this hub, or a part of it is missing.", 404)
+    row = NoticeAddress.objects.filter(pk=notice_id).first()
+    kind = services_of_notices.answerable_kind(kind_name)
+    if row is None or kind is None or not row.with_answers or not _still_operator(row.operator):
+        return _over(request, "This link was taken back: its address gets no notices any more.", 410)
+    assert kind.answerable is not None
+    item = kind.answerable(subject, now())
+    if item is None or item.over:
+        return _over(request, item.over if item else "What it asks about is gone.", 200 if item else 410)
+    if request.method == "POST":
+        return _act_on(request, row, item, subject)
+    return _asked(request, item)
+
+
+def _act_on(request: HttpRequest, row: NoticeAddress, item: Answerable, subject: str) -> HttpResponse:
+    known = apps.actions()
+    action = known.get(request.POST.get("do", ""))
+    if action is None or action.operation not in item.actions:
+        return _asked(request, item, "Choose one of the answers.")
+    given = {name: request.POST.get(name, "").strip() for name in action.asks}
+    if any(not given[name] for name in action.needed):
+        return _asked(request, item, "Write your answer first.")
+    caller = Caller(transport="link", operator=row.operator, connection=operator_connection(row.operator))
+    outcome = runner.perform(TOOLSETS[action.toolset], caller, action.operation, {**action.arguments(subject), **given})
+    envelope = in_words_of_pages(ENVELOPE.body(outcome))
+    if not envelope["ok"]:
+        return _asked(request, item, envelope["error"]["message"])
+    response = redirect(request.path)
+    response.status_code = 303
+    return response
+
+
+def _asked(request: HttpRequest, item: Answerable, wrong: str = "") -> HttpResponse:
+    known = apps.actions()
+    actions = [known[name] for name in item.actions]
+    return _shown(request, {"item": item, "actions": actions, "wrong": wrong}, 400 if wrong else 200)
+
+
+def _over(request: HttpRequest, why: str, status: int) -> HttpResponse:
+    return _shown(request, {"over": why}, status)
+
+
+def _shown(request: HttpRequest, context: dict[str, Any], status: int) -> HttpResponse:
+    response = django_render(request, "hooks/answer.html", context, status=status)
+    response.headers["Referrer-Policy"] = "no-referrer"  # the address is a secret
+    response.headers["X-Robots-Tag"] = "noindex"
+    return response
+
+
+def _still_operator(name: str) -> bool:
+    """Return whether links may act for an operator: an account of this name, if there is one, is still active."""
+    account = get_user_model().objects.filter(username=name).first()
+    return account is None or (account.is_active and account.is_staff)

@@ -57,6 +57,7 @@ PAGES = {
     "agent_new": "/admin/agents/+new/",
     "try": "/admin/agents/planner/try/?since=0",
     "speak": "/admin/speak/",
+    "notices": "/admin/notices/",
     "webhooks": "/admin/webhooks/",
     "webhook": "/admin/webhooks/{webhook}/",
     "settings": "/admin/settings/",

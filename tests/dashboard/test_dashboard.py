@@ -67,7 +67,7 @@ def addresses(ids: Ids) -> list[str]:
         *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("start", "close", "task")),
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
         *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),
-        *("/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
+        *("/admin/notices/", "/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
         *(f"/admin/coordination/{model}/" for model in ("workspace", "session", "channel", "artifact", "event")),
         *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
         f"/admin/coordination/workspace/{ids['workspace']}/change/",
@@ -119,7 +119,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "trace_download",
     }
     acts |= {"act", "message"}
-    acts |= {"bell", "question"}
+    acts |= {"bell", "question", "notice", "notice_worker"}
     acts |= {
         "pool_cancel",
         "pool_compact",

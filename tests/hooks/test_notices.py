@@ -1,0 +1,425 @@
+"""Notices: what needs a person goes to services and browsers outside, once; a link in one answers a question."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import http_ece
+import pytest
+import time_machine
+from aiosmtpd.controller import Controller
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from django.contrib.auth.models import User
+from django.test import Client
+
+from coordination.toolset import run
+from nexus.control.models import Question
+from nexus.control.toolset import CONTROL
+from nexus.core.background_work import work_once
+from nexus.core.config import parse
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
+from nexus.hooks import notices, views
+from nexus.hooks.models import NoticeAddress
+from nexus.hooks.notify import Private, _guard
+from nexus.web.login import Failures
+from tests.conftest import Call
+from tests.pages import NASTY
+from tests.ports import free_port
+
+ADA = Caller("test", operator="ada")
+PHONE = {"REMOTE_ADDR": "203.0.113.9", "HTTP_HOST": "nexus.example.org"}
+Ask = Callable[..., str]
+
+
+@dataclass
+class Service:
+    """A server on loopback that records what it gets and answers `status`."""
+
+    port: int = 0
+    status: int = 200
+    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"ntfy://127.0.0.1:{self.port}/team"
+
+    @property
+    def said(self) -> str:
+        """What the last notice said."""
+        return json.loads(self.got[-1][2])["message"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    found = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            found.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(found.status)
+            self.send_header("location", f"http://127.0.0.1:{found.port}/elsewhere")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    found.port = server.server_address[1]
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def worker(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """A worker and a count of strangers that know nothing of other tests, and a hub with a name."""
+    settings.NEXUS = settings.NEXUS.replaced(public_url="https://nexus.example.org")
+    settings.ALLOWED_HOSTS = ["*"]
+    monkeypatch.setattr(notices, "NOTICES", notices.Notices())
+    monkeypatch.setattr(views, "STRANGERS", Failures(lambda: 0.0))
+
+
+@pytest.fixture
+def ask(db: None) -> Ask:
+    run(Caller("test"), "agent_register", {"agent_id": "ana"})
+
+    def ask(title: str = "Run make?", **more: Any) -> str:
+        arguments = {"agent_id": "ana", "kind": "permission", "title": title, "timeout_seconds": 0, **more}
+        envelope = runner.run(CONTROL, Caller("test"), "ask_operator", arguments)
+        assert envelope["ok"], envelope
+        return str(envelope["data"]["question_id"])
+
+    return ask
+
+
+@pytest.fixture
+def add(db: None, service: Service) -> Call:
+    """Add an address at the service, whose test was sent."""
+
+    def added(**given: Any) -> dict[str, Any]:
+        envelope = run(ADA, "notice_add", {"url": service.url, "allow_private": True, **given})
+        assert envelope["ok"], envelope
+        work()
+        data: dict[str, Any] = envelope["data"]
+        return data
+
+    return added
+
+
+def work() -> list[notices.Sent]:
+    """Send what is due; the outcomes."""
+    return work_once(notices.NOTICES)
+
+
+def refused(**given: Any) -> dict[str, Any]:
+    envelope = run(ADA, "notice_add", {"url": "ntfys://ntfy.sh/team", **given})
+    assert not envelope["ok"]
+    return envelope["error"]  # type: ignore[no-any-return]
+
+
+def later(**span: int) -> Any:
+    return time_machine.travel(datetime.now(UTC) + timedelta(**span))
+
+
+# What is sent
+
+
+def test_a_new_address_gets_a_test(add: Call, service: Service) -> None:
+    row = add()
+    assert "needs a person will come here" in service.said
+    assert run(ADA, "notice_list", {})["data"]["notices"][0]["last_sent_at"] is not None
+    assert row["name"] == "ntfy"
+    assert "127.0.0.1" not in json.dumps(run(ADA, "notice_list", {})["data"])  # an address may hold a password
+
+
+def test_it_sends_what_needs_a_person_once_without_words(add: Call, ask: Ask, service: Service) -> None:
+    add()
+    ask("Delete the secret branch?")
+    assert work() == [notices.Sent()]
+    assert "Agents ask for permission" in service.said and "secret" not in service.said
+    assert "https://nexus.example.org/admin/attention/" in service.said and "/answer/" not in service.said
+    with later(minutes=1):
+        assert work() == []
+        ask("Another?")
+        assert work() == [notices.Sent()]
+    assert len(service.got) == 3
+
+
+def test_it_sends_words_where_they_are_allowed(add: Call, ask: Ask, service: Service) -> None:
+    add(with_text=True)
+    ask("Delete the branch?", detail=f"It is merged. {NASTY}")
+    work()
+    assert "ana asks: Delete the branch?" in service.said
+
+
+def test_it_sends_the_chosen_kinds_and_the_project_s_alone(add: Call, ask: Ask, service: Service, project: str) -> None:
+    add(kinds=["questions"])
+    add(project_root=project)
+    ask("May I?")
+    assert work() == []
+    ask("Which one?", kind="question")
+    assert work() == [notices.Sent()]
+
+
+def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, service: Service) -> None:
+    with time_machine.travel(datetime(2026, 3, 1, 21, tzinfo=UTC), tick=False) as clock:
+        add(quiet="22:00-07:00", timezone="UTC")
+        clock.move_to(datetime(2026, 3, 1, 23, tzinfo=UTC))
+        first, second = ask("May I?"), ask("And I?")
+        assert work() == []
+        run_control("pool_refuse", question_id=first)
+        Question.objects.filter(pk=second).update(expires_at=datetime(2026, 3, 2, 9, tzinfo=UTC))
+        clock.move_to(datetime(2026, 3, 2, 7, 1, tzinfo=UTC))
+        assert work() == [notices.Sent()]
+    assert "1 thing needs a person" in json.loads(service.got[-1][2])["title"]
+
+
+def run_control(name: str, **arguments: Any) -> None:
+    envelope = runner.run(CONTROL, ADA, name, arguments)
+    assert envelope["ok"], envelope
+
+
+def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, ask: Ask, service: Service) -> None:
+    row = add()
+    service.status = 500
+    ask("May I?")
+    assert work()[0].error and work() == []  # paused
+    with later(minutes=3):
+        assert work()[0].error
+        page = Client(headers={"host": "127.0.0.1"}, REMOTE_ADDR="127.0.0.1").get("/admin/attention/").text
+        assert "Notices to ntfy fail" in page
+    service.status = 200
+    run(ADA, "notice_test", {"notice_id": row["notice_id"]})
+    assert work() == [notices.Sent()]
+    assert NoticeAddress.objects.get().failures == 0
+
+
+def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: Service) -> None:
+    add()
+    ask("May I?")
+    one, other = notices.Notices(), notices.Notices()
+    assert one.lanes() == other.lanes() != []
+    claims = [hub.claim(lane) for hub in (one, other) for lane in hub.lanes()]
+    assert sum(claim is not None for claim in claims) == 1
+
+
+def test_it_reaches_a_private_address_only_where_that_is_allowed(add: Call, service: Service) -> None:
+    before = len(service.got)
+    add(allow_private=False)
+    assert len(service.got) == before
+    assert "private network" in str(NoticeAddress.objects.get().last_error)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1", "::1", "::ffff:169.254.169.254", "localhost", ""])
+def test_the_guard_stops_a_connection_to_it_whoever_resolved_the_name(host: str) -> None:
+    import socket
+
+    with socket.socket() as one, pytest.raises(Private):
+        _guard("socket.connect", (one, (host, 80)), [])
+
+
+def test_a_mail_server_gets_it(db: None, ask: Ask) -> None:
+    class Mails:
+        got: list[str] = []
+
+        async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+            self.got.append(envelope.content.decode())
+            return "250 OK"
+
+    port = free_port()
+    server = Controller(Mails(), hostname="127.0.0.1", port=port)
+    server.start()
+    try:
+        url = f"mailto://127.0.0.1:{port}?from=nexus@example.org&to=ada@example.org&mode=insecure"
+        assert run(ADA, "notice_add", {"url": url, "allow_private": True})["ok"]
+        assert work() == [notices.Sent()]
+    finally:
+        server.stop()
+    assert "Subject: Nexus: a test" in Mails.got[0]
+
+
+def test_a_browser_gets_it_encrypted(db: None, ask: Ask, service: Service) -> None:
+    own = ec.generate_private_key(ec.SECP256R1())
+    point = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    secret = os.urandom(16)
+    keys = {name: base64.urlsafe_b64encode(value).rstrip(b"=").decode() for name, value in
+            {"p256dh": point, "auth": secret}.items()}  # fmt: skip
+    subscription = {"endpoint": f"http://127.0.0.1:{service.port}/push", "keys": keys}
+    assert run(ADA, "notice_add", {"subscription": subscription, "allow_private": True})["ok"]
+    assert work() == [notices.Sent()]
+    path, headers, body = service.got[-1]
+    shown = json.loads(http_ece.decrypt(body, private_key=own, auth_secret=secret, version="aes128gcm"))
+    assert (path, shown["title"]) == ("/push", "Nexus: a test")
+    assert headers["authorization"].startswith("vapid t=") and notices.push_key() in headers["authorization"]
+    service.status = 410  # the browser is gone, and so is its address
+    ask("May I?")
+    work()
+    assert not NoticeAddress.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"url": "no address"}, "url"),
+        ({"url": ""}, "url"),
+        ({"url": "ntfy://" + "x" * 3000}, "url"),
+        ({"kinds": ["nothing"]}, "kinds"),
+        ({"quiet": "22:00"}, "quiet"),
+        ({"quiet": "22:00-22:00"}, "quiet"),
+        ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"timezone": "../../etc/passwd"}, "timezone"),
+        ({"subscription": {"endpoint": "file:///etc/passwd", "keys": {"p256dh": "", "auth": ""}}}, "url"),
+        ({"subscription": {"endpoint": 7}}, "subscription"),
+    ],
+)
+def test_it_refuses_what_could_never_work(db: None, given: dict[str, Any], field: str) -> None:
+    error = refused(**given)
+    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", field)
+
+
+def test_links_need_the_hub_s_address(db: None, settings: Any) -> None:
+    settings.NEXUS = settings.NEXUS.replaced(public_url="")
+    assert refused(with_answers=True)["details"]["field"] == "with_answers"
+
+
+# The link
+
+
+@pytest.fixture
+def link(add: Call, ask: Ask, service: Service) -> str:
+    """The path of the link to a permission that ana asks for."""
+    add(with_answers=True)
+    ask("Run make?", detail="It builds the parser.")
+    work()
+    found = re.search(r"https://nexus\.example\.org(/answer/\S+)", service.said)
+    assert found
+    return found[1]
+
+
+@pytest.fixture
+def phone() -> Client:
+    """A browser without a login, elsewhere; it sends no token against forged requests."""
+    return Client(enforce_csrf_checks=True, **PHONE)  # type: ignore[arg-type]
+
+
+def status() -> str:
+    return Question.objects.get().status
+
+
+def test_a_link_shows_the_question_and_answers_it_once(link: str, phone: Client) -> None:
+    page = phone.get(link)
+    assert "Run make?" in page.text and "It builds the parser." in page.text and "pool_allow" in page.text
+    assert "pool_allow_always" not in page.text
+    assert page["Referrer-Policy"] == "no-referrer" and "no-store" in page["Cache-Control"]
+    assert status() == "asked"
+    assert phone.post(link, {"do": "pool_allow"}).status_code == 303
+    question = Question.objects.get()
+    assert (question.status, question.always, question.answered_by) == ("allowed", False, "ada")
+    assert "This question is allowed by ada." in phone.get(link).text
+    assert "This question is allowed by ada." in phone.post(link, {"do": "pool_refuse"}).text
+    assert status() == "allowed"
+
+
+@pytest.mark.parametrize("method", ["get", "head", "options"])
+def test_looking_at_it_changes_nothing(link: str, phone: Client, method: str) -> None:
+    getattr(phone, method)(f"{link}?do=pool_allow", headers={"Sec-Purpose": "prefetch"})
+    assert status() == "asked"
+
+
+def test_an_answer_in_words_needs_words(link: str, phone: Client) -> None:
+    assert "Write your answer first." in phone.post(link, {"do": "pool_answer", "words": " "}).text
+    phone.post(link, {"do": "pool_answer", "words": "Use ninja."})
+    assert Question.objects.get().words == "Use ninja."
+
+
+@pytest.mark.parametrize("operation", ["", "pool_allow_always", "agent_delete", "pool_dismiss_run", NASTY])
+def test_it_does_nothing_but_what_it_shows(link: str, phone: Client, operation: str) -> None:
+    assert phone.post(link, {"do": operation}).status_code == 400
+    assert status() == "asked"
+
+
+def test_an_expired_question_is_not_answered(link: str, phone: Client) -> None:
+    with later(hours=1):
+        assert "This question is expired." in phone.post(link, {"do": "pool_allow"}).text
+    with later(days=8):
+        assert (phone.post(link, {"do": "pool_allow"}).status_code, phone.get(link).status_code) == (410, 410)
+    assert status() == "asked"
+
+
+def test_a_removed_address_s_links_answer_nothing(link: str, phone: Client) -> None:
+    run(ADA, "notice_remove", {"notice_id": NoticeAddress.objects.get().pk})
+    assert phone.post(link, {"do": "pool_allow"}).status_code == 410
+    assert status() == "asked"
+
+
+def test_a_closed_account_s_links_answer_nothing(link: str, phone: Client) -> None:
+    User.objects.create_user("ada", is_staff=True, is_active=False)
+    assert phone.post(link, {"do": "pool_allow"}).status_code == 410
+    assert status() == "asked"
+
+
+@pytest.mark.parametrize(
+    "change", [lambda link: link[:-2], lambda link: f"/answer/{'x' * 3000}", lambda link: "/answer/é"]
+)
+def test_a_foreign_link_says_so_and_strangers_wait(link: str, phone: Client, change: Callable[[str], str]) -> None:
+    wrong = change(link)
+    for _ in range(3):
+        page = phone.get(wrong)
+        assert page.status_code == 404 and "no link of this hub" in page.text
+    page = phone.get(wrong)
+    assert page.status_code == 429 and int(page["Retry-After"]) > 0
+    assert Client(REMOTE_ADDR="198.51.100.7").get(link).status_code == 200  # from elsewhere
+
+
+# The page
+
+
+def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, service: Service) -> None:
+    form = {"url": service.url, "allow_private": "on", "kinds": ["questions", "disk"], "quiet": "22:00-07:00"}
+    assert browser.post("/admin/notices/", form).status_code == 302
+    row = NoticeAddress.objects.get()
+    page = browser.get("/admin/notices/").text
+    assert "questions, disk" in page and "quiet 22:00–07:00" in page and "127.0.0.1" not in page
+    assert notices.push_key() in page
+    work()
+    browser.post(f"/admin/notices/{row.pk}/", {"what": "test"})
+    assert work() == [notices.Sent()]
+    browser.post(f"/admin/notices/{row.pk}/", {"what": "remove"})
+    assert not NoticeAddress.objects.exists()
+    assert browser.post("/admin/notices/none/", {"what": "explode"}).status_code == 400
+
+
+def test_the_page_keeps_what_was_refused(db: None, browser: Client) -> None:
+    page = browser.post("/admin/notices/", {"url": "ntfys://ntfy.sh/t", "quiet": "late"}).text
+    assert 'value="ntfys://ntfy.sh/t"' in page and "two times such as 22:00-07:00" in page
+
+
+def test_the_worker_of_a_browser_is_a_script(db: None, browser: Client) -> None:
+    script = browser.get("/admin/notices/worker.js")
+    assert script["Content-Type"] == "text/javascript" and b"showNotification" in script.content
+
+
+@pytest.mark.parametrize("text", ["", "https://nexus.example.org", "http://127.0.0.1:8470/nexus"])
+def test_the_hub_s_address_is_a_text(text: str) -> None:
+    assert parse("public_url", text, "flag") == text
+
+
+@pytest.mark.parametrize("text", ["nexus.example.org", "file:///etc", "https://", "https://a b", "https://me:pw@b.org"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(NexusError):
+        parse("public_url", text, "flag")
