@@ -1,4 +1,4 @@
-"""The token of a pool's administrator: a file that only its owner can read."""
+"""The token of a pool's operator: a file that only its owner can read."""
 
 from __future__ import annotations
 

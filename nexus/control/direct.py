@@ -18,7 +18,7 @@ from nexus.core.waiting import READERS, in_thread
 
 
 class DirectAgentAPI(PoolMethods):
-    """The pool's methods, called as one of its agents (`requester_id`) or as an administrator. Every method raises
+    """The pool's methods, called as one of its agents (`requester_id`) or as an operator. Every method raises
     NexusError."""
 
     def __init__(self, requester_id: str | None = None) -> None:
@@ -40,7 +40,7 @@ class DirectAgentAPI(PoolMethods):
 
 
 class AgentScopedAPI(AgentMethods):
-    """The methods of one pool agent, called as another agent or as an administrator. Every method raises NexusError."""
+    """The methods of one pool agent, called as another agent or as an operator. Every method raises NexusError."""
 
     def __init__(self, agent_id: str, requester_id: str | None = None) -> None:
         self.agent_id, self.requester_id = agent_id, requester_id

@@ -27,20 +27,20 @@ _living = Select(lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_
 
 @dataclass(frozen=True)
 class Actor:
-    """The caller: an agent of the pool, or an administrator, who may do everything."""
+    """The caller: an agent of the pool, or an operator, who may do everything."""
 
     name: str
     agent: PoolAgent | None = None
 
     @property
-    def is_administrator(self) -> bool:
+    def is_operator(self) -> bool:
         return self.agent is None
 
 
 def actor_of(caller: Caller) -> Actor:
     """Return the actor that a caller is in the pool.
 
-    An operator is an administrator, and so is a local process that is bound to no agent: it can read the token's file.
+    A local process that is bound to no agent acts as an operator: it can read the token's file.
     Raises NOT_PERMITTED for an agent that is not of the pool.
     """
     if caller.operator is not None:
@@ -75,7 +75,7 @@ def get(agent_id: str) -> PoolAgent:
 
 
 def check_authority(actor: Actor, agent: PoolAgent, verb: str) -> None:
-    """Check that the actor is an administrator, the agent itself or one of its ancestors. Raises NOT_PERMITTED."""
+    """Check that the actor is an operator, the agent itself or one of its ancestors. Raises NOT_PERMITTED."""
     if actor.agent is None or actor.agent.pk == agent.pk or actor.agent.pk in _ancestors(agent):
         return
     raise refused(

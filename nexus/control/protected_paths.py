@@ -1,6 +1,6 @@
 """Paths that no agent may open, even within its own directory: the hub's home and its database.
 
-With these files an agent could become the administrator, or choose what the hub starts.
+With these files an agent could become the operator, or choose what the hub starts.
 """
 
 from __future__ import annotations

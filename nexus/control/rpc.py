@@ -257,7 +257,7 @@ class Failed(Exception):
 
 
 class Endpoint:
-    """The ASGI application; `token` is the administrator's token, valid while the server runs."""
+    """The ASGI application; `token` is the operator's token, valid while the server runs."""
 
     def __init__(self) -> None:
         self.token: str | None = None
@@ -321,7 +321,7 @@ class Endpoint:
         return "" if request.id is None else serialize_response(response)
 
     def _caller(self, scope: Any, info: ConnectionInfo) -> Caller:
-        """Return the caller: the administrator, or the agent that the key belongs to. Raises Failed."""
+        """Return the caller: the operator, or the agent that the key belongs to. Raises Failed."""
         try:
             check_place(info)
             _check_machine(scope)
@@ -437,7 +437,7 @@ async def _dispatched(request: Request, agent_id: str | None, caller: Caller, in
 
 
 def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:
-    """Return the caller, narrowed to the agent that a header names: an administrator may act as an agent. Raises
+    """Return the caller, narrowed to the agent that a header names: an operator may act as an agent. Raises
     VALIDATION_ERROR."""
     named = info.values(NARROWED)
     if not named:

@@ -80,7 +80,7 @@ def grant(wish: Wish, *, parent: Permissions | None, default_cwd: str, by_parent
     """Return the permissions of a new agent. Raises Broken.
 
     An agent that may not create agents has none below it. `by_parent`: the parent itself creates the agent, and must
-    give a level below its own. An administrator who creates an agent below that parent may give the parent's own level.
+    give a level below its own. An operator who creates an agent below that parent may give the parent's own level.
     """
     preset = _preset(wish.preset, parent, by_parent)
     depth = 0 if parent is None else parent.depth + 1

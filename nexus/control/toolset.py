@@ -53,4 +53,4 @@ def _check(operation: Operation[Any], params: Any, caller: Caller) -> None:
     must_run()
 
 
-IN_POOL = Guard("the pool's agents on what they created, and administrators", _check)
+IN_POOL = Guard("the pool's agents on what they created, and operators", _check)

@@ -41,7 +41,7 @@ def agent_id(hub: Hub) -> str:
 
 @pytest.fixture
 def token(hub: Hub) -> dict[str, str]:
-    """The headers of an administrator."""
+    """The headers of an operator."""
     return {"Authorization": f"Bearer {ServerTokenManager(hub.address[1], hub.home).load()}"}
 
 

@@ -15,7 +15,7 @@ from nexus.control.rpc import ENDPOINT
 from tests.acceptance.hub import START_SECONDS
 from tests.control.wire import TOKEN
 
-ADMINISTRATOR = (("authorization", f"Bearer {TOKEN}"),)
+WITH_TOKEN = (("authorization", f"Bearer {TOKEN}"),)
 
 
 class Listener:
@@ -59,7 +59,7 @@ def decoded(text: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def listening(
-    agent_id: str = "lead", query: str = "", *, headers: Sequence[tuple[str, str]] = ADMINISTRATOR, method: str = "GET"
+    agent_id: str = "lead", query: str = "", *, headers: Sequence[tuple[str, str]] = WITH_TOKEN, method: str = "GET"
 ) -> AsyncIterator[tuple[Listener, asyncio.Task[None]]]:
     listener = Listener()
     scope = {

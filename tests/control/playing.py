@@ -19,7 +19,7 @@ from nexus.core.operations.replies import ENVELOPE
 
 
 def pool(operation: str, /, **arguments: Any) -> dict[str, Any]:
-    """Call an operation of the pool as an administrator."""
+    """Call an operation of the pool as an operator."""
     return dict(runner.perform(CONTROL, Caller(transport="test", operator="olga"), operation, arguments).result())
 
 

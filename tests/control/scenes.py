@@ -26,7 +26,7 @@ from nexus.core.operations.replies import Outcome
 from nexus.core.waiting import READERS, WRITERS, in_thread
 from tests.control.turns import newest_first
 
-ADMINISTRATOR = Actor("ada")
+OPERATOR = Actor("ada")
 
 
 def small(base_url: str, **more: Any) -> Model:
@@ -47,7 +47,7 @@ class Stage:
         """A turn that was claimed."""
 
         def begun() -> Turn:
-            turns.send(ADMINISTRATOR, self.agent.agent_id, content=content, request_id=None, source="rpc")
+            turns.send(OPERATOR, self.agent.agent_id, content=content, request_id=None, source="rpc")
             turn = Turn.objects.select_related("agent").filter(agent=self.agent, status="queued").get()
             moment = now()
             with write():
@@ -109,7 +109,7 @@ class Stage:
 def created(agent_id: str, cwd: Path, preset: str = "sandboxed", **more: Any) -> PoolAgent:
     """An agent of the pool."""
     order = {"preset": preset, "cwd": str(cwd), "write_paths": None, "disabled_tools": (), "runner": "rehearsal"}
-    agent, _ = pool.create(ADMINISTRATOR, pool.Order(agent_id, **{**order, "parent_agent_id": None, **more}))
+    agent, _ = pool.create(OPERATOR, pool.Order(agent_id, **{**order, "parent_agent_id": None, **more}))
     return agent
 
 

@@ -125,7 +125,7 @@ def test_an_agent_reaches_itself_and_its_descendants_alone(rpc: Wire, family: Pa
         assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, "lineage")
 
 
-def test_an_agent_sends_as_itself_and_an_administrator_may_say_for_whom(rpc: Wire, family: Path) -> None:
+def test_an_agent_sends_as_itself_and_an_operator_may_say_for_whom(rpc: Wire, family: Path) -> None:
     sent = {"content": "x", "timeout_seconds": 0}
     for number, (as_agent, said) in enumerate([("top", None), ("top", "top"), (None, "someone"), (None, None)]):
         told = {} if said is None else {"source_agent_id": said}

@@ -49,7 +49,7 @@ wishes = st.builds(
 
 @st.composite
 def chains(draw: st.DrawFn) -> list[Permissions]:
-    """A line of agents, each granted below the one before, by itself or by an administrator."""
+    """A line of agents, each granted below the one before, by itself or by an operator."""
     line: list[Permissions] = []
     for _ in range(draw(st.integers(1, 7))):
         by_parent = bool(line) and draw(st.booleans())

@@ -21,7 +21,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import waiter
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, OPERATOR
-from tests.control.listening import ADMINISTRATOR, do, listening
+from tests.control.listening import WITH_TOKEN, do, listening
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer
 from tests.control.wire import TOKEN
 
@@ -78,11 +78,7 @@ def test_it_resumes_exactly_from_the_place_that_a_client_was_told(lead: PoolAgen
         seen: list[int] = []
         place = f"{lead.pk}:0"
         for cut in (1, 99, 100, 101, 333, 366):
-            how = (
-                {"query": f"after={place}"}
-                if by == "after"
-                else {"headers": (*ADMINISTRATOR, ("last-event-id", place))}
-            )
+            how = {"query": f"after={place}"} if by == "after" else {"headers": (*WITH_TOKEN, ("last-event-id", place))}
             async with listening(**how) as (listener, _):
                 for _ in range(cut):
                     message = await listener.next("entry")
@@ -236,9 +232,9 @@ def test_it_refuses_who_may_not_look_into_the_agent(lead: PoolAgent, writer: Poo
         ((("authorization", f"Bearer {stranger}"),), 403),
         ((("authorization", "Bearer nxk_wrong"),), 403),
         ((("authorization", "Basic eDp5"),), 401),
-        ((*ADMINISTRATOR, ("x-nexus-agent", "writer")), 403),
-        ((*ADMINISTRATOR, ("x-nexus-agent", "nobody")), 400),
-        ((*ADMINISTRATOR, ("origin", "http://evil.test")), 403),
+        ((*WITH_TOKEN, ("x-nexus-agent", "writer")), 403),
+        ((*WITH_TOKEN, ("x-nexus-agent", "nobody")), 400),
+        ((*WITH_TOKEN, ("origin", "http://evil.test")), 403),
         ((("origin", "http://evil.test"),), 403),
         ((("x-forwarded-for", "10.0.0.1"),), 401),  # behind a proxy nobody is local
     ):

@@ -105,7 +105,7 @@ def request(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
 
 
 def narrowed(agent_id: str | None) -> list[tuple[str, str]]:
-    """The header that names whom an administrator acts as."""
+    """The header that names whom an operator acts as."""
     return [] if agent_id is None else [("X-Nexus-Agent", agent_id)]
 
 

@@ -293,7 +293,7 @@ def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Acto
     paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
     wish = rules.Wish(order.preset, cwd, paths, frozenset(order.disabled_tools))
     try:
-        may = rules.grant(wish, parent=ceiling, default_cwd=below, by_parent=not actor.is_administrator)
+        may = rules.grant(wish, parent=ceiling, default_cwd=below, by_parent=not actor.is_operator)
     except rules.Broken as broken:
         if broken.rule in ("preset", "tools"):
             raise invalid(str(broken), field="preset" if broken.rule == "preset" else "disable_tools") from None
@@ -305,7 +305,7 @@ def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Acto
 
 def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int | None:
     """Return the tokens that a new agent's woken turns may take in a day; by default its parent's."""
-    if actor.is_administrator or parent is None:
+    if actor.is_operator or parent is None:
         return wanted
     ceiling = wakeups.budget_of(parent)
     if wanted is not None and ceiling and (wanted == 0 or wanted > ceiling):

@@ -126,7 +126,7 @@ def send(
 ) -> Turn:
     """Queue a message to an agent. The same request_id with the same content is the same turn, whatever its state.
 
-    `source_agent_id` is the sender that an administrator names; an agent sends as itself.
+    `source_agent_id` is the sender that an operator names; an agent sends as itself.
 
     Raises NOT_FOUND; NOT_PERMITTED for a sender that is not above the agent, for another's name, and in a loop;
     CONTENT_TOO_LARGE; VALIDATION_ERROR for a request_id that named another message; POOL_FULL.

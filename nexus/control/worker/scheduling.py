@@ -37,7 +37,7 @@ class Waiting:
 
     turn_id: str  # ids sort by age
     agent: str
-    sender: str | None  # an agent; None stands for administrators
+    sender: str | None  # an agent; None stands for operators
 
 
 MOST = 10_000  # remembered senders and agents, the last served

@@ -50,7 +50,7 @@ class Begun(NamedTuple):
 def admit() -> None:
     """Create the token of this run, before the server accepts connections. Does nothing if the pool is off.
 
-    Raises CONFIG_ERROR if the token's file cannot be written, because then nobody could be the pool's administrator;
+    Raises CONFIG_ERROR if the token's file cannot be written, because then nobody could be the pool's operator;
     and for invalid runners.
     """
     if not ControlSettings.current().control:
