@@ -100,7 +100,7 @@ class Hub:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The administrator's: a hub that may run programs takes no local caller for one."""
+        """An operator's: a hub that may run programs takes no local caller for one."""
         return {"Authorization": f"Bearer {self.token}"}
 
     async def rest(self, name: str, toolset: str = "", /, **arguments: Any) -> dict[str, Any]:

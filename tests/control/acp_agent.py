@@ -32,6 +32,7 @@ from acp.schema import (  # noqa: E402
     AuthEnvVar,
     AuthMethodAgent,
     AvailableCommand,
+    AvailableCommandInput,
     AvailableCommandsUpdate,
     ConfigOptionUpdate,
     Cost,
@@ -207,7 +208,8 @@ class Agent:
         """What is set; then other settings, commands, and what no client knows."""
         await self.say(f"{self.mode} {self.model} {self.deep}")
         self.model = "large"
-        command = AvailableCommand(name="plan", description="Make a plan", input=UnstructuredCommandInput(hint="goal"))
+        goal = AvailableCommandInput(UnstructuredCommandInput(hint="goal"))
+        command = AvailableCommand(name="plan", description="Make a plan", input=goal)
         for update in (
             CurrentModeUpdate(session_update="current_mode_update", current_mode_id="ask"),
             ConfigOptionUpdate(session_update="config_option_update", config_options=self.options()),

@@ -90,7 +90,7 @@ async def test_it_and_people_read_that_what_it_wrote_in_private_memory_is_gone(w
     await made(place)
     await ended(await asend("ann", "lose /tmp/some/file"))
     assert not Path("/tmp/some/file").exists()
-    told = await in_thread(WRITERS, lambda: Entry.objects.get(role="tool").meta["lost"])
+    told = await in_thread(WRITERS, lambda: (Entry.objects.get(role="tool").meta or {})["lost"])
     assert told.startswith("What was written at /tmp/some/file is gone")
     assert (await call("pool_get_context"))["session"]["lost"] == ["/tmp/some/file"]
     answers = [(await ended(await asend("ann", "repeat"))).answer or "" for _ in range(2)]
