@@ -65,7 +65,6 @@ PROCESSES = {
     "is-no-program": Acp("hello", "was not found, or may not be run", command=["/etc/passwd"]),
     "does-not-start": Acp("hello", "I cannot start like this", flags=["--fails"]),
     "is-too-old": Acp("hello", "speaks version 0", flags=["--old"]),
-    "is-signed-out": Acp("hello", "env_from", flags=["--signed-out"]),
     "is-mute": Acp("hello", "turn_seconds", flags=["--mute"], turn_seconds=2),
     "dies": Acp("die 3", "exit code 3"),
     "speaks-nonsense": Acp("nonsense", "that the protocol does not know"),
@@ -90,7 +89,7 @@ class Model:
         """Its runner."""
         return (
             f'[runners.{name}]\nkind = "model"\nmodel = "openai:small"\nbase_url = "{url}"\n'
-            f"retries = 0\nmax_iterations = 3\nstall_seconds = {self.stall_seconds}\n"
+            f"retries = 0\nrun_retries = 0\nmax_iterations = 3\nstall_seconds = {self.stall_seconds}\n"
         )
 
 
@@ -116,7 +115,7 @@ MODELS = {
     "a-flood": Model(floods(b": " + b"ping " * 10_000 + b"\n"), "the model sent an answer of over"),
 }
 
-WELL = Model(says("Hello"), "")
+WELL = Model(says("Hello"), "", stall_seconds=119)  # another runner than those that fail: they are known to
 
 
 @dataclass
@@ -175,10 +174,10 @@ class Stage:
 
 
 def newest(pool: Pool, type: str) -> dict[str, Any]:
-    """What the newest event of a type tells."""
+    """What the newest event of a type tells; nothing where there is none."""
     url, headers = f"{pool.hub.url}/api/v1/events?type={type}", {"authorization": f"Bearer {pool.token}"}
     rows = httpx.get(url, headers=headers, timeout=START_SECONDS).json()["data"]["results"]
-    told: dict[str, Any] = rows[0]["payload"]
+    told: dict[str, Any] = rows[0]["payload"] if rows else {}
     return told
 
 
@@ -214,6 +213,18 @@ def test_a_process_that_misbehaves(stage: Stage, tmp_path: Path, what: str) -> N
         stage.fails(what, case.prompt, case.why)
         stage.runs(what, MENDED.table(what))
         stage.answers(what, "hello", "Hello")
+
+
+def test_a_process_that_wants_a_login_has_its_run_wait_until_it_is_mended(stage: Stage, tmp_path: Path) -> None:
+    what = "is-signed-out"
+    stage.runs(what, Acp("hello", "", flags=["--signed-out"]).table(what))
+    with stage.agent(what, what, tmp_path):
+        sent = stage.pool.threads.submit(stage.pool.send, what, "hello", request_id="good")
+        until(lambda: "env_from" in newest(stage.pool, "turn.put_back").get("why", ""))
+        stage.is_clean()
+        stage.runs(what, MENDED.table(what))
+        assert sent.result()["result"]["content"] == "Hello"
+        stage.is_clean()
 
 
 @pytest.mark.parametrize("what", MODELS)

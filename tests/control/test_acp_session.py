@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from functools import partial
@@ -13,11 +14,11 @@ from acp.schema import AvailableCommand
 from django.test import Client as Browser
 
 from coordination.models import Event
-from nexus.control.models import Entry, PoolAgent, Role
+from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import acp_session, sandbox
 from nexus.control.worker.scheduling import Worker
 from nexus.core.config import CoreSettings
-from nexus.core.waiting import WRITERS, in_thread
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.playing import at_hand, pool, refused, say, send, take
 from tests.control.pool import asend, create, ended, said
 from tests.control.test_acp import AGENT
@@ -76,7 +77,10 @@ async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is
 
 async def test_a_login_that_it_wants_is_kept_with_the_ways(worker: Worker, place: Path) -> None:
     await made(place, "--signed-out")
-    assert (await ended(await asend("ann", "hello"))).status == "failed"
+    turn_id = await asend("ann", "hello")
+    async with waiter().park(lambda event: event.type == "turn.put_back") as parked, asyncio.timeout(180):
+        while not (await in_thread(READERS, lambda: Turn.objects.get(pk=turn_id))).put_back:
+            await parked.wait(5)  # it waits for somebody to sign in
     session = (await call("pool_get_context"))["session"]
     assert session["signed_out"] is True
     kinds = [(way["id"], way["kind"]) for way in session["sign_in"]][:4]
