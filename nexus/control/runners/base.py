@@ -14,6 +14,7 @@ from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.prices import MOST, Cost
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
+from nexus.control.telemetry import RunTrace
 from nexus.core.operations.replies import Outcome
 
 LOGS = "logs/pool"  # below the home: what goes to and from models and agent processes, a file for each agent
@@ -112,6 +113,7 @@ class Scene:
     draft: Draft = field(default_factory=Draft)
     instructions: Callable[[], Awaitable[str]] = no_instructions  # of the operator's and the project's files
     tell_session: Callable[[Mapping[str, Any]], Awaitable[None]] = not_told  # keep what its process told of its session
+    trace: RunTrace = field(default_factory=RunTrace)  # its spans
 
 
 class RunnerFailed(Exception):

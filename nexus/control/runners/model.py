@@ -198,7 +198,9 @@ class _Turn:
         messages = self._messages()
         for attempt in range(self.runner.retries + 1):
             try:
-                response = await self._once(messages)
+                with self.scene.trace.chat() as chat:
+                    response = await self._once(messages)
+                    chat.used(response.usage.input_tokens, response.usage.output_tokens)
             except TimeoutError:
                 why, fault = (
                     f"the model said nothing for {self.runner.stall_seconds} seconds",

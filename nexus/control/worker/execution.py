@@ -31,6 +31,7 @@ from nexus.control.runners.configuration import Runner, runners
 from nexus.control.services import transcript, turns
 from nexus.control.services.questions import ask_and_wait
 from nexus.control.services.turns import Ended
+from nexus.control.telemetry import RunTrace
 from nexus.control.tools.files import ToolFailed, on_disk
 from nexus.control.worker.store_access import stored
 from nexus.core.clock import now
@@ -193,10 +194,13 @@ class Taking:
     async def take(self) -> Ended:
         """Run the turn and return its end, with its tokens and its cost; soon after `cancel`, even if the runner goes
         on."""
-        runner = self._runner
-        if isinstance(runner, NexusError):
-            return _failed(runner)
-        return self._priced(await self._ended(runner))
+        runner, ended = self._runner, None
+        self._trace = RunTrace(self.turn, runner)
+        try:
+            ended = _failed(runner) if isinstance(runner, NexusError) else self._priced(await self._ended(runner))
+        finally:
+            self._trace.end(ended)
+        return ended
 
     def _priced(self, ended: Ended) -> Ended:
         if ended.cost is not None or self._tariff is None:
@@ -265,6 +269,7 @@ class Taking:
                     self._reporter.draft,
                     self._instructions,
                     self._tell_session,
+                    self._trace,
                 ),
             )
         except Exception as error:
@@ -332,7 +337,7 @@ class Taking:
                 )
 
         self._reporter.stored(await stored(append, SAY_SECONDS))
-
+        self._trace.look(role, tool_call_id, meta)
         self._entries += 1
         if looping := self._loops.look(role, content, tool_call_id, meta):
             why = f"it made the same call {self._loops.times} times, with the same result: {looping}"

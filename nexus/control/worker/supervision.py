@@ -16,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nexus.client.tokens import ServerTokenManager
+from nexus.control import telemetry
 from nexus.control.agent_stream import DRAFTS
 from nexus.control.config import DEFAULT_PORT, ControlSettings
 from nexus.control.rpc import ENDPOINT
@@ -176,9 +177,10 @@ async def _ended(watchdog: asyncio.subprocess.Process, seconds: float) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the settings of this process, resolved, and the variables that runners need."""
+    """Return the settings of this process, resolved, and the variables that runners and traces need."""
+    traced = (name for name in os.environ if name.startswith(telemetry.PREFIX))
     needed = (name for runner in runners().by_name.values() for name in runner.variables)
-    return own_environment(*needed) | given()
+    return own_environment(*needed, *traced) | given()
 
 
 async def _end_when_asked(since: int) -> None:

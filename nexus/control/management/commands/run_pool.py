@@ -12,6 +12,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from nexus.control import telemetry
 from nexus.control.runners.configuration import runners
 from nexus.control.worker.execution import to_hub
 from nexus.control.worker.scheduling import Worker
@@ -42,6 +43,7 @@ exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has
             raise NexusError(Code.CONFIG_ERROR, "The server starts this by itself: nexus serve --control.")
         runners()  # read once: later errors in the file do no harm
         store().prepare()
+        telemetry.start()
         asyncio.run(_work(datetime.fromisoformat(options["since"])))
         kill_all(GRACE_SECONDS)
         os._exit(0)
@@ -65,5 +67,6 @@ async def _work(since: datetime) -> None:
 
     beside = [loop.create_task(live()), loop.create_task(follow())]
     await worker.work()
+    await asyncio.to_thread(telemetry.stop)  # here, where a second signal does not end it
     for task in beside:
         task.cancel()
