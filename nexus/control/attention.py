@@ -269,7 +269,7 @@ KINDS = (
         "budgets",
         "Budgets that are nearly spent",
         "account_balance_wallet",
-        9,
+        11,
         _budgets,
         actions=("pool_remove_budget",),
         command="nexus budgets",
