@@ -43,6 +43,12 @@ OVERLOADED, KEY = Fault(FaultKind.OVERLOADED), Fault(FaultKind.KEY)
 MODEL = '[runners.{name}]\nkind = "model"\nmodel = "openai:small"\nbase_url = "{url}"\nretries = 0\n'
 
 
+@pytest.fixture(autouse=True)
+def own_home(configure: Callable[..., None], tmp_path: Path) -> None:
+    """The runners' file of a test is in no home that another test uses."""
+    configure(home=tmp_path / "home")
+
+
 def write_runners(text: str) -> None:
     home = CoreSettings.current().home
     home.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ __all__ = ["at_hand", "lead"]
 OVERLOADED = Fault(FaultKind.OVERLOADED)
 WRITES: dict[str, Any] = {"tool_calls": [{"id": "1", "name": "write_file", "arguments": {}}]}
 READS: dict[str, Any] = {"tool_calls": [{"id": "1", "name": "read_file", "arguments": {}}]}
+
+
+@pytest.fixture(autouse=True)
+def own_home(configure: Callable[..., None], tmp_path: Path) -> None:
+    """The runners' file of a test is in no home that another test uses."""
+    configure(home=tmp_path / "home")
 
 
 def fail(turn: Turn, fault: Fault = OVERLOADED, **more: Any) -> Turn:
