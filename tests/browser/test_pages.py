@@ -123,7 +123,8 @@ def test_it_gives_a_screen_reader_nothing_serious_to_stumble_over_and_fits_its_w
         problems = findings(page)
         themes[name] = [dark(page)]
         if whole or number == len(pages) - 1:  # the other theme; the next page begins in it
-            page.keyboard.press("Control+e")
+            for _ in range(1 if themes[name][0] else 2):  # the key goes from what the system has to light, then to dark
+                page.keyboard.press("Control+e")
             page.wait_for_function(
                 "was => document.documentElement.classList.contains('dark') !== was"
                 " && !document.getAnimations().some((moving) => moving instanceof CSSTransition)",
