@@ -30,7 +30,9 @@ from nexus.core.waiting import WRITERS, in_thread
 from tests.acceptance.hub import serving as serving_hub
 from tests.control.openai_server import calls, refuses, says, serving
 from tests.control.pool import Take, acancel, acreate, asend, create, ended
-from tests.control.test_retries import run_with
+from tests.control.test_retries import own_home, run_with
+
+__all__ = ["own_home"]
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 PRIVATE = ("Read it.", "notes.txt", "one\\n", "At last.")
