@@ -217,11 +217,15 @@ def database_objects(vendor: str) -> dict[str, str]:
     return {name: statement for app in nexus_apps() for name, statement in app.database_objects(vendor).items()}
 
 
+def kinds_of_needs() -> list[AttentionKind]:
+    """Return every app's kinds of items that need an operator's attention, the most urgent first."""
+    return sorted((kind for app in nexus_apps() for kind in app.attention_kinds()), key=lambda kind: kind.rank)
+
+
 def needs(picture: Any, each: int) -> list[tuple[AttentionKind, Found]]:
     """Return what needs an operator's attention, the most urgent kind first, without empty kinds, at most `each` items
     a kind."""
-    kinds = sorted((kind for app in nexus_apps() for kind in app.attention_kinds()), key=lambda kind: kind.rank)
-    found = [(kind, kind.find(picture, each)) for kind in kinds]
+    found = [(kind, kind.find(picture, each)) for kind in kinds_of_needs()]
     return [(kind, these) for kind, these in found if these.count]
 
 

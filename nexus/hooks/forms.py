@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from coordination.models import Agent, Workspace
-from nexus.core.apps import nexus_apps
+from nexus.core.apps import kinds_of_needs
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.web.forms import OFFERED, SUGGESTED, KnownField, NamesField, OperationForm
 from nexus.web.templatetags.nexus import plain
@@ -81,8 +81,7 @@ class NoticeForm(OperationForm):
         super().__init__(data)
         kinds, where = self.fields["kinds"], self.fields["project_root"]
         assert isinstance(kinds, forms.MultipleChoiceField) and isinstance(where, forms.ChoiceField)
-        every = sorted((kind for app in nexus_apps() for kind in app.attention_kinds()), key=lambda kind: kind.rank)
-        kinds.choices = [(kind.name, kind.title) for kind in every]
+        kinds.choices = [(kind.name, kind.title) for kind in kinds_of_needs()]
         where.choices = workspace_choices()
 
     def given(self) -> dict[str, Any]:

@@ -127,14 +127,12 @@ def find(notice_id: str) -> NoticeAddress:
 
 def kind_names() -> list[str]:
     """Return the names of all kinds of needs, the worst first."""
-    kinds = (kind for app in apps.nexus_apps() for kind in app.attention_kinds())
-    return [kind.name for kind in sorted(kinds, key=lambda kind: kind.rank)]
+    return [kind.name for kind in apps.kinds_of_needs()]
 
 
 def answerable_kind(name: str) -> AttentionKind | None:
     """Return the kind of this name if its items can be answered by a link."""
-    kinds = (kind for app in apps.nexus_apps() for kind in app.attention_kinds())
-    return next((kind for kind in kinds if kind.name == name and kind.answerable), None)
+    return next((kind for kind in apps.kinds_of_needs() if kind.name == name and kind.answerable), None)
 
 
 def _service(url: str) -> str:
