@@ -14,7 +14,7 @@ from nexus.control.toolset import operation
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Id, Params, Time
+from nexus.core.operations.parameters import Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
 
 
@@ -57,10 +57,6 @@ class OfBudget(Params):
     budget_id: Id
 
 
-class NoParams(Params):
-    pass
-
-
 @operation(SetBudget, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False)
 def pool_set_budget(p: SetBudget, caller: Caller) -> BudgetRow:
     """Limit what runs spend, from now on. Set again, a budget gets another limit; what was spent of it stays spent."""
@@ -76,8 +72,8 @@ def pool_set_budget(p: SetBudget, caller: Caller) -> BudgetRow:
     return _row(budget)
 
 
-@operation(NoParams, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
-def pool_list_budgets(p: NoParams, caller: Caller) -> Budgets:
+@operation(Nothing, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_list_budgets(p: Nothing, caller: Caller) -> Budgets:
     """List the budgets and what is spent of each, those that are nearly spent first."""
     return {"budgets": [_row(budget) for budget in budgets.every()]}
 

@@ -104,7 +104,6 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
     ) -> timeline.Summary:
         """Play the team on the hub that serves this home; its agents leave at the end, unless they are kept."""
         score, started_after = team.Score(), timeline.newest_event()
-        stays = ""
         try:
             keys = {agent_id: team.new_key(agent_id) for agent_id in CAST}
             claims = ending.run(self._play(url, keys, project, score, rounds, pause, account))
