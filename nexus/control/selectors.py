@@ -136,7 +136,7 @@ class SessionRow(TypedDict, total=False):
     commands: list[CommandRow]
     context: Annotated[WindowRow, Field(description="Tokens of its own context, as it counts them.")]
     sign_in: Annotated[list[SignInRow], Field(description="Ways to sign in.")]
-    signed_out: Annotated[bool, Field(description="true: its last turn failed, because it wants a login.")]
+    signed_out: Annotated[bool, Field(description="true: its last turn got no answer, because it wants a login.")]
     lost: Annotated[
         list[str], Field(description="What it wrote in its last turn where the sandbox is private, and emptied.")
     ]
