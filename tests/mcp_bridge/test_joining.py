@@ -94,7 +94,7 @@ def test_a_key_takes_its_names_in_topics_back(call: Call, project: str) -> None:
     assert data(after, "join", project_root=project)["waiting"]["topics"] == [
         {"topic_id": topic, "topic": "parser", "agent_name": "red-squirrel"}
     ]
-    sent = topics(after, "sync", topic_id=topic, outbox=[{"content_markdown": "again"}])["sent"]
+    sent = topics(after, "sync", topic_id=topic, outbox=[{"content_markdown": "again"}], wait_seconds=0)["sent"]
     assert sent[0]["message"]["sender"] == "red-squirrel"
     with pytest.raises(NexusError, match="red-squirrel"):  # the former token is of no use
         topics(
