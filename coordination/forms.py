@@ -257,7 +257,7 @@ class WorkspaceFilters(Filters):
         return self.cleaned_data.get("workspace")
 
 
-class FigureFilters(Filters):
+class FigureFilters(WorkspaceFilters):
     hours = choice_field(label="Of the last", choices=[*WINDOWS.items(), ("720", "30 days")])
     agent = line_field(label="Agent", placeholder="all agents")
     preset = {"hours": "24"}

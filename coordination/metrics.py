@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
+from nexus.core.contributions import Window
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -65,13 +66,16 @@ def all_figures() -> list[Figure]:
     return [figure for app in nexus_apps() for figure in app.figures()]
 
 
-def measured(since: datetime, until: datetime, *, agent_id: str | None = None) -> list[Measured]:
-    """Return every figure over a window, of all agents or of one."""
-    return [_measured(figure, since, until, agent_id) for figure in all_figures()]
+def measured(
+    since: datetime, until: datetime, *, agent_id: str | None = None, workspace_id: str | None = None
+) -> list[Measured]:
+    """Return every figure over a window, of all agents or of one, in all workspaces or in one."""
+    window = Window(since, until, MOST + 1, agent_id, workspace_id)
+    return [_measured(figure, window) for figure in all_figures()]
 
 
-def _measured(figure: Figure, since: datetime, until: datetime, agent_id: str | None) -> Measured:
-    newest = figure.samples(since, until, MOST + 1, agent_id)
+def _measured(figure: Figure, window: Window) -> Measured:
+    newest = figure.samples(window)
     samples = newest[:MOST]
     by_agent: dict[str, list[float]] = defaultdict(list)
     by_kind: dict[str, list[float]] = defaultdict(list)
@@ -150,7 +154,7 @@ class Histograms:
             for figure in all_figures():
                 histogram = self._histograms.setdefault(figure.name, Histogram(figure))
                 seen = self._seen.get(figure.name, set())
-                samples = figure.samples(since, moment + LATE, AT_ONCE, None)
+                samples = figure.samples(Window(since, moment + LATE, AT_ONCE))
                 if self._looked is not None:
                     for sample in samples:
                         if sample.key not in seen:

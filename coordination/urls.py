@@ -16,6 +16,7 @@ PAGES = (
         words={"figures": "the page Metrics"},
         about="How long handoffs and mail wait, and work takes.",
         position=7,
+        by_workspace=True,
     ),
     Page(
         "limits",

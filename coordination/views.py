@@ -80,10 +80,12 @@ COLUMNS = ("median", "p90", "p99", "max")
 
 
 def figures(request: HttpRequest) -> TemplateResponse:
-    """Show the figures; `?hours=` is the window, `?agent=` selects one agent."""
+    """Show the figures; `?hours=` is the window, `?agent=` selects one agent, `?workspace=` one workspace."""
     filters = FigureFilters(request.GET)
     hours, agent_id = int(filters.text("hours") or "24"), filters.text("agent").strip()
     given = {"agent_id": agent_id} if agent_id else {}
+    if workspace := filters.chosen_workspace:
+        given["workspace_id"] = workspace.pk
     answer = operate(COORDINATION, request, "figures", "", window_seconds=hours * 3600, **given)
     found = answer["data"]["figures"] if answer["ok"] else []
     cards = [_card(figure) for figure in found]

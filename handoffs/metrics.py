@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from django.db.models import Count, DateTimeField, Exists, OuterRef, Subquery, TextField
 from django.db.models.functions import Cast
@@ -13,7 +12,7 @@ from coordination.log.selectors import ids_within
 from coordination.models import Event, Workspace
 from coordination.routing import Strategy, stored_strategy
 from handoffs.models import LIVE, Handoff, HandoffStatus
-from nexus.core.contributions import Figure, Sample, gauge
+from nexus.core.contributions import Figure, Sample, Window, gauge
 from nexus.core.database.functions import Lasted
 
 
@@ -23,9 +22,9 @@ def collect() -> Iterator[Metric]:
     yield gauge("nexus_handoffs", "Handoffs that are not finished.", "status", counted, LIVE)
 
 
-def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+def _claimed(window: Window) -> list[Sample]:
     """Sample the time from creation to the first claim, for first claims within the window."""
-    first, beyond = ids_within(since, until)
+    first, beyond = ids_within(window.since, window.until)
     claims = Event.objects.filter(type="handoff.claimed")
     earlier = claims.filter(handoff_id=OuterRef("handoff_id"), event_id__lt=OuterRef("event_id"))
     handoff = Handoff.objects.filter(pk=OuterRef("handoff_id"))
@@ -37,25 +36,30 @@ def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None)
         .order_by("-event_id")
         .values_list("event_id", "actor_agent_id", "about", "waited")
     )
-    if agent_id is not None:
-        found = found.filter(actor_agent_id=agent_id)
+    if window.agent_id is not None:
+        found = found.filter(actor_agent_id=window.agent_id)
+    if window.workspace_id is not None:
+        found = found.filter(workspace_id=window.workspace_id)
     return [
         Sample(str(event_id), actor, stored_strategy(target), _length(waited))
-        for event_id, actor, target, waited in found[:limit]
+        for event_id, actor, target, waited in found[: window.limit]
     ]
 
 
-def _done(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+def _done(window: Window) -> list[Sample]:
     """Sample the time from creation to completion or acceptance within the window, by the agent that did the work."""
+    workspaces = Workspace.objects.all()
+    if window.workspace_id is not None:
+        workspaces = workspaces.filter(pk=window.workspace_id)
     done = Handoff.objects.filter(
-        workspace__in=Workspace.objects.values("pk"),
+        workspace__in=workspaces.values("pk"),
         status=HandoffStatus.COMPLETED,
-        updated_at__gte=since,
-        updated_at__lt=until,
+        updated_at__gte=window.since,
+        updated_at__lt=window.until,
     )
-    if agent_id is not None:
-        done = done.filter(claimed_by=agent_id)
-    newest = done.order_by("-updated_at").values("pk")[:limit]  # by their index alone: only these rows are read
+    if window.agent_id is not None:
+        done = done.filter(claimed_by=window.agent_id)
+    newest = done.order_by("-updated_at").values("pk")[: window.limit]  # by their index alone: only these rows are read
     took = Lasted("created_at", "updated_at")
     rows = Handoff.objects.filter(pk__in=newest).order_by("-updated_at")
     found = rows.values_list("pk", "claimed_by", Cast("target", TextField()), took)

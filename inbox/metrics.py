@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from django.db.models import Min, Q, QuerySet, TextField
 from django.db.models.functions import Cast
@@ -13,7 +12,7 @@ from coordination.models import Agent
 from coordination.routing import Strategy, stored_strategy
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 from nexus.core.clock import now
-from nexus.core.contributions import Figure, Sample, gauge
+from nexus.core.contributions import Figure, Sample, Window, gauge
 from nexus.core.database.functions import Lasted
 
 COUNTED = 100_000  # deliveries of a lane; a database counts by reading them
@@ -48,38 +47,44 @@ def _kind(target: str | None) -> str:
     return Strategy.BROADCAST.value if target is None else stored_strategy(target)
 
 
-def _read(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Delivery]:
+def _read(window: Window) -> QuerySet[Delivery]:
     """Return the deliveries that were acknowledged within a window, latest first."""
-    rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=since, read_at__lt=until)
-    return (rows.filter(recipient=agent_id) if agent_id is not None else rows).order_by("-read_at")
+    rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=window.since, read_at__lt=window.until)
+    if window.agent_id is not None:
+        rows = rows.filter(recipient=window.agent_id)
+    return _there(rows, window).order_by("-read_at")
 
 
-def _acknowledged(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+def _there(rows: QuerySet[Delivery], window: Window) -> QuerySet[Delivery]:
+    return rows if window.workspace_id is None else rows.filter(message__workspace=window.workspace_id)
+
+
+def _acknowledged(window: Window) -> list[Sample]:
     """Sample the time from sending to acknowledgement."""
     took = Lasted("created_at", "read_at")
-    found = _read(since, until, agent_id).values_list("pk", "recipient_id", _TARGET, took)
+    found = _read(window).values_list("pk", "recipient_id", _TARGET, took)
     return [
         Sample(pk, recipient_id, _kind(target), max(0.0, round(took, 3)))
-        for pk, recipient_id, target, took in found[:limit]
+        for pk, recipient_id, target, took in found[: window.limit]
     ]
 
 
-def _redelivered(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+def _redelivered(window: Window) -> list[Sample]:
     """Sample how often each acknowledged or parked delivery was delivered again."""
     columns = ("pk", "recipient_id", _TARGET, "attempts")
-    agents = Agent.everyone.filter(pk=agent_id) if agent_id is not None else Agent.everyone.all()
+    agents = Agent.everyone.all() if window.agent_id is None else Agent.everyone.filter(pk=window.agent_id)
     parked = Delivery.objects.filter(  # by the agents' lanes: no index has when it was
-        Q(delivered_at__gte=since, delivered_at__lt=until),
+        Q(delivered_at__gte=window.since, delivered_at__lt=window.until),
         recipient__in=agents.values("pk"),
         status=DeliveryStatus.PARKED,
     )
     found = [
-        *_read(since, until, agent_id).values_list(*columns)[:limit],
-        *parked.order_by("-delivery_id").values_list(*columns)[:limit],
+        *_read(window).values_list(*columns)[: window.limit],
+        *_there(parked, window).order_by("-delivery_id").values_list(*columns)[: window.limit],
     ]
     return [
         Sample(pk, recipient_id, _kind(target), max(0, attempts - 1))
-        for pk, recipient_id, target, attempts in found[:limit]
+        for pk, recipient_id, target, attempts in found[: window.limit]
     ]
 
 

@@ -274,6 +274,7 @@ class Figures(Params):
     window_seconds: Annotated[int, Field(ge=60, le=LONGEST, description="How much time, up to `until`.")] = DAY
     until: Annotated[str | None, Field(max_length=64, description="ISO-8601; now by default.")] = None
     agent_id: Annotated[Id | None, Field(description="Only what this agent did.")] = None
+    workspace_id: Annotated[Id | None, Field(description="Only what was done in this workspace.")] = None
 
 
 class FigureSummary(TypedDict):
@@ -317,7 +318,7 @@ def figures(p: Figures, caller: Caller) -> FigureList:
         since = until - timedelta(seconds=p.window_seconds)
     except OverflowError:
         raise invalid("until must be a time after the year 1.", field="until") from None
-    found = measured(since, until, agent_id=p.agent_id)
+    found = measured(since, until, agent_id=p.agent_id, workspace_id=p.workspace_id)
     return {"since": iso(since), "until": iso(until), "figures": [_figure_row(each) for each in found]}
 
 

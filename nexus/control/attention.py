@@ -8,9 +8,8 @@ from datetime import datetime
 from django.db.models import Q
 from django.db.models.functions import Length
 
-from coordination.presence import agents_in
 from inbox.monitoring import Picture
-from nexus.control import wakeups
+from nexus.control import selectors, wakeups
 from nexus.control.models import (
     Budget,
     FaultChoices,
@@ -46,13 +45,7 @@ def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, 
 
 
 def _there(picture: Picture, pool_agent: str = "", name: str = "") -> Q:
-    """Return the condition that an agent has, or had, a session in the picture's workspace, or works below its root;
-    `pool_agent` and `name` lead to the agent, and to its name."""
-    if picture.workspace is None:
-        return Q()
-    root = picture.workspace.root_realpath
-    below = Q(**{f"{pool_agent}cwd": root}) | Q(**{f"{pool_agent}cwd__startswith": f"{root.rstrip('/')}/"})
-    return below | Q(**{f"{name}agent_id__in": agents_in(picture.workspace.pk)})
+    return selectors.in_workspace(picture.workspace, pool_agent, name)
 
 
 def _need(question: Question) -> AttentionItem:

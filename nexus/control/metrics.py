@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Min, QuerySet
+from django.db.models import Min, Q, QuerySet
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
+from coordination.models import Workspace
 from nexus.control import monitoring, selectors
 from nexus.control.models import OVER, Question, QuestionStatus, Turn
 from nexus.control.prices import MILLIONTHS
 from nexus.control.services import budgets
 from nexus.core.clock import now
-from nexus.core.contributions import Figure, Sample, gauge
+from nexus.core.contributions import Figure, Sample, Window, gauge
 from nexus.core.database.functions import Lasted
 
 
@@ -63,44 +64,54 @@ VERDICTS = tuple(status.value for status in QuestionStatus if status != Question
 BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
 
 
-def _ended(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Turn]:
+def _ended(window: Window) -> QuerySet[Turn]:
     """Return the turns that started and that ended within the window, newest first. Uses the index on ended_at."""
-    rows = Turn.objects.filter(ended_at__gte=since, ended_at__lt=until, started_at__isnull=False)
-    if agent_id is not None:
-        rows = rows.filter(agent__agent_id=agent_id)
+    rows = Turn.objects.filter(ended_at__gte=window.since, ended_at__lt=window.until, started_at__isnull=False)
+    if window.agent_id is not None:
+        rows = rows.filter(agent__agent_id=window.agent_id)
+    rows = rows.filter(_there(window, "agent__", "agent__"))
     return rows.order_by("-ended_at")
 
 
-def _waited(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+def _waited(window: Window) -> list[Sample]:
     """Sample the time from when a turn was sent, or its agent woken, until a worker started it."""
-    rows: Any = _ended(since, until, agent_id)
-    values = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[:limit]
+    rows: Any = _ended(window)
+    values = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[: window.limit]
     return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in values]
 
 
-def _took(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    rows: Any = _ended(since, until, agent_id)
-    values = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[:limit]
+def _took(window: Window) -> list[Sample]:
+    rows: Any = _ended(window)
+    values = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[: window.limit]
     return [Sample(pk, agent, status, _seconds(took)) for pk, agent, status, took in values]
 
 
-def _used(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    rows: Any = _ended(since, until, agent_id)
-    values = rows.values_list("pk", "agent__agent_id", "input_tokens", "output_tokens")[:limit]
+def _used(window: Window) -> list[Sample]:
+    rows: Any = _ended(window)
+    values = rows.values_list("pk", "agent__agent_id", "input_tokens", "output_tokens")[: window.limit]
     samples = (
         Sample(f"{pk}:{kind}", agent, kind, tokens)
         for pk, agent, *used in values
         for kind, tokens in zip(("input", "output"), used, strict=True)
     )
-    return list(samples)[:limit]
+    return list(samples)[: window.limit]
 
 
-def _answered(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    rows: Any = Question.objects.filter(ended_at__gte=since, ended_at__lt=until).order_by("-ended_at")
-    if agent_id is not None:
-        rows = rows.filter(agent_id=agent_id)
-    values = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[:limit]
+def _answered(window: Window) -> list[Sample]:
+    rows: Any = Question.objects.filter(ended_at__gte=window.since, ended_at__lt=window.until)
+    if window.agent_id is not None:
+        rows = rows.filter(agent_id=window.agent_id)
+    rows = rows.filter(_there(window, "pool_agent__")).order_by("-ended_at")
+    values = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[: window.limit]
     return [Sample(pk, agent, status, _seconds(waited)) for pk, agent, status, waited in values]
+
+
+def _there(window: Window, pool_agent: str, name: str = "") -> Q:
+    """Return the condition that an agent belongs to the window's workspace."""
+    if window.workspace_id is None:
+        return Q()
+    workspace = Workspace.objects.filter(pk=window.workspace_id).first()
+    return Q(pk__in=[]) if workspace is None else selectors.in_workspace(workspace, pool_agent, name)
 
 
 def _seconds(length: float) -> float:

@@ -7,11 +7,13 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Annotated, Any, NamedTuple, NotRequired
 
-from django.db.models import Count, F, Sum
+from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Left
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from coordination.models import Workspace
+from coordination.presence import agents_in
 from nexus.control.models import (
     Entry,
     FaultChoices,
@@ -372,6 +374,16 @@ class Spending(NamedTuple):
     def money(self) -> str:
         """The cost in words; empty if it is unknown."""
         return "" if self.cost is None else money(self.cost, self.currency)
+
+
+def in_workspace(workspace: Workspace | None, pool_agent: str = "", name: str = "") -> Q:
+    """Return the condition that an agent has, or had, a session in a workspace, or works below its root; without a
+    workspace, all agents. `pool_agent` and `name` lead to the agent, and to its name."""
+    if workspace is None:
+        return Q()
+    root = workspace.root_realpath
+    below = Q(**{f"{pool_agent}cwd": root}) | Q(**{f"{pool_agent}cwd__startswith": f"{root.rstrip('/')}/"})
+    return below | Q(**{f"{name}agent_id__in": agents_in(workspace.pk)})
 
 
 def spending(since: datetime, limit: int) -> list[Spending]:

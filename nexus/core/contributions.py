@@ -268,6 +268,16 @@ class Sample(NamedTuple):
     value: float
 
 
+class Window(NamedTuple):
+    """Which samples of a figure are wanted: the newest of a time."""
+
+    since: datetime
+    until: datetime
+    limit: int
+    agent_id: str | None = None  # only what this agent did
+    workspace_id: str | None = None  # only what was done in this workspace
+
+
 @dataclass(frozen=True)
 class Figure:
     """A measurement of how well something goes: counted over a window for people, and for Prometheus as a histogram
@@ -279,8 +289,7 @@ class Figure:
     unit: str  # `seconds`, or what is counted
     kinds: tuple[str, ...]
     bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
-    # The newest samples of a window, newest first, at most so many; of all agents, or of one.
-    samples: Callable[[datetime, datetime, int, str | None], Sequence[Sample]]
+    samples: Callable[[Window], Sequence[Sample]]  # newest first
 
 
 def gauge(name: str, help: str, label: str, values: Mapping[str, float], known: Iterable[Any] | None = None) -> Metric:

@@ -23,9 +23,9 @@ __all__ = ["at_hand", "lead"]
 NOON = datetime(2126, 3, 1, 12, tzinfo=UTC)
 
 
-def told() -> dict[str, dict[str, Any]]:
+def told(**arguments: object) -> dict[str, dict[str, Any]]:
     """The figures by name."""
-    return {figure["name"]: figure for figure in run(OPERATOR, "figures", {})["data"]["figures"]}
+    return {figure["name"]: figure for figure in run(OPERATOR, "figures", arguments)["data"]["figures"]}
 
 
 def shown(*collectors: Collector) -> dict[tuple[str, str], float]:
@@ -68,6 +68,20 @@ def test_they_measure_waits_turns_tokens_and_questions(clock: time_machine.Trave
     tokens = found["pool_turn_tokens"]["by_kind"]
     assert (tokens["input"]["max"], tokens["output"]["max"]) == (1_000, 30)
     assert found["pool_question_seconds"]["by_kind"]["withdrawn"]["max"] == 60, "its turn ended"
+
+
+def test_they_keep_to_agents_that_work_in_a_workspace(
+    clock: time_machine.Traveller, lead: PoolAgent, tmp_path: Path
+) -> None:
+    worked(clock)
+    other = tmp_path / "other"
+    other.mkdir()
+    roots = (lead.cwd, str(other))
+    ids = [run(OPERATOR, "workspace_resolve", {"project_root": root})["data"]["workspace_id"] for root in roots]
+    here, there = (told(workspace_id=workspace_id) for workspace_id in ids)
+    assert here == told()
+    assert not any(figure["all"] for figure in there.values())
+    assert not any(figure["all"] for figure in told(workspace_id="unknown").values())
 
 
 def test_prometheus_is_told_what_is_now_and_what_has_been(clock: time_machine.Traveller, lead: PoolAgent) -> None:

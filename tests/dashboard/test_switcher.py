@@ -26,6 +26,7 @@ FOLLOWING = (
     "plan/",
     "plan/history/",
     "attention/",
+    "figures/",
 )
 
 

@@ -7,6 +7,7 @@ import random
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -188,6 +189,23 @@ def test_it_keeps_to_a_window_and_an_agent(
     assert told(window_seconds=60)["handoff_done_seconds"]["all"] is None
     until = (now() - MINUTE).isoformat()
     assert told(window_seconds=120, until=until)["handoff_done_seconds"]["all"] is not None
+
+
+def test_it_keeps_to_a_workspace(
+    call: Call, team: None, project: str, offer: Offer, clock: Clock, tmp_path: Path
+) -> None:
+    worked(call, project, offer, clock)
+    call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
+         target={"strategy": "direct", "agent_id": "bob"})  # fmt: skip
+    (message,) = call("inbox_pull", agent_id="bob")["messages"][-1:]
+    call("inbox_ack", agent_id="bob", message_ids=[message["message_id"]])
+    clock.shift(MINUTE)
+    other = tmp_path / "other"
+    other.mkdir()
+    ids = [call("workspace_resolve", project_root=root)["workspace_id"] for root in (project, str(other))]
+    here, there = (told(workspace_id=workspace_id) for workspace_id in ids)
+    assert here == told() and all(figure["all"] for figure in here.values())
+    assert not any(figure["all"] for figure in there.values())
 
 
 @pytest.mark.parametrize("until", ["tomorrow", "2026-01-31T12:00:00", "0001-01-01T00:00:00Z", "", "9" * 60])

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from coordination.services.workspaces import locate
 from nexus.core.cli import EXIT_CODES, OperatorCommand, positive
 
 COLUMNS = ("count", "median", "p90", "p99", "max")
@@ -25,10 +26,17 @@ class Command(OperatorCommand):
         super().add_arguments(parser)
         parser.add_argument("--hours", type=positive, default=24, help="The last hours to measure. Default: 24.")
         parser.add_argument("--agent", help="Only what this agent did.")
+        parser.add_argument("--project", metavar="DIR", help="Only what was done in this project.")
 
     def act(self, options: Mapping[str, Any]) -> int:
         """Print a table of every figure: in total, by kind, by agent."""
-        data = self.call("figures", window_seconds=options["hours"] * 3600, agent_id=options["agent"])
+        project = options["project"]
+        data = self.call(
+            "figures",
+            window_seconds=options["hours"] * 3600,
+            agent_id=options["agent"],
+            workspace_id=None if project is None else locate(project).workspace_id,
+        )
         if options["agent"] is not None and not any(figure["all"] for figure in data["figures"]):
             self.call("agent_get", agent_id=options["agent"])  # a mistyped name is an error, not an agent without acts
         if options["json"]:
