@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -145,6 +148,30 @@ def test_a_server_that_has_a_token_is_not_said_to_run_no_pool(
     assert "runs no pool" in told()
     ServerTokenManager(port, tmp_path).generate_fresh()
     assert "no server answers there" in told(), "it goes down, say"
+
+
+def test_it_takes_the_newest_token_whose_server_runs(configure: Callable[..., None], tmp_path: Path) -> None:
+    configure(home=tmp_path)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        alive, killed = server.getsockname()[1], free_port()
+        for age, port in enumerate((killed, alive)):
+            tokens = ServerTokenManager(port, tmp_path)
+            tokens.generate_fresh()
+            os.utime(tokens.token_path, (1_000 - age, 1_000 - age))
+        assert rpc._port({"port": None}) == alive and rpc._port({"port": killed}) == killed
+    assert rpc._port({"port": None}) == killed, "the newest, when all are dead"
+
+
+def test_it_says_that_a_token_is_a_killed_server_s(
+    configure: Callable[..., None], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    port = free_port()
+    configure(home=tmp_path)
+    ServerTokenManager(port, tmp_path).generate_fresh()
+    command = Command()
+    with pytest.raises(SystemExit):
+        command.run(**vars(command.create_parser("nexus", "rpc").parse_args(["list"])))
+    assert f"a killed one left rpc-{port}.token. Start one with `nexus serve --control`" in capsys.readouterr().err
 
 
 def test_its_verbs_are_all_tested() -> None:

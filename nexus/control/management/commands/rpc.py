@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import math
+import socket
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -74,7 +75,7 @@ def verb(
     def with_port(parser: CommandParser) -> None:
         arguments(parser)
         parser.add_argument(
-            "--port", type=_port_number, help="The server's JSON-RPC port. [the port of the newest token]"
+            "--port", type=_port_number, help="The server's JSON-RPC port. [the newest token's whose server runs]"
         )
 
     return Verb(name, help, act, with_port, examples, exit_codes=EXIT_CODES)
@@ -236,7 +237,7 @@ class Command(VerbsCommand):
   nexus rpc destroy writer
 
 server:
-  --port selects it; by default the port of the newest token in --home, or {DEFAULT_PORT}.
+  --port selects it; by default that of the newest token in --home whose server runs, or {DEFAULT_PORT}.
   NEXUS_RPC_TOKEN may hold the token, if its file cannot be read. Without both, NEXUS3's are used: NEXUS3_API_KEY and
   ~/.nexus3.
 
@@ -274,7 +275,7 @@ server:
         try:
             sys.exit(self.act(options))
         except (ClientError, NexusError) as error:
-            advice = _without_pool(options) if isinstance(error, NotReached) else ""
+            advice = _advice(options) if isinstance(error, NotReached) else ""
             self.stderr.write(f"Error: {advice or one_line(_spelled(error), LONGEST_ERROR)}")
             sys.exit(1)
 
@@ -467,8 +468,21 @@ def _port(options: Mapping[str, Any]) -> int:
     """Return the port of the server that the options name."""
     if given := options["port"] or ControlSettings.current().rpc_port:
         return int(given)
-    files = discover_token_ports(CoreSettings.current().home)
-    return max(files, key=lambda port: _written(files[port]), default=DEFAULT_PORT)
+    home = CoreSettings.current().home
+    files, holder = discover_token_ports(home), running(home)
+    if holder is not None and holder.port in files:
+        return holder.port
+    newest_first = sorted(files, key=lambda port: _written(files[port]), reverse=True)
+    return next(filter(_is_used, newest_first), next(iter(newest_first), DEFAULT_PORT))
+
+
+def _is_used(port: int) -> bool:
+    """Return whether something listens on a port: a server that was killed leaves its token."""
+    try:
+        with socket.create_connection((BIND_HOST, port), PROBE_SECONDS):
+            return True
+    except OSError:
+        return False
 
 
 def _server(options: Mapping[str, Any]) -> tuple[int, str]:
@@ -482,11 +496,17 @@ def _client(options: Mapping[str, Any]) -> NexusClient:
     return NexusClient(*_server(options), nexus_dir=CoreSettings.current().home)
 
 
-def _without_pool(options: Mapping[str, Any]) -> str:
-    """Return advice for the case that this home's server is meant and runs no pool; empty otherwise."""
+def _advice(options: Mapping[str, Any]) -> str:
+    """Return advice for the case that this home's server is meant and runs no pool, or was killed; empty otherwise."""
     home = CoreSettings.current().home
-    holder = running(home)
-    if holder is None or options["port"] not in (None, holder.port) or discover_token_ports(home):
+    given = options["port"] or ControlSettings.current().rpc_port or None
+    holder, files = running(home), discover_token_ports(home)
+    if holder is None:
+        if given or not files:
+            return ""
+        names = ", ".join(path.name for path in files.values())
+        return f"No server of this home runs: a killed one left {names}. Start one with `nexus serve --control`."
+    if given not in (None, holder.port) or holder.port in files:
         return ""
     return (
         f"The hub of this home, process {holder.pid} on {holder.host}:{holder.port}, runs no pool: stop it, and start "
