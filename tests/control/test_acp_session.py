@@ -40,8 +40,11 @@ TOLD = {
 }
 
 
-async def made(place: Path, *flags: str) -> None:
-    command = json.dumps([sys.executable, str(AGENT), *flags])
+PLAIN = AGENT.with_name("acp_plain.py")
+
+
+async def made(place: Path, *flags: str, program: Path = AGENT) -> None:
+    command = json.dumps([sys.executable, str(program), *flags])
     text = f'[runners.agent]\nkind = "acp"\ncommand = {command}\nread_paths = ["{AGENT.parents[2]}"]\n'
     (CoreSettings.current().home / "runners.toml").write_text(text)
     more = {"runner": "agent", "cwd": str(place)}
@@ -66,6 +69,43 @@ async def test_what_it_tells_is_kept_and_chosen_from(worker: Worker, place: Path
     assert (await ended(await asend("ann", "options"))).answer == "free large True"
     await call("pool_set_option", option="model", value=None)
     assert (await ended(await asend("ann", "options"))).answer == "free small True"
+
+
+async def test_models_of_an_older_agent_are_chosen_from_too(worker: Worker, place: Path) -> None:
+    await made(place, "--older", program=PLAIN)
+    assert (await ended(await asend("ann", "hello"))).answer == "Hello from auto"
+    choices = [{"value": "auto", "name": "Auto"}, {"value": "pro", "name": "Pro"}]
+    session = (await call("pool_get_context"))["session"]
+    assert session["options"] == [{"id": "model", "name": "Model", "value": "auto", "choices": choices}]
+    await call("pool_set_option", option="model", value="pro")
+    assert (await ended(await asend("ann", "hello"))).answer == "Hello from pro"
+    assert (await call("pool_get_context"))["session"]["options"][0]["value"] == "pro"
+
+
+@pytest.mark.parametrize(("flag", "cached"), [("--quota", None), ("--usage", 10)])
+async def test_tokens_that_it_counts_outside_of_the_protocol_are_the_run_s(
+    worker: Worker, place: Path, flag: str, cached: int | None
+) -> None:
+    await made(place, flag, program=PLAIN)
+    turn = await ended(await asend("ann", "hello"))
+    assert (turn.answer, turn.input_tokens, turn.output_tokens, turn.cached_tokens) == ("Hello", 80, 40, cached)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        None,
+        {},
+        {"quota": None, "usage": None},
+        {"quota": {"token_count": None}},
+        {"quota": {"token_count": {"input_tokens": -1, "output_tokens": 2}}},
+        {"quota": {"token_count": {"input_tokens": "many", "output_tokens": [3]}}},
+        {"usage": [1]},
+        {"usage": {"inputTokens": {"a": 1}}},
+    ],
+)
+def test_what_is_no_count_of_tokens_counts_nothing(meta: Any) -> None:
+    assert acp_session.tokens_in(meta) is None
 
 
 async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is(worker: Worker, place: Path) -> None:

@@ -28,11 +28,8 @@ from acp.schema import (
     FileSystemCapabilities,
     Implementation,
     InitializeResponse,
-    LoadSessionResponse,
     McpServerStdio,
-    NewSessionResponse,
     PromptResponse,
-    ResumeSessionResponse,
 )
 from pydantic import ValidationError
 
@@ -159,7 +156,8 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
     closing = await client.close()
     await client.tell_session()
     ended = replace(_ended(response, client), closing=closing)
-    no_model_answered = ended.status == TurnStatus.DONE and response is not None and response.usage is None
+    is_counted = response is None or response.usage is not None or ended.input_tokens or ended.output_tokens
+    no_model_answered = ended.status == TurnStatus.DONE and not is_counted
     if no_model_answered and (fault := faults.of_answer(client.answer)) is not None:
         why = f"{_name(launch)} says: {client.answer.strip()}"
         return replace(ended, status=TurnStatus.FAILED, why=why, fault=fault, has_written=client.has_written)
@@ -265,14 +263,14 @@ async def _configure(
     client: PoolClient,
     connection: ClientSideConnection,
     session_id: str,
-    opened: NewSessionResponse | LoadSessionResponse | ResumeSessionResponse,
+    opened: acp_session.Opened,
 ) -> None:
     """Set the runner's mode, and the options that an operator chose. Raises RunnerFailed for one that the session does
     not have."""
-    options = client.session["options"] = acp_session.config_options(opened.config_options, opened.modes)
-    client.modes = opened.modes
+    modes, models = client.modes, client.models = opened.modes, acp_session.older_models(opened)
+    options = client.session["options"] = acp_session.config_options(opened.config_options, modes, models)
     wanted = {} if launch.mode is None else {acp_session.MODE: launch.mode}
-    await acp_session.choose(connection, session_id, opened.modes, options, wanted | launch.scene.agent.options)
+    await acp_session.choose(connection, session_id, modes, models, options, wanted | launch.scene.agent.options)
 
 
 async def _prompted(
@@ -310,8 +308,8 @@ def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
     ended = Ended(TurnStatus.DONE, client.answer, iterations=len(client.calls) + 1)
     if response is None:
         return replace(ended, halted=True)
-    if response.usage is not None:
-        client.used(response.usage)
+    if usage := response.usage or acp_session.tokens_in(response.field_meta):
+        client.used(usage)
     draft = client.scene.draft
     ended = replace(
         ended,

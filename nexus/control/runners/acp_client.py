@@ -89,6 +89,7 @@ class PoolClient:
         self.meta: dict[str, Any] = {}  # of its entries
         self.session: dict[str, Any] = {}  # what it told of its session
         self.modes: SessionModeState | None = None
+        self.models: acp_session.SessionModels | None = None
         self.is_confined = False
         self.program = ""  # its own name
         self.has_written = False  # through us: a file, or by a command
@@ -96,6 +97,7 @@ class PoolClient:
         self._length = 0
         self._message: str | None = None  # the agent's id of the message that it is writing
         self._plan: list[dict[str, str]] = []
+        self._counted = Usage(input_tokens=0, output_tokens=0, total_tokens=0)  # with its model's answers
         self._storing = asyncio.Lock()  # entries are stored in order of arrival
 
     async def settled(self) -> None:
@@ -134,6 +136,7 @@ class PoolClient:
             return
         async with self._storing:
             if isinstance(update, AgentMessageChunk):
+                self._count(acp_session.tokens_in(update.field_meta))
                 await self._chunk(update)
             elif isinstance(update, ToolCallStart | ToolCallProgress):
                 await self._tool_call(update)
@@ -149,7 +152,7 @@ class PoolClient:
             case CurrentModeUpdate():
                 self._note_mode(update.current_mode_id)
             case ConfigOptionUpdate():
-                self.session["options"] = acp_session.config_options(update.config_options, self.modes)
+                self.session["options"] = acp_session.config_options(update.config_options, self.modes, self.models)
             case AvailableCommandsUpdate():
                 self.session["commands"] = acp_session.commands(update.available_commands)
 
@@ -184,6 +187,19 @@ class PoolClient:
         apart = usage.total_tokens >= usage.input_tokens + usage.output_tokens + read + written
         total = usage.input_tokens + (read + written if apart else 0)
         self.scene.draft.used(total, usage.output_tokens, usage.cached_read_tokens)
+
+    def _count(self, usage: Usage | None) -> None:
+        """Add the tokens of one answer of the agent's model."""
+        if usage is not None and self.is_prompted:
+            before = self._counted
+            read = (before.cached_read_tokens or 0) + (usage.cached_read_tokens or 0)
+            self._counted = Usage(
+                input_tokens=before.input_tokens + usage.input_tokens,
+                output_tokens=before.output_tokens + usage.output_tokens,
+                total_tokens=before.total_tokens + usage.total_tokens,
+                cached_read_tokens=read,
+            )
+            self.used(self._counted)
 
     async def _chunk(self, chunk: AgentMessageChunk) -> None:
         text = getattr(chunk.content, "text", None)

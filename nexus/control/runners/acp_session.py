@@ -1,7 +1,8 @@
 """What an agent process tells of its session, in the form that the agent's row keeps: ways to sign in, modes, options,
 commands, and how full its context is.
 
-`options` has the session's mode, too, under the name `mode`; models are among the options of the agents that have any.
+`options` has the session's mode, too, under the name `mode`. Models are an option of the agents that have any, under
+the name `model`; some offer them in an older form of the protocol, which its SDK does not know any more.
 """
 
 from __future__ import annotations
@@ -15,19 +16,40 @@ from acp.schema import (
     AvailableCommand,
     EnvVarAuthMethod,
     InitializeResponse,
+    LoadSessionResponse,
+    NewSessionResponse,
+    ResumeSessionResponse,
     SessionConfigOptionBoolean,
     SessionConfigOptionSelect,
     SessionModeState,
     TerminalAuthMethod,
+    Usage,
 )
+from pydantic import BaseModel, Field, ValidationError
 
 from nexus.control.rules import is_offered
 from nexus.control.runners.base import RunnerFailed
 
-MODE = "mode"
+MODE, MODEL = "mode", "model"
+MODELS = "nexus/models"  # key in an answer's `_meta`: where the transport keeps the models that the SDK would drop
 MOST, LONGEST = 60, 120  # of each kind; characters of a text
 LARGEST = 65_536  # bytes of all of it
 Option = SessionConfigOptionSelect | SessionConfigOptionBoolean
+Opened = NewSessionResponse | LoadSessionResponse | ResumeSessionResponse
+
+
+class SessionModel(BaseModel):
+    """A model of the older form."""
+
+    id: str = Field(alias="modelId")
+    name: str
+
+
+class SessionModels(BaseModel):
+    """The models of a session, in the older form."""
+
+    current: str = Field(alias="currentModelId")
+    available: list[SessionModel] = Field(alias="availableModels")
 
 
 def ways_to_sign_in(offered: InitializeResponse) -> list[dict[str, Any]]:
@@ -47,12 +69,45 @@ def mode_option(modes: SessionModeState | None) -> list[dict[str, Any]]:
     return [{"id": MODE, "name": "Mode", "value": _text(modes.current_mode_id), "choices": choices}]
 
 
-def config_options(options: Iterable[Option] | None, modes: SessionModeState | None) -> list[dict[str, Any]]:
-    """Return the session's options; the mode as the option that `modes` make, if there are any. One without choices is
-    true or false."""
+def older_models(opened: Opened) -> SessionModels | None:
+    """Return the models of a session that offers them in the older form only."""
+    if any(option.id == MODEL for option in opened.config_options or []):
+        return None
+    try:
+        return SessionModels.model_validate((opened.field_meta or {}).get(MODELS))
+    except ValidationError:
+        return None
+
+
+def config_options(
+    options: Iterable[Option] | None, modes: SessionModeState | None, models: SessionModels | None
+) -> list[dict[str, Any]]:
+    """Return the session's options; the mode as the option that `modes` make, if there are any, and so the model. One
+    without choices is true or false."""
     made = [_option(option) for option in list(options or [])[:MOST]]
     mode = mode_option(modes)
-    return mode + [option for option in made if not mode or option["id"] != MODE]
+    if models is not None:
+        choices = [_choice(each.id, each.name) for each in models.available[:MOST]]
+        mode.append({"id": MODEL, "name": "Model", "value": _text(models.current), "choices": choices})
+    apart = {option["id"] for option in mode}
+    return mode + [option for option in made if option["id"] not in apart]
+
+
+def tokens_in(meta: Mapping[str, Any] | None) -> Usage | None:
+    """Return the tokens that an agent counts outside of the protocol: Gemini with its answer, Qwen with each of its
+    model's."""
+    quota = (meta or {}).get("quota")
+    counted = quota.get("token_count") if isinstance(quota, dict) else (meta or {}).get("usage")
+    if not isinstance(counted, dict):
+        return None
+    known = {name.replace("_", "").lower(): value for name, value in counted.items()}
+    try:
+        read, written = known.get("inputtokens", 0), known.get("outputtokens", 0)
+        cached = known.get("cachedreadtokens", known.get("cachedinputtokens"))
+        given = {"inputTokens": read, "outputTokens": written, "cachedReadTokens": cached}
+        return Usage.model_validate({**given, "totalTokens": known.get("totaltokens", read + written)})
+    except (ValidationError, TypeError):
+        return None
 
 
 def commands(available: Iterable[AvailableCommand]) -> list[dict[str, Any]]:
@@ -71,6 +126,7 @@ async def choose(
     connection: ClientSideConnection,
     session_id: str,
     modes: SessionModeState | None,
+    models: SessionModels | None,
     options: list[dict[str, Any]],
     wanted: Mapping[str, Any],
 ) -> None:
@@ -87,6 +143,10 @@ async def choose(
         if name == MODE and modes is not None:
             await connection.set_session_mode(session_id, value)
             modes.current_mode_id = value
+        elif name == MODEL and models is not None:
+            given = {"sessionId": session_id, "modelId": value}
+            await connection._conn.send_request("session/set_model", given)  # the SDK has no method for it
+            models.current = value
         else:
             await connection.set_config_option(name, session_id, value)
         option["value"] = value

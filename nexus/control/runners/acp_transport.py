@@ -14,6 +14,7 @@ from typing import Any
 from acp.schema import SessionNotification
 from pydantic import ValidationError
 
+from nexus.control.runners.acp_session import MODELS
 from nexus.control.runners.traffic import Wire
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes
@@ -147,6 +148,7 @@ class BoundedLines:
         if method is None:
             if not isinstance(message.get("error"), dict | None):  # the protocol's reader fails on this
                 raise Overdone("it answered with an error that is none")
+            _keep_models(message.get("result"))
             return message
         if "id" in message:
             self._open.add(json.dumps(named))
@@ -165,3 +167,10 @@ class BoundedLines:
         self._nonsense += 1
         if self._nonsense > MOST_NONSENSE:
             raise Overdone(f"it sent over {MOST_NONSENSE} lines that the protocol does not know")
+
+
+def _keep_models(result: Any) -> None:
+    """Move the models of an opened session to where the SDK keeps them."""
+    if isinstance(result, dict) and "models" in result:
+        meta = result.get("_meta")
+        result["_meta"] = {**(meta if isinstance(meta, dict) else {}), MODELS: result["models"]}
