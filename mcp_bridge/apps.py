@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nexus.core.apps import NexusAppConfig
@@ -38,10 +37,9 @@ class McpBridgeConfig(NexusAppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings
 
-        from mcp_bridge.relayed import PRESENCE, serve
-        from nexus.core.background_work import work_forever
+        from mcp_bridge.relayed import serve
 
-        return (serve, partial(work_forever, PRESENCE)) if settings.NEXUS_RELAYS else ()
+        return (serve,) if settings.NEXUS_RELAYS else ()
 
     def actions(self) -> Sequence[Action]:
         from mcp_bridge.administration import ACTIONS

@@ -25,9 +25,11 @@ from starlette.types import Message, Receive, Scope, Send
 from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.context import Context
+from mcp_bridge.presence import PRESENCE, connected
 from mcp_bridge.server import build_server
 from nexus.core import waiting
 from nexus.core.access import ConnectionInfo, identify
+from nexus.core.background_work import work_forever
 from nexus.core.operations import registry
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, invalid
@@ -99,10 +101,12 @@ class McpEndpoint:
         # The SDK binds a session to its agent and to the choice in its URL; the key is not passed on.
         subject = ",".join(toolset.name for toolset in named) if named else None
         token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
-        async with _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)) as beginning:
-            await serving.handle_request(
-                {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, beginning
-            )
+        session = Headers(scope=scope).get("mcp-session-id")
+        with connected(f"mcp:{session}" if session else None):
+            async with _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)) as beginning:
+                await serving.handle_request(
+                    {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, beginning
+                )
 
     def _noting_session(self, agent_id: str, manager: StreamableHTTPSessionManager, send: Send) -> Send:
         """Return `send` that also records the session of the answer. An agent with more than its share of sessions
@@ -172,7 +176,7 @@ async def _hold(
 ) -> None:
     async with manager.run(), streaming.run():
         ready.set_result(None)
-        await asyncio.Event().wait()
+        await work_forever(PRESENCE)
 
 
 def _caller(context: Context) -> Caller:

@@ -10,7 +10,7 @@ import logging
 import math
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, Field
 
-from coordination.services import sessions
 from coordination.services.limits import turn_of
 from mcp_bridge import choices, hub_commands, loopback
 from mcp_bridge.choices import ENABLE, caller_of_process
@@ -48,11 +47,11 @@ from mcp_bridge.relay import (
     user_at,
 )
 from mcp_bridge.remote import GO, HOOK
+from mcp_bridge.presence import connected
 from mcp_bridge.server import build_server
 from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
 from nexus.core.access import holder_of
-from nexus.core.background_work import Work
 from nexus.core.config import TABLE, CoreSettings, written
 from nexus.core.fairness import Turn
 from nexus.core.files import own_user
@@ -61,7 +60,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice, Operation, default
 from nexus.core.operations.replies import Outcome, Reply
-from nexus.core.operations.runner import is_recorded, joined_as
+from nexus.core.operations.runner import is_recorded
 from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)
@@ -382,31 +381,6 @@ def _say(writer: asyncio.StreamWriter, **message: Any) -> None:
     writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
-_connected: set[str] = set()  # the connections that are open
-
-
-class Presence(Work[list[str], None]):
-    """Keep agents present as long as their connections are open."""
-
-    name = "presence"
-    tick_seconds = 10.0
-
-    def lanes(self) -> Sequence[str]:
-        return ["sessions"]
-
-    def claim(self, lane: str) -> list[str]:
-        return [joined.session_id for each in [*_connected] if (joined := joined_as(each))]
-
-    def act(self, item: list[str]) -> None:
-        sessions.keep_present(item)
-
-    def settle(self, item: list[str], outcome: None) -> bool:
-        return False  # once per tick
-
-
-PRESENCE = Presence()
-
-
 class Connection:
     """One relay that is served. Between its lines and the SDK it tracks the requests under way, and the connection's
     state, which it sends to the relay for the next hub."""
@@ -430,12 +404,8 @@ class Connection:
     async def serve(self) -> None:
         """Serve it until it leaves, or `end` is called and the requests under way are answered."""
         server = build_server(self._caller_of, lambda _: self._choice, self._turn, self._bus)
-        connection = self._caller.connection or ""
-        _connected.add(connection)
-        try:
+        with connected(self._caller.connection):
             await self._run(server)
-        finally:
-            _connected.discard(connection)
         if self._ending:
             _say(self._writer, nexus="bye", taken=self._taken)
             await self._writer.drain()

@@ -12,7 +12,7 @@ from time_machine import Traveller
 from coordination import presence
 from coordination.models import Agent
 from coordination.toolset import run
-from mcp_bridge.relayed import PRESENCE
+from mcp_bridge.presence import PRESENCE, connected
 from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -53,22 +53,23 @@ def test_it_takes_any_act_for_a_sign_of_life(
     assert seen() == ("present", True)
 
 
-def test_it_lasts_as_long_as_a_connection_is_open(
-    session: dict[str, Any], clock: Traveller, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_lasts_as_long_as_a_connection_is_open(session: dict[str, Any], clock: Traveller, call: Call) -> None:
     connection = "stdio:1-test-of-presence"
     runner.remember(connection, runner.Joined("ann", "/", session["session_id"]))
     clock.shift(4000)
-    monkeypatch.setattr("mcp_bridge.relayed._connected", {"stdio:2-another"})
-    PRESENCE.act(PRESENCE.claim("sessions"))
+    with connected("stdio:2-another"):
+        PRESENCE.act(PRESENCE.claim("sessions"))
     assert seen() == ("offline", False)
-    monkeypatch.setattr("mcp_bridge.relayed._connected", {connection})
-    PRESENCE.act(PRESENCE.claim("sessions"))
-    assert seen() == ("present", True)
-    call("session_close", session_id=session["session_id"])
-    clock.shift(4000)
-    PRESENCE.act(PRESENCE.claim("sessions"))
-    assert seen() == ("offline", False)
+    with connected(connection):
+        with connected(connection):  # a call beside the stream
+            pass
+        PRESENCE.act(PRESENCE.claim("sessions"))
+        assert seen() == ("present", True)
+        call("session_close", session_id=session["session_id"])
+        clock.shift(4000)
+        PRESENCE.act(PRESENCE.claim("sessions"))
+        assert seen() == ("offline", False)
+    assert PRESENCE.lanes() == []
 
 
 def test_it_needs_no_session_to_be_there_but_has_one_in_a_project(clock: Traveller, ann: str, workspace: str) -> None:

@@ -14,6 +14,7 @@ from sse_starlette.sse import EventSourceResponse
 
 from coordination.toolset import arun
 from mcp_bridge import choices, http
+from mcp_bridge.presence import PRESENCE
 from nexus.core.database.prepared import is_on_loop
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Choice
@@ -65,9 +66,9 @@ class Endpoint:
         await initialized
         return b"mcp-session-id", session
 
-    async def call(self, tool: str, *more: tuple[bytes, bytes]) -> Any:
+    async def call(self, tool: str, *more: tuple[bytes, bytes], **arguments: Any) -> Any:
         """What a tool answers, in one body."""
-        params = {"name": tool, "arguments": {"agent_id": "ann"}}
+        params = {"name": tool, "arguments": {"agent_id": "ann", **arguments}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         called, answers = await self.begin("POST", body, *more)
         await called
@@ -94,6 +95,18 @@ async def test_a_silent_streams_first_ping_comes_soon_after_its_beginning(
     assert [(await answers.get())["body"] for _ in range(2)] == [b": open\n\n", b": ping\n\n"]
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
+
+
+async def test_an_agent_is_present_as_long_as_its_stream_is_open(endpoint: Endpoint, project: str) -> None:
+    session = await endpoint.session()
+    joined = await endpoint.call("join", session, project_root=project)
+    assert joined["ok"] and PRESENCE.lanes() == []
+    stream, answers = await endpoint.begin("GET", None, session)
+    assert (await answers.get())["status"] == 200
+    assert PRESENCE.claim(*PRESENCE.lanes()) == [joined["data"]["session_id"]]
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
+    assert PRESENCE.lanes() == []
 
 
 async def test_a_session_works_whose_first_request_failed(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,9 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
 async def _serve(caller: Caller, choice: Choice) -> None:
     lean_sdk.load()
     from mcp_bridge import stdio
+    from mcp_bridge.presence import PRESENCE, connected
     from mcp_bridge.server import build_server
+    from nexus.core.background_work import work_forever
 
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
@@ -72,4 +74,7 @@ async def _serve(caller: Caller, choice: Choice) -> None:
         loop.add_signal_handler(number, end)
     if typed:
         sys.stderr.write(GREETING)
-    await serving
+    keeping = asyncio.create_task(work_forever(PRESENCE))
+    with connected(caller.connection):
+        await serving
+    keeping.cancel()
