@@ -30,6 +30,7 @@ from mcp_bridge import choices, hub_commands, loopback
 from mcp_bridge.choices import ENABLE, caller_of_process
 from mcp_bridge.context import Context
 from mcp_bridge.features import wire
+from mcp_bridge.presence import connected
 from mcp_bridge.recorded_calls import LOST, RelayedRequest, restore_states, states_of
 from mcp_bridge.relay import (
     ANSWER_SECONDS,
@@ -47,7 +48,6 @@ from mcp_bridge.relay import (
     user_at,
 )
 from mcp_bridge.remote import GO, HOOK
-from mcp_bridge.presence import connected
 from mcp_bridge.server import build_server
 from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
