@@ -11,16 +11,17 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nexus.control.models import Role, Turn, TurnStatus
 from nexus.control.runners.configuration import Model
 from nexus.control.services import transcript
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.trace import Span, Tracer
 
     from nexus.control.services.turns import Ended
@@ -75,11 +76,43 @@ def start() -> None:
     try:
         resource = Resource.create({} if is_named else {"service.name": "nexus"})
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        provider.add_span_processor(BatchSpanProcessor(cast("SpanExporter", Exporter(OTLPSpanExporter()))))
     except Exception as error:  # of a variable's value
         log.warning("Runs are not traced: an OTEL_… variable is wrong (%s).", error)
         return
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs each attempt, some with a traceback
     _provider = provider
+
+
+class Exporter:
+    """Exports through another exporter; while the collector takes no spans, one line in the log says so."""
+
+    def __init__(self, inner: SpanExporter) -> None:
+        self._inner, self._is_away = inner, False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans. A failure drops them."""
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        try:
+            result, why = self._inner.export(spans), "the collector takes none; is it there?"
+        except Exception as error:
+            result, why = SpanExportResult.FAILURE, f"{type(error).__name__}: {error}"
+        is_away = result is not SpanExportResult.SUCCESS
+        if is_away and not self._is_away:
+            log.warning("Spans of runs are not exported, and are dropped until that is possible: %s", why)
+        elif self._is_away and not is_away:
+            log.warning("Spans of runs are exported again.")
+        self._is_away = is_away
+        return result
+
+    def shutdown(self) -> None:
+        """End the exporter."""
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Export what waits."""
+        return self._inner.force_flush(timeout_millis)
 
 
 def stop() -> None:
