@@ -110,7 +110,7 @@ class Provider(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[list[Said]]] = []
-    tools: ClassVar[set[str]] = set()
+    models: ClassVar[set[str]] = set()  # those that were asked for
     hanging: ClassVar[threading.Event] = threading.Event()
     over: ClassVar[threading.Event] = threading.Event()
 
@@ -135,6 +135,7 @@ class Provider(BaseHTTPRequestHandler):
             if path.endswith(end):
                 heard = list(said(body))
                 Provider.asked.append(heard)
+                Provider.models.add(str(body.get("model") or path))
                 todo = plan(heard)
                 if todo == HANG:
                     Provider.hanging.set()

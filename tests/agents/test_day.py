@@ -26,6 +26,7 @@ from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, presets
 from nexus.control.services.transcript import SESSION
+from nexus.control.services.turns import Ended
 from nexus.core.waiting import WRITERS, in_thread
 from tests.agents.install import install
 from tests.agents.providers import HANG, Provider, Round, play, serve
@@ -47,9 +48,12 @@ STEPS = {
     "message": "sends a message over the bus, without a question",
     "outside": "is refused a write outside, and reads why",
     "asks": "asks an operator once, if its ceiling requires that",
+    "says": "has in its transcript what its model said, and nothing else",
+    "tokens": "counts the tokens of its turn",
     "cancel": "is cancelled, and leaves no process",
     "killed": "is killed; its turn fails with the reason",
     "resumed": "continues in the same session",
+    "model": "takes the model that an operator chose",
 }
 Tool = tuple[str, dict[str, Any] | str]
 
@@ -64,7 +68,8 @@ class Agent:
     run: Callable[[str], Tool]
     bus: str  # the prefix of its names for the bus's tools
     env: Callable[[str], dict[str, str]]  # for the provider at this address
-    mode: str | None = None
+    model: str | None = None  # another one that it offers
+    asked: str = ""  # part of that one's name for the provider, if it is another
     lacks: dict[str, str] = field(default_factory=dict)  # steps that do not hold, and why
     home: Callable[[str], dict[str, str]] = lambda address: {}  # files that it signs in with
 
@@ -107,7 +112,7 @@ def codex_toml(address: str) -> str:
 
 
 def opencode_config(address: str) -> str:
-    models = {"fake": {"name": "fake"}}
+    models = {name: {"name": name} for name in ("fake", "other")}
     options = {"baseURL": f"{address}/v1", "apiKey": "k"}
     provider = {"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": options, "models": models}
     return json.dumps({"provider": {"fake": provider}, "model": "fake/fake", "small_model": "fake/fake"})
@@ -132,17 +137,24 @@ def file_tools(read: str, write: str, edit: str, path: str, old: str, new: str) 
 
 
 AGENTS = {
-    "claude": claude(),
-    "claude-code": claude("mcp__acp__"),
+    "claude": claude(model="haiku", asked="haiku"),
+    "claude-code": claude("mcp__acp__", model="haiku", asked="haiku", lacks={"tokens": "it does not count them"}),
     "codex": codex(
+        model="gpt-6-sol",
         env=lambda address: {
             "OPENAI_API_KEY": "k",
             "MODEL_PROVIDER": "fake",
             "CODEX_CONFIG": json.dumps(codex_config(address)),
-        }
+        },
     ),
     "codex-zed": codex(
-        env=lambda address: {"OPENAI_API_KEY": "k"}, home=lambda address: {"~/.codex/config.toml": codex_toml(address)}
+        model="gpt-5.4",
+        env=lambda address: {"OPENAI_API_KEY": "k"},
+        home=lambda address: {"~/.codex/config.toml": codex_toml(address)},
+        lacks={
+            "asks": "it does not ask for what the sandbox limits",
+            "tokens": "it does not count them",
+        },
     ),
     "gemini": Agent(
         read=lambda path: ("read_file", {"file_path": path}),
@@ -153,6 +165,7 @@ AGENTS = {
         ),
         run=lambda line: ("run_shell_command", {"command": line}),
         bus="mcp_nexus_",
+        model="gemini-2.5-pro",
         env=lambda address: {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": "k"},
         lacks={"resumed": "it cannot load a session whose turn was killed; a new session gets the conversation so far"},
     ),
@@ -160,6 +173,8 @@ AGENTS = {
         **file_tools("read", "write", "edit", "filePath", "oldString", "newString"),
         run=lambda line: ("bash", {"command": line, "description": "Run it"}),
         bus="nexus_",
+        model="fake/other",
+        asked="other",
         env=lambda address: {"OPENCODE_CONFIG_CONTENT": opencode_config(address)},
         lacks={"asks": "it writes in its directory without a question"},
     ),
@@ -168,6 +183,7 @@ AGENTS = {
         run=lambda line: ("run_shell_command", {"command": line, "is_background": False}),
         bus="mcp__nexus__",
         env=lambda address: {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "k", "OPENAI_MODEL": "fake"},
+        lacks={"model": "it offers the one that its variables name"},
     ),
     "cline": Agent(
         read=lambda path: ("read_files", {"files": [{"path": path}]}),
@@ -180,6 +196,8 @@ AGENTS = {
         lacks={
             "message": "it does not offer its model the tools of MCP servers that the client names",
             "asks": "it does not ask for paths: here its model can write only with commands",
+            "tokens": "it does not count them",
+            "model": "it offers one",
         },
     ),
 }
@@ -211,8 +229,12 @@ class Day:
     def note(self, step: str, holds: bool, why: str = "") -> None:
         self.holds[step] = "" if holds else (why or "it does not")
 
-    async def turn(self, *rounds: Round) -> str:
-        return (await self.played.turn(play(*rounds))).answer or ""
+    async def turn(self, *rounds: Round) -> Ended:
+        return await self.played.turn(play(*rounds))
+
+    async def said(self) -> set[str]:
+        entries = await self.played.entries()
+        return {entry.content for entry in entries if entry.role != Role.TOOL and entry.content}
 
     async def results(self) -> str:
         entries = await self.played.entries()
@@ -310,7 +332,8 @@ async def test_a_day(day: Day) -> None:
         agent.write(OUTSIDE, "no"),  # the last: some end their turn when they are refused
     ]
     day.played.decide = lambda subject: subject.endswith("/elsewhere")
-    await day.turn(*([call] for call in calls), "worked")
+    ended = await day.turn(*([call] for call in calls), "worked")
+    day.note("tokens", ended.input_tokens > 0 and ended.output_tokens > 0)
     results = await day.results()
     day.note("worktree", Path(out, "ran.txt").is_file() and Path(out, "ran.txt").read_text().strip() == day.cwd)
     day.note("read", "number one" in results or await _was_sent("number one"))
@@ -342,10 +365,20 @@ async def test_a_day(day: Day) -> None:
 
     before = await _session(day)
     Provider.asked.clear()
-    answer = await day.turn("back again")
+    answer = (await day.turn("back again")).answer or ""
     known = any("message_create" in text for said in Provider.asked for _, text in said)
     after = await _session(day)
     day.note("resumed", "back again" in answer and known and after == before, f"{before} → {after}, known: {known}")
+
+    if agent.model is not None:
+        day.played.agent.options = {"model": agent.model}
+        Provider.models.clear()
+        ended = await day.turn("as another")
+    chosen = any((agent.asked or agent.model or "") in model for model in Provider.models)
+    day.note("model", agent.model is not None and chosen, f"{ended.why}, asked: {Provider.models}")
+
+    said = await day.said()
+    day.note("says", "back again" in said and said <= {"worked", "back again", "as another"}, f"said: {said}")
 
     made[day.name] = day.holds
     wrong = {step: day.holds[step] for step in STEPS if bool(day.holds[step]) != (step in agent.lacks)}
