@@ -33,6 +33,7 @@ class Summary:
     """Statistics of some values. A percentile is the least value that at least this share of them does not exceed."""
 
     count: int
+    sum: float
     median: float
     p90: float
     p99: float
@@ -109,7 +110,7 @@ def summary(values: Iterable[float]) -> Summary | None:
     def rank(share: float) -> float:
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
-    return Summary(len(ordered), rank(0.5), rank(0.9), rank(0.99), ordered[-1])
+    return Summary(len(ordered), round(math.fsum(ordered), 6), rank(0.5), rank(0.9), rank(0.99), ordered[-1])
 
 
 @dataclass

@@ -76,7 +76,7 @@ def remove_limits(request: HttpRequest) -> HttpResponse:
 
 
 ROWS = 50  # agents of a figure, most samples first; the page says how many are left out
-COLUMNS = ("median", "p90", "p99", "max")
+COLUMNS = ("sum", "median", "p90", "p99", "max")
 
 
 def figures(request: HttpRequest) -> TemplateResponse:

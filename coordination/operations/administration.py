@@ -279,6 +279,7 @@ class Figures(Params):
 
 class FigureSummary(TypedDict):
     count: int
+    sum: float
     median: float
     p90: float
     p99: float
@@ -349,4 +350,11 @@ def _figure_row(found: Measured) -> FigureRow:
 
 
 def _summary(found: Summary) -> FigureSummary:
-    return {"count": found.count, "median": found.median, "p90": found.p90, "p99": found.p99, "max": found.max}
+    return {
+        "count": found.count,
+        "sum": found.sum,
+        "median": found.median,
+        "p90": found.p90,
+        "p99": found.p99,
+        "max": found.max,
+    }

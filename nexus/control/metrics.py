@@ -60,6 +60,7 @@ def _spending(moment: datetime) -> Iterator[Metric]:
 
 
 DAY, MOST_SERIES = timedelta(days=1), 1_000
+CURRENCIES = ("USD", "EUR", "GBP", "CNY", "JPY")  # of which /metrics counts each apart
 VERDICTS = tuple(status.value for status in QuestionStatus if status != QuestionStatus.ASKED)
 BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
 
@@ -95,6 +96,12 @@ def _used(window: Window) -> list[Sample]:
         for kind, tokens in zip(("input", "output"), used, strict=True)
     )
     return list(samples)[: window.limit]
+
+
+def _cost(window: Window) -> list[Sample]:
+    rows: Any = _ended(window).exclude(cost=None)
+    values = rows.values_list("pk", "agent__agent_id", "currency", "cost")[: window.limit]
+    return [Sample(pk, agent, currency, cost / MILLIONTHS) for pk, agent, currency, cost in values]
 
 
 def _answered(window: Window) -> list[Sample]:
@@ -145,6 +152,15 @@ FIGURES: Sequence[Figure] = (
         ("input", "output"),
         (0, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000),
         _used,
+    ),
+    Figure(
+        "pool_turn_cost",
+        "Cost of a turn",
+        "What a turn cost, as its agent or the price table says, by currency. Turns of unknown cost are left out.",
+        "money",
+        CURRENCIES,
+        (0, 0.001, 0.01, 0.1, 0.5, 1, 5, 10, 50, 100),
+        _cost,
     ),
     Figure(
         "pool_question_seconds",

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from coordination.toolset import run
 from nexus.control.models import PoolAgent, TurnStatus
+from nexus.control.prices import Cost
 from nexus.control.services import questions
 from nexus_site.serving.metrics import Figures, Store
 from tests.conftest import OPERATOR
@@ -45,7 +46,7 @@ def worked(clock: time_machine.Traveller) -> None:
     turn = take()
     questions.ask(agent_id="lead", kind="question", title="Which?", detail="", subject="", client_id=None)
     clock.shift(60)
-    settle(turn, input_tokens=1_000, output_tokens=30)
+    settle(turn, input_tokens=1_000, output_tokens=30, cost=Cost(1_500, "EUR", "its agent"))
     send("lead", "more")
     settle(take(), TurnStatus.FAILED, why="a test")
     send("lead", "later")
@@ -67,6 +68,9 @@ def test_they_measure_waits_turns_tokens_and_questions(clock: time_machine.Trave
     assert (took["done"]["max"], took["failed"]["max"]) == (60, 0)
     tokens = found["pool_turn_tokens"]["by_kind"]
     assert (tokens["input"]["max"], tokens["output"]["max"]) == (1_000, 30)
+    costs = found["pool_turn_cost"]
+    assert costs["by_kind"] == {"EUR": costs["all"]} and costs["by_agent"] == {"lead": costs["all"]}
+    assert (costs["all"]["count"], costs["all"]["sum"]) == (1, 0.0015), "the other's is unknown"
     assert found["pool_question_seconds"]["by_kind"]["withdrawn"]["max"] == 60, "its turn ended"
 
 
@@ -95,6 +99,7 @@ def test_prometheus_is_told_what_is_now_and_what_has_been(clock: time_machine.Tr
     assert found[("nexus_pool_questions", "")] == 0
     assert found[("nexus_pool_turn_wait_seconds_count", "sent")] == 2
     assert found[("nexus_pool_turn_tokens_sum", "input")] == 1_000
+    assert found[("nexus_pool_turn_cost_sum", "EUR")] == 0.0015
     assert shown(*ours) == found, "each thing is counted once"
 
 

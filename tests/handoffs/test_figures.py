@@ -53,6 +53,7 @@ def worked(call: Call, project: str, offer: Offer, clock: Clock) -> None:
 def test_it_tells_a_median_that_half_do_not_exceed(values: list[float]) -> None:
     found = summary(values)
     assert found is not None and found.count == len(values) and found.max == max(values)
+    assert found.sum == pytest.approx(math.fsum(values), abs=1e-6)
     for share, value in ((0.5, found.median), (0.9, found.p90), (0.99, found.p99)):
         assert value in values and sum(each <= value for each in values) >= share * len(values)
         assert sum(each < value for each in values) < max(1, math.ceil(share * len(values)))
@@ -92,7 +93,7 @@ def test_it_measures_a_handoff_from_its_creation_to_its_first_claim_and_its_end(
 ) -> None:
     worked(call, project, offer, clock)
     found = told()
-    one = {"count": 1, "median": 60.0, "p90": 60.0, "p99": 60.0, "max": 60.0}
+    one = {"count": 1, "sum": 60.0, "median": 60.0, "p90": 60.0, "p99": 60.0, "max": 60.0}
     claimed, done = found["handoff_claim_seconds"], found["handoff_done_seconds"]
     assert (claimed["all"], claimed["by_agent"], claimed["by_kind"]) == (one, {"bob": one}, {"capability": one})
     assert done["all"] == {name: value if name == "count" else 3600.0 for name, value in one.items()}

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from coordination.services.workspaces import locate
 from nexus.core.cli import EXIT_CODES, OperatorCommand, positive
 
-COLUMNS = ("count", "median", "p90", "p99", "max")
+COLUMNS = ("count", "sum", "median", "p90", "p99", "max")
 
 
 class Command(OperatorCommand):
@@ -59,4 +59,7 @@ def _rows(figure: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
 
 
 def _numbers(summary: Mapping[str, float]) -> list[str]:
-    return [f"{summary[column]:.4g}" if column != "count" else str(summary[column]) for column in COLUMNS]
+    return [
+        f"{summary[column]:.{7 if column == 'sum' else 4}g}" if column != "count" else str(summary[column])
+        for column in COLUMNS
+    ]
