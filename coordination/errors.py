@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.core.operations.errors import ErrorCode
+from nexus.core.operations.errors import ErrorCode, NexusError
 
 
 class CoordinationCode(ErrorCode):
@@ -19,4 +19,22 @@ class CoordinationCode(ErrorCode):
         "A limit that an operator set is reached, and nothing was done; details.retry_after_seconds tells when to try "
         "again, or is null if waiting does not help.",
     )
+    STALE_CLAIM = (
+        "STALE_CLAIM",
+        409,
+        "A later claim took the place of the one that claim_epoch names: stop working on it.",
+    )
     RENDER_ERROR = "RENDER_ERROR", 500, "A derived file, such as shared.md, could not be written."
+
+
+def check_claim(given: int | None, latest: int, what: str) -> None:
+    """Refuse a call of an agent whose claim is over, though it acts under the same id as who has it now.
+
+    `given` is the epoch of the claim that the call names, if it names one. Raises STALE_CLAIM.
+    """
+    if given is not None and given != latest:
+        raise NexusError(
+            CoordinationCode.STALE_CLAIM,
+            f"Claim {given} of this {what} is not its latest, which is {latest}: nothing was changed.",
+            {"claim_epoch": latest},
+        )

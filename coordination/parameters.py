@@ -12,7 +12,7 @@ from coordination.paths import resolve_root
 from coordination.services import sessions
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import FieldErrors, Id, Outside, not_blank
+from nexus.core.operations.parameters import MAX_INTEGER, FieldErrors, Id, Outside, not_blank
 from nexus.core.operations.registry import Guard, Operation
 from nexus.core.operations.runner import OfConnection
 
@@ -22,7 +22,7 @@ ProjectRoot = Annotated[
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
     OfConnection(),
     MOUNTED,
-    Field(max_length=4096, description="Absolute path."),
+    Field(max_length=4096),
     AfterValidator(not_blank),
 ]
 WorkspaceId = Annotated[
@@ -39,6 +39,7 @@ ClientId = Annotated[
     Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None,
     Field(description="Your own id, for safe retries: the same id returns the first result."),
 ]
+ClaimEpoch = Annotated[int | None, Field(ge=0, le=MAX_INTEGER)]  # by which a late call of a former claim is refused
 SessionId = Id | None  # the instructions explain where session and secret come from, and which calls take them
 SessionSecret = Id | None
 

@@ -83,6 +83,7 @@ class Handoff(models.Model):
     status = models.CharField(max_length=16, choices=HandoffStatus, default=HandoffStatus.OPEN)
     claimed_by = models.CharField(max_length=ID_LENGTH, null=True)  # who holds it, or did when it was settled
     claimed_at = models.DateTimeField(null=True)
+    claim_epoch = models.PositiveIntegerField(default=0, db_default=0)  # grows with each claim and return
     lease_seconds = models.IntegerField(null=True)  # how long a claim lasts, and each renewal
     lease_expires_at = models.DateTimeField(null=True)
     blocked_reason = models.TextField(null=True)

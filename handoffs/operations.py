@@ -12,7 +12,15 @@ from coordination import debts
 from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
 from coordination.log.selectors import interest_keys
-from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret, in_session
+from coordination.parameters import (
+    IN_WORKSPACE,
+    ClaimEpoch,
+    ClientId,
+    ProjectRoot,
+    SessionId,
+    SessionSecret,
+    in_session,
+)
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
@@ -30,7 +38,8 @@ from nexus.core.waiting import Interest
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500  # of a list
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)
-SETTLING = (*OF_ONE, Code.CONTENT_TOO_LARGE, Code.INVALID_TRANSITION)
+STEP = (*OF_ONE, Code.INVALID_TRANSITION, CoordinationCode.STALE_CLAIM)
+SETTLING = (*STEP, Code.CONTENT_TOO_LARGE)
 
 Stretch = Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="Seconds from now; default: a whole lease.")]
 
@@ -44,6 +53,10 @@ class HandoffRef(Params):
 class HandoffTrusted(HandoffRef):
     session_id: SessionId = None
     session_secret: SessionSecret = None
+
+
+class HandoffStep(HandoffTrusted):
+    claim_epoch: ClaimEpoch = None
 
 
 class SettledHandoff(TypedDict):
@@ -63,6 +76,7 @@ class HeldHandoff(TypedDict):
     handoff_id: str
     status: HandoffState
     lease_expires_at: Time | None
+    claim_epoch: int
     notified: NotRequired[list[str]]
 
 
@@ -71,6 +85,7 @@ def held_handoff(handoff: Handoff, notified: list[str] | None = None) -> HeldHan
         "handoff_id": handoff.handoff_id,
         "status": str(handoff.status),
         "lease_expires_at": iso(handoff.lease_expires_at),
+        "claim_epoch": handoff.claim_epoch,
     }
     if notified:
         held["notified"] = notified
@@ -263,6 +278,7 @@ class ClaimedHandoff(TypedDict):
     status: HandoffState
     claimed_by: str | None
     lease_expires_at: Time | None
+    claim_epoch: Annotated[int, Field(description="Names this claim in your later calls.")]
     payload: str | None
 
 
@@ -286,11 +302,12 @@ def handoff_claim(p: HandoffClaim, caller: Caller) -> ClaimedHandoff:
         "status": handoff.status,
         "claimed_by": handoff.claimed_by,
         "lease_expires_at": iso(handoff.lease_expires_at),
+        "claim_epoch": handoff.claim_epoch,
         "payload": handoff.payload,
     }
 
 
-class HandoffComplete(HandoffTrusted):
+class HandoffComplete(HandoffStep):
     result: Annotated[
         Any, Shown({"type": "string"}), Field(description="The outcome: a string, or any JSON kept as its text.")
     ] = None
@@ -305,25 +322,32 @@ class HandoffComplete(HandoffTrusted):
 def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
     """Finish a handoff you claimed; result goes to its creator, or first to its verifier (SUBMITTED)."""
     ended = services.complete(
-        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, result=p.result
+        project_root=p.project_root,
+        handoff_id=p.handoff_id,
+        agent_id=p.agent_id,
+        result=p.result,
+        claim_epoch=p.claim_epoch,
     )
     return outcome(p.handoff_id, ended.status, ended.notified)
 
 
 @operation(
-    HandoffTrusted,
-    *OF_ONE,
-    Code.INVALID_TRANSITION,
+    HandoffStep,
+    *STEP,
     acts_as="agent_id",
     guards=(in_session("session_id"),),
     idempotent=True,
 )
-def handoff_start(p: HandoffTrusted, caller: Caller) -> HeldHandoff:
+def handoff_start(p: HandoffStep, caller: Caller) -> HeldHandoff:
     """Say that you work on a handoff you claimed, or go on after handoff_block."""
-    return held_handoff(progress.start(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id))
+    return held_handoff(
+        progress.start(
+            project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, claim_epoch=p.claim_epoch
+        )
+    )
 
 
-class HandoffBlock(HandoffTrusted):
+class HandoffBlock(HandoffStep):
     reason: str
 
 
@@ -331,31 +355,43 @@ class HandoffBlock(HandoffTrusted):
 def handoff_block(p: HandoffBlock, caller: Caller) -> HeldHandoff:
     """Say why you cannot go on; its creator gets a notice, and you keep it."""
     handoff, notified = progress.block(
-        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
+        project_root=p.project_root,
+        handoff_id=p.handoff_id,
+        agent_id=p.agent_id,
+        reason=p.reason,
+        claim_epoch=p.claim_epoch,
     )
     return held_handoff(handoff, notified)
 
 
-class HandoffExtend(HandoffTrusted):
+class HandoffExtend(HandoffStep):
     seconds: Stretch = None
 
 
-@operation(HandoffExtend, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
+@operation(HandoffExtend, *STEP, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
     """Extend the lease of a handoff that you hold, before a long silence."""
     return held_handoff(
-        progress.extend(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, seconds=p.seconds)
+        progress.extend(
+            project_root=p.project_root,
+            handoff_id=p.handoff_id,
+            agent_id=p.agent_id,
+            seconds=p.seconds,
+            claim_epoch=p.claim_epoch,
+        )
     )
 
 
-@operation(HandoffTrusted, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
-def handoff_accept(p: HandoffTrusted, caller: Caller) -> SettledHandoff:
+@operation(HandoffStep, *STEP, acts_as="agent_id", guards=(in_session("session_id"),))
+def handoff_accept(p: HandoffStep, caller: Caller) -> SettledHandoff:
     """Accept a submitted handoff as its verifier: it is complete."""
-    notified = progress.accept(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
+    notified = progress.accept(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, claim_epoch=p.claim_epoch
+    )
     return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
 
 
-class HandoffReturn(HandoffTrusted):
+class HandoffReturn(HandoffStep):
     reasons: str
 
 
@@ -363,38 +399,52 @@ class HandoffReturn(HandoffTrusted):
 def handoff_return(p: HandoffReturn, caller: Caller) -> SettledHandoff:
     """Return a submitted handoff, as its verifier, to the agent that did it."""
     notified = progress.send_back(
-        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reasons=p.reasons
+        project_root=p.project_root,
+        handoff_id=p.handoff_id,
+        agent_id=p.agent_id,
+        reasons=p.reasons,
+        claim_epoch=p.claim_epoch,
     )
     return outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
 
 
-class HandoffWithReason(HandoffTrusted):
+class HandoffCancel(HandoffTrusted):
     reason: Annotated[str | None, Field(description="Why, for the record and the creator.")] = None
 
 
+class HandoffReject(HandoffCancel, HandoffStep):
+    pass
+
+
 @operation(
-    HandoffWithReason,
+    HandoffReject,
     *SETTLING,
     acts_as="agent_id",
     guards=(in_session("session_id"),),
     destructive=True,
 )
-def handoff_reject(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
+def handoff_reject(p: HandoffReject, caller: Caller) -> SettledHandoff:
     """Refuse, for good, a handoff you claimed, or an open one whose direct target you are."""
     notified = services.reject(
-        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
+        project_root=p.project_root,
+        handoff_id=p.handoff_id,
+        agent_id=p.agent_id,
+        reason=p.reason,
+        claim_epoch=p.claim_epoch,
     )
     return outcome(p.handoff_id, HandoffStatus.REJECTED, notified)
 
 
 @operation(
-    HandoffWithReason,
-    *SETTLING,
+    HandoffCancel,
+    *OF_ONE,
+    Code.INVALID_TRANSITION,
+    Code.CONTENT_TOO_LARGE,
     acts_as="agent_id",
     guards=(in_session("session_id"),),
     destructive=True,
 )
-def handoff_cancel(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
+def handoff_cancel(p: HandoffCancel, caller: Caller) -> SettledHandoff:
     """Retract an open handoff you created."""
     services.cancel(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason)
     return outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
@@ -411,6 +461,7 @@ class MyHandoff(TypedDict):
     status: HandoffState
     from_agent_id: str
     project_root: str
+    claim_epoch: int
     lease_expires_at: Time | None
     lease_seconds_left: int
     blocked_reason: str | None
@@ -442,6 +493,7 @@ def _mine(handoff: Handoff, moment: datetime) -> MyHandoff:
         "status": str(handoff.status),
         "from_agent_id": handoff.from_agent_id,
         "project_root": handoff.workspace.root_realpath,
+        "claim_epoch": handoff.claim_epoch,
         "lease_expires_at": iso(handoff.lease_expires_at),
         "lease_seconds_left": int((handoff.lease_expires_at - moment).total_seconds()),
         "blocked_reason": handoff.blocked_reason,

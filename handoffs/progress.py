@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from django.db.models import F
+
 from coordination.services import agents, workspaces
 from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.leases import expire
@@ -23,6 +25,7 @@ _move = Update(
         pk=Slot("handoff_id"),
         status=Slot("former"),
         claimed_by=Slot("claimed_by"),
+        claim_epoch=Slot("claim_epoch"),
         lease_expires_at__gte=Slot("moment"),
     ),
     status=Slot("status"),
@@ -38,16 +41,19 @@ _give_back = Update(
     lambda: Handoff.objects.filter(pk=Slot("handoff_id"), status=HandoffStatus.SUBMITTED),
     status=HandoffStatus.CLAIMED,
     lease_expires_at=Slot("until"),
+    claim_epoch=F("claim_epoch") + 1,
     result=None,
     updated_at=Slot("moment"),
 )
 
 
 class By(NamedTuple):
-    """Who gives a verdict or extends a lease: an agent, or an operator, who may do so for any handoff."""
+    """Who gives a verdict or extends a lease: an agent, for a claim if it names one, or an operator, who may do so for
+    any handoff."""
 
     agent_id: str = OPERATOR_AGENT
     operator: str | None = None
+    claim_epoch: int | None = None
 
     @property
     def actor(self) -> str | None:
@@ -60,24 +66,26 @@ class By(NamedTuple):
         return {"operator": self.operator} if self.operator else {}
 
 
-def start(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
+def start(*, project_root: str, handoff_id: str, agent_id: str, claim_epoch: int | None = None) -> Handoff:
     """Mark a handoff that the agent holds as in progress, also after a block. Repeating it changes nothing.
 
-    Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
+    Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, STALE_CLAIM, INVALID_TRANSITION, NOT_OWNER.
     """
     project = workspaces.locate(project_root)
     expire(project.workspace_id)
     with write():
         moment = now()
         handoff = find(project.workspace_id, handoff_id)
-        if _moved(handoff, "start", agent_id, None, moment):
+        if _moved(handoff, "start", agent_id, None, moment, claim_epoch):
             record(handoff, "started", agent_id, moment)
         agents.touch(agent_id, moment)
         handoff.refresh_from_db(fields=["lease_expires_at"])
     return handoff
 
 
-def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> tuple[Handoff, list[str]]:
+def block(
+    *, project_root: str, handoff_id: str, agent_id: str, reason: str, claim_epoch: int | None = None
+) -> tuple[Handoff, list[str]]:
     """Mark a handoff that the agent holds as blocked, with the reason; notify its creator and return whom the notice
     reached.
 
@@ -91,7 +99,7 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
     with write():
         moment = now()
         handoff = find(project.workspace_id, handoff_id)
-        if _moved(handoff, "block", agent_id, reason, moment):
+        if _moved(handoff, "block", agent_id, reason, moment, claim_epoch):
             record(handoff, "blocked", agent_id, moment, reason=reason)
             body = f"{agent_id} cannot go on: {reason}\n\nIt keeps the handoff; answer it with message_create."
             notified = notify(handoff, handoff.from_agent_id, "is blocked", body, moment, by=agent_id)
@@ -100,21 +108,26 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
     return handoff, notified
 
 
-def _moved(handoff: Handoff, verb: str, agent_id: str, reason: str | None, moment: datetime) -> bool:
+def _moved(
+    handoff: Handoff, verb: str, agent_id: str, reason: str | None, moment: datetime, claim_epoch: int | None
+) -> bool:
     """Apply a verb while the lease runs; return whether the state, or the reason of the block, changed."""
     former = handoff.status
     handoff = selectors.with_current_status(handoff, moment)
-    status = remarks.step(verb, handoff, agent_id, moment)
+    status = remarks.step(verb, handoff, agent_id, moment, claim_epoch)
     if (former, handoff.blocked_reason) == (status, reason):
         return False
     of = {"handoff_id": handoff.handoff_id, "former": former, "claimed_by": agent_id, "moment": moment}
+    of["claim_epoch"] = handoff.claim_epoch
     if not _move(**of, status=status, blocked_reason=reason):
         raise changed_meanwhile()
     handoff.status, handoff.blocked_reason = status, reason
     return True
 
 
-def extend(*, project_root: str, handoff_id: str, agent_id: str, seconds: int | None) -> Handoff:
+def extend(
+    *, project_root: str, handoff_id: str, agent_id: str, seconds: int | None, claim_epoch: int | None = None
+) -> Handoff:
     """Extend a lease to `seconds` from now, by default to a whole lease; it never becomes shorter.
 
     Raises as `start` does.
@@ -123,7 +136,7 @@ def extend(*, project_root: str, handoff_id: str, agent_id: str, seconds: int | 
     expire(project.workspace_id)
     with write():
         handoff = find(project.workspace_id, handoff_id)
-        _extend(handoff, By(agent_id), seconds)
+        _extend(handoff, By(agent_id, claim_epoch=claim_epoch), seconds)
         agents.touch(agent_id, now())
     return handoff
 
@@ -150,15 +163,15 @@ def _extend(handoff: Handoff, by: By, seconds: int | None) -> None:
     record(handoff, "extended", by.actor, moment, lease_expires_at=iso(until), **by.event_fields)
 
 
-def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
+def accept(*, project_root: str, handoff_id: str, agent_id: str, claim_epoch: int | None = None) -> list[str]:
     """Accept a submitted handoff, which completes it; return whom a notice reached.
 
-    Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
+    Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, STALE_CLAIM, INVALID_TRANSITION, NOT_OWNER.
     """
     project = workspaces.locate(project_root)
     refresh_plan(project, handoff_id)
     with write():
-        notified = _accept(find(project.workspace_id, handoff_id), By(agent_id))
+        notified = _accept(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch))
         agents.touch(agent_id, now())
     return notified
 
@@ -183,7 +196,9 @@ def _accept(handoff: Handoff, by: By) -> list[str]:
     return [name for each in waiting for name in notify(handoff, each, "was accepted", body, moment, by=by.agent_id)]
 
 
-def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str) -> list[str]:
+def send_back(
+    *, project_root: str, handoff_id: str, agent_id: str, reasons: str, claim_epoch: int | None = None
+) -> list[str]:
     """Return a submitted handoff to the agent that did it, with the reasons and a new lease; return whom the notice
     reached.
 
@@ -192,7 +207,7 @@ def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str
     project = workspaces.locate(project_root)
     _require_text(reasons, "reasons")
     with write():
-        notified = _return(find(project.workspace_id, handoff_id), By(agent_id), reasons)
+        notified = _return(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch), reasons)
         agents.touch(agent_id, now())
     return notified
 
@@ -211,13 +226,23 @@ def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
     doer, until = str(handoff.claimed_by), moment + _lease(handoff, None)
     if not _give_back(handoff_id=handoff.handoff_id, until=until, moment=moment):
         raise changed_meanwhile()
+    handoff.claim_epoch += 1
     remarks.keep(handoff, doer, RemarkKind.RESULT, handoff.result, moment)
     remarks.keep(handoff, by.agent_id, RemarkKind.RETURNED, reasons, moment)
-    record(handoff, "returned", by.actor, moment, claimed_by=doer, reason=reasons, **by.event_fields)
+    record(
+        handoff,
+        "returned",
+        by.actor,
+        moment,
+        claimed_by=doer,
+        claim_epoch=handoff.claim_epoch,
+        reason=reasons,
+        **by.event_fields,
+    )
     body = (
         f"{by.operator or by.agent_id} returned it: {reasons}\n\n"
         f"It is yours again until {iso(until)}, and so are the files that you reserved for it and whose lease still "
-        "runs; handoff_complete it anew."
+        f"runs; handoff_complete it anew. The claim's epoch is {handoff.claim_epoch} now."
     )
     return notify(handoff, doer, "was returned to you", body, moment, by=by.agent_id)
 
@@ -225,7 +250,7 @@ def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
 def _step(verb: str, handoff: Handoff, by: By, moment: datetime) -> str:
     if by.operator:
         return lifecycle.step(verb, handoff.status, {lifecycle.Part.OPERATOR})
-    return remarks.step(verb, handoff, by.agent_id, moment)
+    return remarks.step(verb, handoff, by.agent_id, moment, by.claim_epoch)
 
 
 def _lease(handoff: Handoff, seconds: int | None) -> timedelta:

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
+from coordination.errors import check_claim
 from coordination.models import Event
 from handoffs import lifecycle, selectors
 from handoffs.models import LIVE, Handoff, HandoffStatus, Remark, RemarkKind
@@ -30,14 +31,16 @@ class Kept(Enum):
     NO = f"is not kept: there are {MOST_LATE} late results already"
 
 
-def lost_claim(handoff: Handoff, agent_id: str) -> Lost | None:
-    """Return the claim that an agent had on a handoff and lost; None where it still has it, settled it, or never had
-    one."""
-    if handoff.claimed_by == agent_id:
+def lost_claim(handoff: Handoff, agent_id: str, claim_epoch: int | None = None) -> Lost | None:
+    """Return the claim that an agent had on a handoff and lost, its latest or the one of an epoch; None where it still
+    has it, settled it, or never had one."""
+    if handoff.claimed_by == agent_id and claim_epoch in (None, handoff.claim_epoch):
         return None
     events = Event.objects.filter(handoff_id=handoff.handoff_id, type__in=("handoff.claimed", "handoff.expired"))
     lost: Lost | None = None
     for type, actor, payload in events.order_by("event_id").values_list("type", "actor_agent_id", "payload"):
+        if claim_epoch is not None and payload.get("claim_epoch", 0) > claim_epoch:
+            break
         if type == "handoff.claimed" and actor == agent_id:
             lost = Lost(None)
         elif type == "handoff.expired" and payload.get("claimed_by") == agent_id:
@@ -57,7 +60,7 @@ def keep(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, mo
 
 
 def explained(
-    refusal: NexusError, handoff: Handoff, lost: Lost, moment: datetime, kept: Kept | None = None
+    refusal: NexusError, handoff: Handoff, agent_id: str, lost: Lost, moment: datetime, kept: Kept | None = None
 ) -> NexusError:
     """Explain a refusal to a former holder: what happened, who holds the handoff now, and what to do."""
     status = selectors.state_at(handoff, moment)
@@ -65,7 +68,8 @@ def explained(
     if status == HandoffStatus.OPEN:
         now = "nobody has it now: handoff_claim it again, then complete it"
     elif status in LIVE:
-        now = f"{handoff.claimed_by} has it now ({status}): send what you have to that agent"
+        holder = "another session of yours" if handoff.claimed_by == agent_id else handoff.claimed_by
+        now = f"{holder} has it now ({status}): send what you have to that agent"
     else:
         now = f"it is {status} now; handoff_get shows how it ended"
     result = f" Your result {kept.value}." if kept else ""
@@ -75,18 +79,19 @@ def explained(
     return NexusError(refusal.code, f"{refusal.message} {what}, and {now}.{result} {ADVICE}", details)
 
 
-def step(verb: str, handoff: Handoff, agent_id: str, moment: datetime) -> str:
+def step(verb: str, handoff: Handoff, agent_id: str, moment: datetime, claim_epoch: int | None = None) -> str:
     """Apply `lifecycle.step` for an agent; the refusal of a former holder explains what happened.
 
-    Raises INVALID_TRANSITION, NOT_OWNER.
+    Raises STALE_CLAIM, INVALID_TRANSITION, NOT_OWNER.
     """
     try:
+        check_claim(claim_epoch, handoff.claim_epoch, "handoff")
         return lifecycle.step(verb, handoff.status, selectors.parts(handoff, agent_id))
     except NexusError as refusal:
-        lost = lost_claim(handoff, agent_id)
+        lost = lost_claim(handoff, agent_id, claim_epoch)
         if lost is None:
             raise
-        raise explained(refusal, handoff, lost, moment) from None
+        raise explained(refusal, handoff, agent_id, lost, moment) from None
 
 
 def of(handoff: Handoff) -> list[Remark]:

@@ -27,6 +27,7 @@ class HandoffRow(TypedDict):
     visibility: str
     claimed_by: str | None
     claimed_at: Time | None
+    claim_epoch: Annotated[int, Field(description="Grows with each claim; steps of a former one are refused by it.")]
     lease_expires_at: Time | None
     blocked_reason: str | None
     deadline_at: Annotated[Time | None, Field(description="When it expires if nobody claims it.")]
@@ -52,6 +53,7 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
         "visibility": handoff.visibility,
         "claimed_by": handoff.claimed_by,
         "claimed_at": iso(handoff.claimed_at),
+        "claim_epoch": handoff.claim_epoch,
         "lease_expires_at": iso(handoff.lease_expires_at),
         "blocked_reason": handoff.blocked_reason,
         "deadline_at": iso(handoff.deadline_at),

@@ -8,9 +8,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import Q
+from django.db.models import F, Q
 
 from coordination import selectors as agents_known
+from coordination.errors import check_claim
 from coordination.ids import new_id
 from coordination.models import Event
 from coordination.routing import Strategy, parse_target
@@ -39,6 +40,7 @@ _take = Update(
     claimed_at=Slot("moment"),
     lease_seconds=Slot("lease_seconds"),
     lease_expires_at=Slot("lease"),
+    claim_epoch=F("claim_epoch") + 1,
     updated_at=Slot("moment"),
 )
 
@@ -162,7 +164,8 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
                 lifecycle.step("claim", HandoffStatus.EXPIRED, frozenset())
             raise _not_open_error(handoff, agent_id)
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
-        record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
+        handoff.claim_epoch += 1
+        record(handoff, "claimed", agent_id, moment, claimed_by=agent_id, claim_epoch=handoff.claim_epoch)
         if handoff.task_key is not None:
             work().started(handoff.task_key, project, agent_id, moment)
         agents.touch(agent_id, moment)
@@ -193,11 +196,15 @@ def _not_open_error(handoff: Handoff, agent_id: str) -> NexusError:
     )
 
 
-def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> Ended:
+def complete(
+    *, project_root: str, handoff_id: str, agent_id: str, result: Any, claim_epoch: int | None = None
+) -> Ended:
     """Complete a handoff that the agent holds, or submit its result to the verifier that it names.
 
-    A former holder whose lease expired is refused, and its result is kept as a remark.
-    Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
+    A former holder whose lease expired is refused, and its result is kept as a remark; one that acts under the same id
+    as the holder is known by its `claim_epoch`.
+    Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, STALE_CLAIM, INVALID_TRANSITION,
+    NOT_OWNER.
     """
     project, moment = workspaces.locate(project_root), now()
     text = opaque_text(result, "result")
@@ -206,9 +213,13 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
         handoff = find(project.workspace_id, handoff_id)
         verb = "complete" if handoff.verifier is None else "submit"
         try:
+            check_claim(claim_epoch, handoff.claim_epoch, "handoff")
             status = lifecycle.step(verb, handoff.status, selectors.parts(handoff, agent_id))
         except NexusError as refusal:
-            ended: Ended | NexusError = _refused(handoff, agent_id, refusal, text, moment)
+            lost = remarks.lost_claim(handoff, agent_id, claim_epoch)
+            ended: Ended | NexusError = (
+                refusal if lost is None else _refused(handoff, agent_id, refusal, lost, text, moment)
+            )
         else:
             ended = Ended(status, _finish(handoff, status, agent_id, project, text, moment))
             agents.touch(agent_id, moment)
@@ -236,18 +247,19 @@ def _finish(
     return notices.ended(handoff, agent_id, "completed", result, moment)
 
 
-def _refused(handoff: Handoff, agent_id: str, refusal: NexusError, result: str | None, moment: datetime) -> NexusError:
-    """Return the refusal of a result, inside the transaction. The result of a former holder is kept as a remark."""
-    lost = remarks.lost_claim(handoff, agent_id)
-    if lost is None:
-        return refusal
+def _refused(
+    handoff: Handoff, agent_id: str, refusal: NexusError, lost: remarks.Lost, result: str | None, moment: datetime
+) -> NexusError:
+    """Return the refusal of a former holder's result, inside the transaction. The result is kept as a remark."""
     kept = remarks.keep(handoff, agent_id, RemarkKind.LATE_RESULT, result, moment)
     if kept is remarks.Kept.NEW:
         record(handoff, "remarked", agent_id, moment)
-    return remarks.explained(refusal, handoff, lost, moment, kept)
+    return remarks.explained(refusal, handoff, agent_id, lost, moment, kept)
 
 
-def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> list[str]:
+def reject(
+    *, project_root: str, handoff_id: str, agent_id: str, reason: str | None, claim_epoch: int | None = None
+) -> list[str]:
     """Reject a handoff that the agent holds or is the direct target of; return whom the notice reached.
 
     Raises as `complete` does.
@@ -257,7 +269,8 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     refresh_plan(project, handoff_id)
     with write():
         handoff = find(project.workspace_id, handoff_id)
-        settle(handoff, remarks.step("reject", handoff, agent_id, moment), moment, rejected_reason=reason)
+        status = remarks.step("reject", handoff, agent_id, moment, claim_epoch)
+        settle(handoff, status, moment, rejected_reason=reason)
         record(handoff, "rejected", agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
             work().returned(handoff.task_key, project, agent_id, agent_id, moment)

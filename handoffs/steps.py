@@ -21,7 +21,10 @@ _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
 _task_of = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")).values_list("task_key"))
 _end = Update(
     lambda: Handoff.objects.filter(
-        Q(claimed_by=Slot("claimed_by")) | Q(claimed_by=None), pk=Slot("handoff_id"), status=Slot("former")
+        Q(claimed_by=Slot("claimed_by")) | Q(claimed_by=None),
+        pk=Slot("handoff_id"),
+        status=Slot("former"),
+        claim_epoch=Slot("claim_epoch"),
     ),
     status=Slot("status"),
     result=Slot("result"),
@@ -74,6 +77,7 @@ def settle(
         handoff_id=handoff.handoff_id,
         former=handoff.status,
         claimed_by=handoff.claimed_by or "",
+        claim_epoch=handoff.claim_epoch,
         status=str(status),
         result=result,
         rejected_reason=rejected_reason,

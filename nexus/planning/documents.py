@@ -41,7 +41,7 @@ TASK_COLUMNS = {
     "extra": "extra",
 }
 CHANGED_OF_ISSUE = ("position", "title", "status", *ISSUE_FIELDS, "extra", "decided_by", "decided_at")
-CHANGED = ("position", "updated_at", *(column for column in TASK_COLUMNS.values() if column != "number"))
+CHANGED = ("position", "updated_at", "claim_epoch", *(column for column in TASK_COLUMNS.values() if column != "number"))
 
 _plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
 _issues = Select(
@@ -343,6 +343,8 @@ def _change_tasks(
         for column, value in differs.items():
             setattr(task, column, value)
         task.position, task.updated_at = position, moment
+        if status != task.status == TaskStatus.IN_PROGRESS:
+            task.claim_epoch += 1
         if new:
             insert(task)
         else:

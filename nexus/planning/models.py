@@ -133,6 +133,7 @@ class Task(models.Model):
     owner_reuse_policy = models.CharField(max_length=32, choices=ReusePolicy, null=True)
     stamp = models.TextField(null=True)  # created_at as in its file
     extra = models.JSONField(null=True)  # further fields of its file
+    claim_epoch = models.PositiveIntegerField(default=0, db_default=0)  # grows each time that it is begun
     held_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that claimed the handoff that carries it
     created_by = models.CharField(max_length=ID_LENGTH, null=True)
     created_at = models.DateTimeField()

@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
-from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from coordination.parameters import IN_WORKSPACE, ClaimEpoch, ProjectRoot
 from coordination.services import workspaces
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
@@ -273,19 +273,28 @@ def task_list(p: OfProject, caller: Caller) -> TaskPage:
 class TaskUpdate(OfProject):
     id: Reference
     status: Literal["pending", "in_progress", "completed"]
+    claim_epoch: ClaimEpoch = None
 
 
 class UpdatedTask(TypedDict):
     task: TaskEntry
+    claim_epoch: NotRequired[Annotated[int, Field(description="Names your claim on a task that you began.")]]
 
 
-@operation(TaskUpdate, *CHANGING, Code.NOT_FOUND, slow=True, own_transaction=True)
+@operation(TaskUpdate, *CHANGING, Code.NOT_FOUND, CoordinationCode.STALE_CLAIM, slow=True, own_transaction=True)
 def task_update(p: TaskUpdate, caller: Caller) -> UpdatedTask:
     """Give a task another status."""
     task = tasks.change_status(
-        project_root=p.project_root, number=p.id, status=p.status, by=actor(caller, "task_update")
+        project_root=p.project_root,
+        number=p.id,
+        status=p.status,
+        by=actor(caller, "task_update"),
+        claim_epoch=p.claim_epoch,
     )
-    return {"task": documents.task_entry(task)}
+    updated: UpdatedTask = {"task": documents.task_entry(task)}
+    if task.status == TaskStatus.IN_PROGRESS:
+        updated["claim_epoch"] = task.claim_epoch
+    return updated
 
 
 class Archived(TypedDict):

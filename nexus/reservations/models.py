@@ -51,6 +51,8 @@ class Reservation(models.Model):
     handoff_id = models.CharField(max_length=ID_LENGTH, null=True)  # the reservation ends with the holder's claim on it
     task_id = models.BigIntegerField(null=True)  # the planned task it is for, by its number in the cycle
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # of the call that made it, for retries
+    # the event of its beginning: grows with each reservation in the store
+    claim_epoch = models.BigIntegerField(default=0, db_default=0)
     item = models.PositiveSmallIntegerField()  # its number in that call
     asked_by = models.JSONField(default=list)  # the agents that requested it, without duplicates
     seconds = models.PositiveIntegerField()  # the length of its lease, from the holder's latest act

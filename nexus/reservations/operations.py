@@ -12,7 +12,15 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.log.selectors import interest_keys
-from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret, in_session
+from coordination.parameters import (
+    IN_WORKSPACE,
+    ClaimEpoch,
+    ClientId,
+    ProjectRoot,
+    SessionId,
+    SessionSecret,
+    in_session,
+)
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from handoffs.models import STREAM as HANDOFFS
@@ -41,6 +49,7 @@ class ReservationRow(TypedDict):
     reason: str | None
     handoff_id: str | None
     task_id: int | None
+    claim_epoch: Annotated[int, Field(description="Grows with each reservation.")]
     created_at: Time
     expires_at: Annotated[Time, Field(description="When it ends without an act of its holder.")]
     asked_by: NotRequired[Annotated[list[str], Field(description="Who asked for the files.")]]
@@ -65,6 +74,7 @@ def reservation_row(reservation: Reservation) -> ReservationRow:
         "reason": reservation.reason,
         "handoff_id": reservation.handoff_id,
         "task_id": reservation.task_id,
+        "claim_epoch": reservation.claim_epoch,
         "created_at": iso(reservation.created_at),
         "expires_at": iso(reservation.expires_at),
     }
@@ -116,6 +126,7 @@ class FilesReserve(OfAgent, Trusted):
         Id | None,
         Field(description="One that you hold: the reservation ends with your claim."),
     ] = None
+    claim_epoch: Annotated[ClaimEpoch, Field(description="Of the handoff.")] = None
     task_id: Annotated[int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it is for.")] = None
     all_or_nothing: Annotated[bool, Field(description="false: take what is free.")] = True
     timeout_seconds: Annotated[float, Field(ge=0, description="Longest wait; the server allows 30 by default.")] = 0
@@ -139,6 +150,7 @@ def _wish(p: FilesReserve) -> tuple[services.Wish, workspaces.ProjectDirectory]:
         seconds=p.seconds,
         reason=p.reason,
         handoff_id=p.handoff_id,
+        claim_epoch=p.claim_epoch,
         task_id=p.task_id,
         all_or_nothing=p.all_or_nothing,
         client_id=p.client_id,
@@ -215,6 +227,7 @@ def _conflict_sentence(row: RefusedRow) -> str:
     Code.NOT_FOUND,
     CoordinationCode.WORKSPACE_MISMATCH,
     Code.INVALID_TRANSITION,
+    CoordinationCode.STALE_CLAIM,
     Code.CONTENT_TOO_LARGE,
     FilesCode.FILES_RESERVED,
     acts_as="agent_id",
@@ -238,7 +251,13 @@ def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
     return _perform(p, caller, ask=p.ask)
 
 
-OWN = (*IN_WORKSPACE, Code.NOT_OWNER, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
+OWN = (
+    *IN_WORKSPACE,
+    Code.NOT_OWNER,
+    Code.NOT_FOUND,
+    CoordinationCode.WORKSPACE_MISMATCH,
+    CoordinationCode.STALE_CLAIM,
+)
 
 
 class Chosen(OfAgent):
@@ -246,6 +265,7 @@ class Chosen(OfAgent):
     paths: Annotated[
         Paths | None, Field(description="The paths as you reserved them. Without paths or ids: all your reservations.")
     ] = None
+    claim_epoch: Annotated[ClaimEpoch, Field(description="Of your latest reservation.")] = None
 
 
 class FilesRelease(Chosen, Trusted):
@@ -273,6 +293,7 @@ def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
         agent_id=p.agent_id,
         reservation_ids=p.reservation_ids,
         paths=p.paths,
+        claim_epoch=p.claim_epoch,
         recorded=_recorded("files_release", p, caller),
     )
     data: ReleasedFiles = {"released": [reservation_row(reservation) for reservation in released]}
@@ -310,6 +331,7 @@ def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:
         reservation_ids=p.reservation_ids,
         paths=p.paths,
         seconds=p.seconds,
+        claim_epoch=p.claim_epoch,
     )
     return {"extended": [reservation_row(reservation) for reservation in extended]}
 

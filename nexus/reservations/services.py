@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q
 
+from coordination.errors import check_claim
 from coordination.ids import new_id
 from coordination.log.emit import emit
+from coordination.models import Event
 from coordination.services import agents, workspaces
 from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import Handoff
@@ -43,12 +45,12 @@ def by_holder(reservations: Iterable[Reservation]) -> list[list[Reservation]]:
 
 def emit_event(
     type: str, actor: str | None, reservations: Sequence[Reservation], moment: datetime, **more: Any
-) -> None:
+) -> Event:
     """Append an event about reservations of one agent in one workspace."""
     first = reservations[0]
     ends = max(reservation.expires_at for reservation in reservations)
     about = {"expires_at": iso(ends), "handoff_id": first.handoff_id, "task_id": first.task_id, **more}
-    emit(
+    return emit(
         workspace_id=first.workspace_id,
         stream=STREAM,
         type=f"file.{type}",
@@ -78,6 +80,7 @@ class Wish:
     seconds: int
     reason: str | None = None
     handoff_id: str | None = None
+    claim_epoch: int | None = None  # of the handoff
     task_id: int | None = None
     all_or_nothing: bool = True
     client_id: str | None = None
@@ -98,6 +101,8 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
     CONTENT_TOO_LARGE."""
     project = workspaces.locate(project_root)
     within_limit(rest.get("reason"), "reason")
+    if rest.get("claim_epoch") is not None and rest.get("handoff_id") is None:
+        raise invalid("claim_epoch is that of the handoff: give handoff_id, too.", field="claim_epoch")
     patterns = patterns_of(paths, project_root=project_root, project=project)
     seconds = FilesSettings.current().file_reservation_ttl_seconds if seconds is None else seconds
     sharing = shared_by(project)
@@ -155,7 +160,7 @@ def _reserve(
         moment = now()
         workspaces.ensure(project, moment)
         if wish.handoff_id is not None:
-            _check_claim(wish.workspace_id, wish.handoff_id, wish.agent_id, moment)
+            _check_claim(wish, wish.handoff_id, moment)
         record_ends(moment)
         conflicts = in_the_way(wish, at_once=selectors.MOST_IN_TURN)
         taken = _take(wish, free(wish, conflicts), moment)
@@ -209,14 +214,15 @@ def _alike(wish: Wish, pattern: str, moment: datetime) -> Reservation | None:
     )
 
 
-def _check_claim(workspace_id: str, handoff_id: str, agent_id: str, moment: datetime) -> None:
+def _check_claim(wish: Wish, handoff_id: str, moment: datetime) -> None:
     """Check that the agent holds the handoff now: a reservation could not end with it otherwise."""
     handoff = Handoff.objects.filter(pk=handoff_id).first()
     if handoff is None:
         raise not_found("handoff", handoff_id)
-    if handoff.workspace_id != workspace_id:
+    if handoff.workspace_id != wish.workspace_id:
         raise workspaces.mismatch("handoff", handoff_id)
-    if handoff.claimed_by != agent_id or handoff.lease_expires_at is None or handoff.lease_expires_at < moment:
+    check_claim(wish.claim_epoch, handoff.claim_epoch, "handoff")
+    if handoff.claimed_by != wish.agent_id or handoff.lease_expires_at is None or handoff.lease_expires_at < moment:
         raise NexusError(
             Code.INVALID_TRANSITION,
             "You do not hold this handoff: claim it with handoff_claim, or reserve without handoff_id.",
@@ -258,9 +264,11 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
             "reserve a directory above them.",
             field="paths",
         )
-    insert(*made)
     if made:
-        emit_event("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)
+        event = emit_event("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)
+        for reservation in made:
+            reservation.claim_epoch = event.event_id
+    insert(*made)
     prolong(prolonged, wish.seconds, moment)
     return taken
 
@@ -342,15 +350,18 @@ def release(
     agent_id: str,
     reservation_ids: Sequence[str] | None,
     paths: Sequence[str] | None,
+    claim_epoch: int | None = None,
     recorded: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Released:
     """Release the agent's own reservations: those named, or all in the project.
 
-    One that has already ended stays as it is, and so does one that covers more than a named path.
+    One that has already ended stays as it is, and so does one that covers more than a named path. `claim_epoch` is that
+    of the caller's latest reservation: later ones are another's, who acts under the same id.
     The change is made inside `recorded`, in a transaction.
-    Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
+    Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, and STALE_CLAIM where it
+    names a later one.
     """
-    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment), recorded():
+    with _own(project_root, agent_id, reservation_ids, paths, claim_epoch) as (chosen, named, moment), recorded():
         _record_end(chosen, Outcome.RELEASED, agent_id, moment)
     missed = sorted(named - {*(reservation_ids or ()), *(row.pattern for row in chosen)})
     if not missed:
@@ -369,13 +380,14 @@ def extend(
     reservation_ids: Sequence[str] | None,
     paths: Sequence[str] | None,
     seconds: int | None,
+    claim_epoch: int | None = None,
 ) -> list[Reservation]:
     """Extend the agent's own leases to `seconds` from now, or to each one's original length; those named, or all in the
     project.
 
     Raises as `release` does, and INVALID_TRANSITION for one that ended; none is extended then.
     """
-    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment):
+    with _own(project_root, agent_id, reservation_ids, paths, claim_epoch) as (chosen, named, moment):
         if missed := sorted(named - {name for row in chosen for name in (row.pk, row.pattern)}):
             raise NexusError(
                 Code.INVALID_TRANSITION,
@@ -389,7 +401,11 @@ def extend(
 
 @contextmanager
 def _own(
-    project_root: str, agent_id: str, reservation_ids: Sequence[str] | None, paths: Sequence[str] | None
+    project_root: str,
+    agent_id: str,
+    reservation_ids: Sequence[str] | None,
+    paths: Sequence[str] | None,
+    claim_epoch: int | None,
 ) -> Iterator[tuple[list[Reservation], set[str], datetime]]:
     """Open the transaction of an agent's act on its own reservations; yield those chosen, what the call named, and the
     moment."""
@@ -399,7 +415,12 @@ def _own(
         moment = now()
         record_ends(moment)
         chosen = _chosen(project.workspace_id, agent_id, reservation_ids, patterns, moment)
-        yield chosen, {*(reservation_ids or ()), *(patterns or ())}, moment
+        named = {*(reservation_ids or ()), *(patterns or ())}
+        if claim_epoch is not None:
+            if named:
+                check_claim(claim_epoch, max([claim_epoch, *(row.claim_epoch for row in chosen)]), "reservation")
+            chosen = [row for row in chosen if row.claim_epoch <= claim_epoch]
+        yield chosen, named, moment
         agents.touch(agent_id, moment)
 
 

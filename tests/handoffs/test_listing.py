@@ -310,6 +310,7 @@ class TestWhoMayLook:
             "visibility": "public",
             "claimed_by": "bob",
             "claimed_at": "2026-03-01T12:00:01.000000Z",
+            "claim_epoch": 1,
             "lease_expires_at": "2026-03-01T12:05:01.000000Z",
             "blocked_reason": None,
             "deadline_at": None,

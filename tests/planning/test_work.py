@@ -228,3 +228,34 @@ def test_it_is_not_undone_by_what_others_wrote_before(
 
     assert state(nexus)[0] == status
     assert nexus.call("task_list")["tasks"][1]["title"] == "Test it all"
+
+
+class TestFencing:
+    """A task has an epoch that grows each time that it is begun."""
+
+    def test_a_former_worker_changes_no_task_that_was_begun_again(self, nexus: Project) -> None:
+        nexus.task("Write")
+        begun = nexus.call("task_update", id=1, status="in_progress")["claim_epoch"]
+        nexus.call("task_update", id=1, status="pending", claim_epoch=begun)
+        again = nexus.call("task_update", id=1, status="in_progress")["claim_epoch"]
+        assert (begun, again) == (1, 2)
+        late = nexus.body("task_update", id=1, status="completed", claim_epoch=begun)["error"]
+        assert (late["code"], late["details"]["claim_epoch"]) == ("STALE_CLAIM", again)
+        assert state(nexus) == ("in_progress", None)
+        nexus.call("task_update", id=1, status="completed", claim_epoch=again)
+        assert nexus.read("state/tasks.json")["tasks"][0].keys().isdisjoint({"claim_epoch"})
+
+    @pytest.mark.usefixtures("committed")
+    def test_a_claim_of_its_handoff_and_a_foreign_program_begin_it_anew(
+        self, nexus: Project, call: Call, offer: Any
+    ) -> None:
+        nexus.task("Write")
+        begun = nexus.call("task_update", id=1, status="in_progress")["claim_epoch"]
+        call("handoff_claim", project_root=str(nexus.root), handoff_id=offer(task_id=1), agent_id="bob")
+        assert nexus.refused("task_update", id=1, status="completed", claim_epoch=begun)[0] == "STALE_CLAIM"
+        nexus.call("task_update", id=1, status="pending")
+        document = nexus.read("state/tasks.json")
+        document["tasks"][0]["status"] = "in_progress"
+        nexus.write("state/tasks.json", document)
+        assert nexus.refused("task_update", id=1, status="completed", claim_epoch=2)[0] == "STALE_CLAIM"
+        assert nexus.call("task_update", id=1, status="in_progress", claim_epoch=3)["claim_epoch"] == 3

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from django.apps import apps
 from django.db import connection
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations import AddField
 
 from nexus.core.apps import own_labels
 from nexus.core.operations.errors import Code, NexusError
@@ -57,6 +60,20 @@ def refuse_newer(where: object, applied: set[tuple[str, str]]) -> None:
             f"The store at {where} was written by a newer version. Upgrade Nexus or choose another store.",
             {"unknown_migrations": sorted(".".join(row) for row in newer)},
         )
+
+
+class AddColumn(AddField):
+    """Add a column that has a default in the database, and leave the rest of the table as it is.
+
+    On SQLite Django would copy the table, and give its rows other numbers than those by which a search index knows
+    them.
+    """
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        after = to_state.apps.get_model(app_label, self.model_name)
+        if self.allow_migrate_model(schema_editor.connection.alias, after):
+            before = from_state.apps.get_model(app_label, self.model_name)
+            BaseDatabaseSchemaEditor.add_field(schema_editor, before, after._meta.get_field(self.name))
 
 
 def postgres_triggers(parts: Mapping[str, tuple[str, str, str]]) -> dict[str, str]:

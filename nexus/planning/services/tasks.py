@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from coordination.errors import check_claim
 from coordination.ids import new_id
 from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds
@@ -21,7 +22,10 @@ from nexus.planning.services.changes import Actor, changing
 _highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position", "extra"))
 _keep_status = Update(
-    lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
+    lambda: Task.objects.filter(pk=Slot("task_key")),
+    status=Slot("status"),
+    claim_epoch=Slot("claim_epoch"),
+    updated_at=Slot("moment"),
 )
 
 
@@ -92,13 +96,15 @@ def warnings(task: Task) -> list[str]:
     return found
 
 
-def change_status(*, project_root: str, number: int, status: str, by: Actor) -> Task:
-    """Change the status of a task of the cycle; every change is allowed.
+def change_status(*, project_root: str, number: int, status: str, by: Actor, claim_epoch: int | None = None) -> Task:
+    """Change the status of a task of the cycle; every change is allowed, unless the task was begun anew since the claim
+    that the call names.
 
-    Raises NOT_FOUND with the contract's words, and as `changing` does.
+    Raises NOT_FOUND with the contract's words, STALE_CLAIM, and as `changing` does.
     """
     with changing(project_root, by) as change:
         task = _task(change.project, number)
+        check_claim(claim_epoch, task.claim_epoch, "task")
         if task.status != status:
             _set_status(task, status, by.name, change.moment)
             notices.notify_holder(task, by.name, change.moment)
@@ -142,7 +148,9 @@ def _task(project: ProjectDirectory, number: int) -> Task:
 def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Set a status, append its event and report the tasks that became ready. Call it inside a change."""
     task.status, task.updated_at = status, moment
-    _keep_status(task_key=task.task_key, status=status, moment=moment)
+    if status == TaskStatus.IN_PROGRESS:
+        task.claim_epoch += 1
+    _keep_status(task_key=task.task_key, status=status, claim_epoch=task.claim_epoch, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     emit_event(task.workspace_id, what, actor, moment, task=task, status=status)
     freed = selectors.waiting_for(task) if status == TaskStatus.COMPLETED else [task]
@@ -171,7 +179,9 @@ def follow_handoff(
     if task is None:
         return
     task.held_by = holder
-    task.save(update_fields=["held_by"])
+    if holder is not None and task.status == status:
+        task.claim_epoch += 1
+    task.save(update_fields=["held_by", "claim_epoch"])
     if task.status != status:
         _set_status(task, status, actor, moment)
         mirror.follow(project)
