@@ -154,7 +154,7 @@ def _budgets(picture: Picture, each: int) -> Found:
     rows = [budget for budget in budgets.every() if budget.is_nearly_spent]
     needs = [
         AttentionItem(
-            f"A budget is spent: {row}" if row.is_spent else f"{row.percent} % of a budget are spent: {row}",
+            f"A budget is spent: {row}" if row.is_spent else f"{row.percent} % of a budget is spent: {row}",
             "No run begins until you raise or remove it." if row.is_spent else "",
             row.pk,
         )

@@ -68,7 +68,7 @@ SENTENCES = {
         "{pool_agent} is not woken any more: it reached its limit of {why}", "{count} agents not woken any more"
     ),
     "pool.budget_nearly_spent": Sentence(
-        "{percent} % of a budget are spent: {budget}", "{count} budgets were nearly spent"
+        "{percent} % of a budget is spent: {budget}", "{count} budgets were nearly spent"
     ),
     "pool.budget_spent": Sentence("A budget is spent, and lets no run begin: {budget}", "{count} budgets were spent"),
     "pool.resumed": Sentence("{pool_agent} is woken again", "{count} agents woken again"),

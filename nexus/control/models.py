@@ -547,7 +547,9 @@ class Budget(models.Model):
 
     def amount(self, value: int) -> str:
         """Return a value of its measure in words."""
-        return money(value, self.currency) if self.measure == BudgetMeasure.MONEY else f"{value:,} {self.measure}"
+        if self.measure == BudgetMeasure.MONEY:
+            return money(value, self.currency)
+        return f"{value:,} {self.measure.removesuffix('s') if value == 1 else self.measure}"
 
     @property
     def is_spent(self) -> bool:

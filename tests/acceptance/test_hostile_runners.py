@@ -111,7 +111,7 @@ MODELS = {
     "nothing": Model(sends(b""), "the model"),
     "an-empty-text": Model(says(""), "answered nothing"),
     "nonsense": Model(sends(b"data: {nonsense\n\n"), "the model"),
-    "a-stall": Model(stalls("Well, "), "said nothing for 1 seconds", stall_seconds=1),
+    "a-stall": Model(stalls("Well, "), "said nothing for 1 second", stall_seconds=1),
     "a-flood": Model(floods(b": " + b"ping " * 10_000 + b"\n"), "the model sent an answer of over"),
 }
 

@@ -77,7 +77,8 @@ def test_a_spent_budget_lets_no_run_begin_and_says_so(lead: PoolAgent) -> None:
         row = pool("pool_get_run", run_id=turn.pk)
         assert (row["outcome"], row["needs_person"]) == ("out_of_budget", True)
         assert (
-            row["why"] == "out of budget: 1 turns a day for the pool are spent; raise or remove the budget, then retry"
+            row["why"]
+            == "out of budget: the limit is 1 turn a day for the pool; raise or remove the budget, then retry"
         )
     assert third in {turn.request_id for turn in Turn.objects.with_outcome("out_of_budget")}
     budget(limit=2)
@@ -96,7 +97,7 @@ def test_operators_are_told_when_it_is_nearly_spent_and_when_it_is(lead: PoolAge
     spend(input_tokens=70, output_tokens=9)
     assert told() == []
     spend(input_tokens=1)
-    assert told() == ["80 % of a budget are spent: 100 tokens a day for the pool"]
+    assert told() == ["80 % of a budget is spent: 100 tokens a day for the pool"]
     spend(input_tokens=1)
     spend(input_tokens=19)
     assert told() == ["A budget is spent: 100 tokens a day for the pool"]
@@ -135,7 +136,7 @@ def test_money_that_nobody_told_is_unknown(lead: PoolAgent) -> None:
     spend(cost=Cost(400_000, "USD", "its agent"))
     spend(input_tokens=5)
     spend(cost=Cost(0, "EUR", "its agent"))
-    assert spent(budget_id) == (0.4, 2) and told() == ["80 % of a budget are spent: 0.50 EUR a day for the pool"]
+    assert spent(budget_id) == (0.4, 2) and told() == ["80 % of a budget is spent: 0.50 EUR a day for the pool"]
     tokens = budget("tokens", 5)
     spend()
     assert spent(tokens) == (0, 1)
@@ -175,7 +176,7 @@ def test_a_spent_budget_wakes_nobody(lead: PoolAgent) -> None:
     assert begins("lead")
     assert wakeups.limit_reached(lead, 1, now()) == "budget"
     lead.held_why = "budget"
-    assert wakeups.why_held(lead) == "a budget is spent: 1 turns a day for lead"
+    assert wakeups.why_held(lead) == "a budget is spent: 1 turn a day for lead"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def test_the_page_sets_shows_and_removes(lead: PoolAgent, browser: Browser) -> N
     page = " ".join(shown(browser.get("/admin/budgets/")).split())
     assert "2 turns a day for lead" in page and "2 turns spent, 100 %" in page and ">spent<" in page
     run = shown(browser.get(f"/admin/runs/{Turn.objects.with_outcome('out_of_budget').get().pk}/"))
-    assert "out of budget" in run and "2 turns a day for lead are spent" in run
+    assert "out of budget" in run and "the limit is 2 turns a day for lead" in run
     assert "A budget is spent" in shown(browser.get("/admin/attention/"))
     act(browser, do=f"pool_remove_budget {Budget.objects.get().pk}")
     assert "There is no budget" in shown(browser.get("/admin/budgets/"))

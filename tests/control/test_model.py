@@ -313,7 +313,7 @@ async def left(server: Server) -> None:
 async def test_it_gives_a_model_up_that_says_nothing(stage: Stage) -> None:
     with serving(stalls("Well, ")) as (server, url):
         ended = await stage.take(small(url, stall_seconds=1, retries=0), "Hello")
-    assert ended.why == "the model said nothing for 1 seconds, 1 times"
+    assert ended.why == "the model said nothing for 1 second"
     await left(server)
 
 

@@ -76,8 +76,8 @@ async def test_a_silent_run_is_stuck_until_something_comes(quick: None, worker: 
     await acreate("ann")
     turn_id = await asend("ann")
     event = await told("turn.stuck")
-    assert event.payload["why"] == "no update for 1 seconds" and event.payload["turn_id"] == turn_id
-    assert await in_thread(READERS, stuck) == [(turn_id, "no update for 1 seconds")]
+    assert event.payload["why"] == "no update for 1 second" and event.payload["turn_id"] == turn_id
+    assert await in_thread(READERS, stuck) == [(turn_id, "no update for 1 second")]
     row = await in_thread(READERS, lambda: pool("pool_list_runs", outcome="stuck")["runs"][0])
     assert (row["run_id"], row["outcome"], row["needs_person"]) == (turn_id, "stuck", True)
     go_on.set()
@@ -97,7 +97,7 @@ async def test_a_run_whose_question_nobody_answers_is_stuck(quick: None, worker:
     await acreate("ann")
     turn_id = await asend("ann")
     event = await told("turn.stuck")
-    assert event.payload["why"] == "nobody has answered its question, 'Which branch?', for 1 seconds"
+    assert event.payload["why"] == "nobody has answered its question, 'Which branch?', for 1 second"
 
     def say() -> None:
         question = Question.objects.get()

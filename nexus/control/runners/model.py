@@ -195,7 +195,7 @@ class _Turn:
     async def _asked(self) -> ModelResponse:
         """Return the model's answer; a failed request is retried, within limits, if a short wait may help. Raises
         RunnerFailed."""
-        messages = self._messages()
+        messages, seconds = self._messages(), self.runner.stall_seconds
         for attempt in range(self.runner.retries + 1):
             try:
                 with self.scene.trace.chat() as chat:
@@ -203,7 +203,7 @@ class _Turn:
                     chat.used(response.usage.input_tokens, response.usage.output_tokens)
             except TimeoutError:
                 why, fault = (
-                    f"the model said nothing for {self.runner.stall_seconds} seconds",
+                    f"the model said nothing for {seconds} second{'s' * (seconds != 1)}",
                     Fault(FaultKind.UNREACHABLE),
                 )
             except ModelContextWindowExceededError:
@@ -228,7 +228,8 @@ class _Turn:
             if attempt < self.runner.retries:
                 pause = fault.retry_after
                 await asyncio.sleep(min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) if pause is None else pause)
-        raise RunnerFailed(f"{why}, {self.runner.retries + 1} times", fault)
+        again = f", {self.runner.retries + 1} times" if self.runner.retries else ""
+        raise RunnerFailed(why + again, fault)
 
     def _messages(self) -> list[ModelMessage]:
         """Return the messages to send: as many as fit. Raises RunnerFailed."""

@@ -287,7 +287,7 @@ def why_silent(turn: Turn, seconds: int) -> str:
     """Return why nothing has come of a running turn for so long."""
     question = turn.questions.open().order_by("question_id").first()
     what = f"nobody has answered its question, {question.title!r}," if question else "no update"
-    return f"{what} for {seconds} seconds"
+    return f"{what} for {seconds} second{'s' * (seconds != 1)}"
 
 
 def report_stuck(turn_id: str, why: str) -> None:
@@ -402,7 +402,7 @@ def _has_said(turn: Turn) -> bool:
 
 
 def _end_waiting(agent: PoolAgent, spent: Budget, moment: datetime) -> None:
-    why = f"out of budget: {spent} are spent; raise or remove the budget, then retry"
+    why = f"out of budget: the limit is {spent}; raise or remove the budget, then retry"
     for turn in Turn.objects.queued().select_related("agent").filter(agent=agent):
         _settle(turn, Ended(TurnStatus.FAILED, why=why, cause=Cause.OUT_OF_BUDGET), moment)
 
