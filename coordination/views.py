@@ -76,7 +76,7 @@ def remove_limits(request: HttpRequest) -> HttpResponse:
 
 
 ROWS = 50  # agents of a figure, most samples first; the page says how many are left out
-COLUMNS = ("sum", "median", "p90", "p99", "max")
+COLUMNS = {True: ("median", "p90", "p99", "max"), False: ("sum", "median", "p90", "max")}  # of times, or not
 
 
 def figures(request: HttpRequest) -> TemplateResponse:
@@ -89,9 +89,7 @@ def figures(request: HttpRequest) -> TemplateResponse:
     answer = operate(COORDINATION, request, "figures", "", window_seconds=hours * 3600, **given)
     found = answer["data"]["figures"] if answer["ok"] else []
     cards = [_card(figure) for figure in found]
-    return render(
-        request, "coordination/metrics.html", "Metrics", filters=filters, cards=cards, columns=COLUMNS, shown=ROWS
-    )
+    return render(request, "coordination/metrics.html", "Metrics", filters=filters, cards=cards, shown=ROWS)
 
 
 def _card(figure: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,6 +98,7 @@ def _card(figure: Mapping[str, Any]) -> dict[str, Any]:
     every = [("all", figure["all"])] if figure["all"] else []
     return {
         "figure": figure,
+        "columns": COLUMNS[unit == "seconds"],
         "rows": [_row(name, summary, unit) for name, summary in every],
         "kinds": [_row(name.replace("_", " "), summary, unit) for name, summary in figure["by_kind"].items()],
         "agents": [_row(name, summary, unit) for name, summary in agents[:ROWS]],
@@ -112,7 +111,7 @@ def _row(name: str, summary: Mapping[str, float], unit: str) -> dict[str, Any]:
     return {
         "name": name,
         "count": summary["count"],
-        "values": [_format_value(summary[column], unit) for column in COLUMNS],
+        "values": [_format_value(summary[column], unit) for column in COLUMNS[unit == "seconds"]],
     }
 
 

@@ -344,7 +344,7 @@ def whole_run(turn: Turn) -> WholeRunRow:
     return {
         **run_row(turn),
         "answer": turn.answer,
-        "retried_by": retries(turn),
+        "retried_by": [each.pk for each in retries(turn)],
         "may_have_changed_files": transcript.may_have_changed_files(turn),
         "take_over": take_over(turn),
         "steps": [
@@ -466,9 +466,9 @@ def outage_row(outage: Outage, waiting: int = 0) -> OutageRow:
     }
 
 
-def retries(turn: Turn) -> list[str]:
-    """Return the ids of the runs that retry this one, oldest first."""
-    return list(Turn.objects.filter(retry_of=turn.pk).order_by("pk").values_list("pk", flat=True))
+def retries(turn: Turn) -> list[Turn]:
+    """Return the runs that retry this one, oldest first, without their texts."""
+    return list(Turn.objects.filter(retry_of=turn.pk).defer("content", "answer").order_by("pk"))
 
 
 def take_over(turn: Turn) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -492,7 +494,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
         "control/budgets.html",
         "Budgets",
         filters=filters,
-        spending=selectors.spending(since, LISTED),
+        spending=_by_agent(selectors.spending(since, LISTED)),
         on=ControlSettings.current().control,
         form=form,
         rows=[(row, row.amount(row.spent), row.amount(row.allowed)) for row in known_budgets()],
@@ -515,3 +517,21 @@ def question(request: HttpRequest, question_id: str) -> TemplateResponse:
     known = actions()
     possible = [known[name] for name in actions_for(found, now())]
     return render(request, "control/question.html", "Question", about=found.title, question=found, actions=possible)
+
+
+def _by_agent(rows: Sequence[selectors.Spending]) -> list[dict[str, Any]]:
+    """Return one row for each agent and directory, whatever currencies its runs were paid in."""
+    found: dict[tuple[str, str], list[selectors.Spending]] = defaultdict(list)
+    for row in rows:
+        found[row.agent_id, row.project].append(row)
+    return [
+        {
+            "agent_id": agent_id,
+            "project": project,
+            "runs": sum(row.runs for row in theirs),
+            "tokens": sum(row.tokens for row in theirs),
+            "money": [row.money for row in theirs if row.money],
+            "unknown": sum(row.runs for row in theirs if not row.money),
+        }
+        for (agent_id, project), theirs in found.items()
+    ]

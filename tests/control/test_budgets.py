@@ -253,9 +253,10 @@ def test_the_page_shows_who_spent_most(lead: PoolAgent, writer: PoolAgent, brows
     with time_machine.travel(now(), tick=False) as clock:
         spend("writer", input_tokens=2_000, cost=Cost(10_000, "USD", "its agent"))
         spend("writer", input_tokens=500, cost=Cost(20_000, "USD", "its agent"))
+        spend("writer")
         spend("lead", input_tokens=40)
         page = " ".join(shown(browser.get("/admin/budgets/")).split())
-        assert "2 runs · 2,500 tokens · 0.03 USD" in page and "1 run · 40 tokens · cost unknown" in page
+        assert "3 runs · 2,500 tokens · 0.03 USD; 1 of unknown cost" in page and "1 run · 40 tokens · cost unknown" in page
         assert page.index("2,500 tokens") < page.index("40 tokens")
         clock.shift(2 * 86_400)
         assert "No run has ended" in shown(browser.get("/admin/budgets/"))

@@ -400,7 +400,10 @@ def _fault(error: Exception) -> Fault | None:
 
 def in_words(error: RequestError) -> str:
     """Return an error as text, with its `data`, which often holds the reason."""
-    return str(error) if error.data is None else f"{error} ({json.dumps(error.data, ensure_ascii=False)})"
+    data = error.data
+    if isinstance(data, dict) and len(data) == 1 and isinstance(text := data.get("details", data.get("message")), str):
+        return f"{error}: {text}"
+    return str(error) if data is None else f"{error} ({json.dumps(data, ensure_ascii=False)})"
 
 
 def _redacting(secrets: Secrets, scene: Scene) -> Scene:
