@@ -4,6 +4,7 @@ VENV := .venv
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 AGENTS := $(abspath $(or $(NEXUS_AGENTS),$(VENV)/agents))
+OKTO := $(VENV)/okto/installed
 # The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them. Of rights, trust
 # and worktrees these are who descends from whom, whose session it is, and the records of trees; git and paths are not.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
@@ -34,7 +35,7 @@ serve: $(RUN)
 demo: $(RUN)
 	$(VENV)/bin/python manage.py demo
 
-test: $(DEV)
+test: $(DEV) $(OKTO)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/djangofmt --check templates
@@ -79,6 +80,11 @@ $(DEV): pyproject.toml | $(VENV)/bin/pip
 	@echo "Installing what the checks need into $(VENV): once, for a minute or two."
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ $(RUN)
+
+# The published versions of okto-nexus, whose stores are imported.
+$(OKTO): tests/compat/okto.py | $(DEV)
+	$(VENV)/bin/python -m tests.compat.okto
+	touch $@
 
 clean:
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -32,6 +32,7 @@ APPS = [
     "nexus.control",
     "mcp_bridge",
     "nexus.maintenance",
+    "nexus.compat",
     "nexus_site",
 ]
 INTERRUPTED, TERMINATED = 130, 143  # exit codes: ended by SIGINT or SIGTERM, as in shells

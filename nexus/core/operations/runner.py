@@ -48,6 +48,18 @@ Interested = Callable[[Any], bool]
 checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
 
 PAGES = frozenset(("admin", "rest"))  # transports that call from a thread of a server
+
+
+class ForeignIds(NamedTuple):
+    """The ids by which callers know rows that were imported from another system."""
+
+    in_call: Callable[[Params], set[str]]  # those in the parameters of a call, without a look at the store
+    ours: Callable[[set[str]], Mapping[str, str]]  # the ids here, read from the store
+    replaced: Callable[[Params, Mapping[str, str]], Params]
+
+
+foreign_ids: list[ForeignIds] = []  # of the app that imports them
+
 BEGUN, CALLED, FINISHED = range(3)  # stages of a request: the last one belongs to a wait that writes its answer
 ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
 
@@ -68,6 +80,9 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
     def call() -> Data:
         operation = toolset.find(name)
         params = validated(operation, completed(operation, caller, arguments))
+        for ids in foreign_ids:
+            if old := ids.in_call(params):
+                params = ids.replaced(params, ids.ours(old))
         if caller.cwd is not None:
             params = placed(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
@@ -139,6 +154,9 @@ async def prepared(
     """
     operation = toolset.find(name)
     params = validated(operation, completed(operation, caller, arguments))
+    for ids in foreign_ids:
+        if old := ids.in_call(params):
+            params = ids.replaced(params, await waiting.in_thread(waiting.READERS, partial(ids.ours, old)))
     if caller.cwd is not None:
         params = placed(params, caller.cwd)
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or
