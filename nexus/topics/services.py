@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from nexus.core.database.store import write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
 from nexus.topics import naming, selectors
-from nexus.topics.archive import ArchivedTopic
+from nexus.topics.archive import ArchivedMessage, ArchivedTopic
 from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
 from nexus.topics.toolset import TopicCode, argument
 
@@ -478,37 +478,90 @@ def delete_message(*, message_id: str, operator: str) -> int:
     return count
 
 
-def restore(topics: Sequence[ArchivedTopic], *, operator: str) -> Counted:
-    """Store archived topics, all of them or none; return how many.
+def restore(
+    topics: Sequence[ArchivedTopic], *, operator: str, progress: Callable[[int], None] | None = None
+) -> Counted:
+    """Store archived topics; return how many rows of them were not here yet. What cannot be stored is refused before
+    anything is written.
 
-    Raises INVALID_ARGUMENT for a topic or message that exists already, and for an inconsistent file.
+    It is written in many short transactions, so that others write in between. A second call goes on where one was
+    killed. `progress` is called with the number of messages stored so far.
+
+    Raises INVALID_ARGUMENT for topics that are here already, or a message of another topic, and for an inconsistent
+    file.
     """
-    for topic in topics:
-        if (topic.status == "closed") is (topic.closed_at is None):
-            raise argument(f"Nothing was imported: {topic.name!r} is {topic.status} at odds with its closed_at.")
-        highest = max((message.seq for message in topic.messages), default=0)
-        if max([highest, *(peer.last_seq for peer in topic.peers)]) > topic.last_seq:
-            raise argument(f"Nothing was imported: {topic.name!r} has numbers or cursors beyond its last_seq.")
-    there = Topic.objects.filter(pk__in=[topic.topic_id for topic in topics]).first()
-    if there is not None:
-        raise argument(f"Nothing was imported: the topic {there.topic_id} ({there.name!r}) is here already.")
-    count = Counted(len(topics), sum(len(each.messages) for each in topics), sum(len(each.peers) for each in topics))
+    missing = [(topic, _missing(topic)) for topic in topics]
+    _check_unique(topics)
+    begun = {topic.topic_id for topic, messages in missing if messages is not None}
+    if topics and not begun:
+        first = topics[0]
+        raise argument(f"Nothing was imported: the topic {first.topic_id} ({first.name!r}) is here already.")
+    stored = Counted(0, 0, 0)
     try:
-        with write():
-            for topic in topics:
-                _put(topic)
-            audit.record(operator, "topic.imported", now(), **count._asdict())
+        for topic, messages in missing:
+            if messages is None:
+                continue
+            with write():
+                made, peers = _begin(topic)
+            for start in range(0, len(messages), AT_ONCE):
+                part = messages[start : start + AT_ONCE]
+                with write():
+                    TopicMessage.objects.bulk_create(TopicMessage(topic_id=topic.topic_id, **dict(row)) for row in part)
+                if progress is not None:
+                    progress(stored.messages + start + len(part))
+            stored = Counted(stored.topics + made, stored.messages + len(messages), stored.peers + peers)
     except IntegrityError:
+        raise argument("The import stopped: somebody else stores the same. Run it again when that has ended.") from None
+    with write():
+        audit.record(operator, "topic.imported", now(), **stored._asdict())
+    return stored
+
+
+def _missing(topic: ArchivedTopic) -> list[ArchivedMessage] | None:
+    """Return the messages of an archived topic that are not here; None where all of it is. Raises INVALID_ARGUMENT."""
+    if (topic.status == "closed") is (topic.closed_at is None):
+        raise argument(f"Nothing was imported: {topic.name!r} is {topic.status} at odds with its closed_at.")
+    highest = max((message.seq for message in topic.messages), default=0)
+    if max([highest, *(peer.last_seq for peer in topic.peers)]) > topic.last_seq:
+        raise argument(f"Nothing was imported: {topic.name!r} has numbers or cursors beyond its last_seq.")
+    here = set(TopicMessage.objects.filter(topic_id=topic.topic_id).values_list("message_id", flat=True))
+    missing = [message for message in topic.messages if message.message_id not in here]
+    if not Topic.objects.filter(pk=topic.topic_id).exists():
+        return missing
+    if missing and len(here) > len(topic.messages) - len(missing):
         raise argument(
-            "Nothing was imported: a message is in this store already, or two of the file share an id or a number."
-        ) from None
-    return count
+            f"Nothing was imported: the topic {topic.topic_id} ({topic.name!r}) is here already, with other messages."
+        )
+    return missing or None
 
 
-def _put(archived: ArchivedTopic) -> None:
+def _check_unique(topics: Sequence[ArchivedTopic]) -> None:
+    """Check that nothing in a file is there twice, and that no message is here in another topic. Raises
+    INVALID_ARGUMENT."""
+    keys: list[tuple[object, ...]] = []
+    for topic in topics:
+        keys.append(("topic", topic.topic_id))
+        keys += (("peer", topic.topic_id, peer.agent_name) for peer in topic.peers)
+        for message in topic.messages:
+            keys += [("message", message.message_id), ("number", topic.topic_id, message.seq)]
+            if message.client_message_id is not None:
+                keys.append(("sent", topic.topic_id, message.sender, message.client_message_id))
+    if len(keys) != len(set(keys)):
+        raise argument("Nothing was imported: two topics, peers or messages of the file share an id or a number.")
+    of = {message.message_id: topic.topic_id for topic in topics for message in topic.messages}
+    ids = list(of)
+    for start in range(0, len(ids), AT_ONCE):
+        here = TopicMessage.objects.filter(message_id__in=ids[start : start + AT_ONCE])
+        for message_id, topic_id in here.values_list("message_id", "topic_id"):
+            if of[message_id] != topic_id:
+                raise argument(f"Nothing was imported: the message {message_id} is in this store already.")
+
+
+def _begin(archived: ArchivedTopic) -> tuple[int, int]:
+    """Store a topic and its peers unless they are here; return how many of each were stored."""
     own = {name: value for name, value in archived if name not in ("format", "peers", "messages")}
-    topic = Topic.objects.create(**own)
-    Peer.objects.bulk_create((Peer(topic=topic, **dict(peer)) for peer in archived.peers), batch_size=AT_ONCE)
-    TopicMessage.objects.bulk_create(
-        (TopicMessage(topic=topic, **dict(message)) for message in archived.messages), batch_size=AT_ONCE
-    )
+    _, made = Topic.objects.get_or_create(topic_id=own.pop("topic_id"), defaults=own)
+    if made:
+        peers = (Peer(topic_id=archived.topic_id, **dict(peer)) for peer in archived.peers)
+        Peer.objects.bulk_create(peers, batch_size=AT_ONCE)
+    return int(made), len(archived.peers) if made else 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -281,3 +281,47 @@ def test_a_database_is_taken_in_once(database: Path, ann: Client) -> None:
     assert "is here already" in refused(lambda: services.restore(topics, operator="olga"))
     assert everything() == before
     assert not connections._held
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_import_that_was_killed_goes_on(
+    database: Path, ann: Client, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    monkeypatch.setattr(services, "AT_ONCE", 1)
+    topics = agent_bus.read(database)
+
+    def killed(done: int) -> None:
+        if done == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        services.restore(topics, operator="olga", progress=killed)
+    told: list[int] = []
+    assert services.restore(topics, operator="olga", progress=told.append) == (2, 3 - at, 0)
+    assert told == list(range(1, 4 - at))
+    whole = everything()
+    assert "is here already" in refused(lambda: services.restore(topics, operator="olga"))
+    assert everything() == whole
+    for topic in topics:
+        stored = TopicMessage.objects.filter(topic_id=topic.topic_id).order_by("seq")
+        assert list(stored.values_list("message_id", flat=True)) == [each.message_id for each in topic.messages]
+
+
+def test_others_write_while_much_is_imported(committed: None, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "AT_ONCE", 1)
+    held: list[bool] = []
+    services.restore(
+        agent_bus.read(database), operator="olga", progress=lambda done: held.append(connection.in_atomic_block)
+    )
+    assert held == [False] * 3
+
+
+def test_a_topic_that_went_on_here_is_not_mixed_with_its_file(database: Path, ann: Client) -> None:
+    topics = agent_bus.read(database)
+    services.restore(topics, operator="olga")
+    TopicMessage.objects.filter(message_id="m1").delete()
+    ann.join("aaa", "ann")
+    ann.say("aaa", "after")
+    before = everything()
+    assert "with other messages" in refused(lambda: services.restore(topics, operator="olga"))
+    assert everything() == before

@@ -21,6 +21,7 @@ from nexus.core.fulltext import HIT_ENDS, HIT_STARTS
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.operations.replies import Data
+from nexus.core.progress import Bar
 from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.topics import agent_bus, archive, selectors, services
@@ -134,7 +135,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "import",
-                "Import an exported topic, or a database of Agent Bus; all of it or nothing.",
+                "Import an exported topic, or a database of Agent Bus; again to go on where it was stopped.",
                 self.take_in,
                 named("file", "The file."),
                 ["nexus topics import review.md", "nexus topics import ~/.agent_bus/agent_bus.sqlite"],
@@ -243,7 +244,10 @@ class Command(VerbsCommand):
             raise argument(f"Nothing was imported: {file} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise argument(f"Nothing was imported: {file} is neither a text nor a database.") from None
-        return self.show(options, services.restore(topics, operator=login())._asdict())
+        total = sum(len(topic.messages) for topic in topics)
+        bar = Bar(self.stderr, "importing messages")
+        stored = services.restore(topics, operator=login(), progress=lambda done: bar(0, total - done, total))
+        return self.show(options, stored._asdict())
 
     def delete(self, options: Mapping[str, Any]) -> int:
         """Delete a topic."""
