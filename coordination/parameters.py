@@ -12,7 +12,7 @@ from coordination.paths import resolve_root
 from coordination.services import sessions
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import MAX_INTEGER, FieldErrors, Id, Outside, not_blank
+from nexus.core.operations.parameters import MAX_INTEGER, FieldErrors, Id, Outside, Terse, not_blank
 from nexus.core.operations.registry import Guard, Operation
 from nexus.core.operations.runner import OfConnection
 
@@ -22,7 +22,8 @@ ProjectRoot = Annotated[
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
     OfConnection(),
     MOUNTED,
-    Field(max_length=4096),
+    Field(max_length=4096, description="Absolute path."),
+    Terse(),
     AfterValidator(not_blank),
 ]
 WorkspaceId = Annotated[

@@ -25,7 +25,7 @@ from mcp_types import (
 
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.parameters import parameters_schema
+from nexus.core.operations.parameters import answer_schema, parameters_schema
 from nexus.core.operations.registry import Choice, Operation
 from nexus.core.operations.replies import AgentResource, Outcome, Reply
 
@@ -140,6 +140,7 @@ def tool(operation: Operation[Any], *, bound: bool = False) -> Tool:
         hints = ToolAnnotations(
             destructive_hint=operation.destructive, idempotent_hint=operation.idempotent or None, open_world_hint=False
         )
+    data = operation.data if operation.toolset.reply.bare else None
     schema = parameters_schema(operation.params, accepts_anything=operation.accepts_anything)
     if bound and operation.acts_as in schema.get("required", ()):
         schema["required"].remove(operation.acts_as)
@@ -150,6 +151,6 @@ def tool(operation: Operation[Any], *, bound: bool = False) -> Tool:
         title=operation.name.replace("_", " ").capitalize(),
         description=operation.description,
         input_schema=schema,
-        output_schema=dict(operation.toolset.reply.schema),
+        output_schema=dict(operation.toolset.reply.schema) if data is None else answer_schema(data),
         annotations=hints,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, NotRequired
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from coordination.log.selectors import interest_in
@@ -13,7 +13,7 @@ from nexus.core.clock import now
 from nexus.core.config import package_version
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Nothing, Params, one_of
+from nexus.core.operations.parameters import Nothing, Params, not_blank, one_of
 from nexus.core.operations.registry import Wait
 from nexus.core.operations.replies import Prompt, Reference, packaged
 from nexus.core.waiting import Interest
@@ -137,7 +137,8 @@ class TopicJoin(Params):
     name: TopicName | None = None
     allow_closed: bool = False
     reclaim_token: Annotated[
-        str | None, Field(max_length=255, description="From your first join: takes the name back after a restart.")
+        Annotated[str, Field(max_length=255), AfterValidator(not_blank)] | None,
+        Field(description="From your first join: takes the name back after a restart."),
     ] = None
 
 
@@ -176,7 +177,7 @@ OF_A_PEER = (TopicCode.TOPIC_NOT_FOUND, TopicCode.AGENT_NOT_JOINED, TopicCode.IN
 class TopicPresence(Params):
     topic_id: TopicId
     window_seconds: Positive = 300
-    limit: Positive = 200
+    limit: Annotated[Positive, Field(description=f"{MOST_PEERS} at most.")] = 200
 
 
 class PeersPresent(TypedDict):
@@ -226,7 +227,7 @@ class MessagesSearch(Params):
     query: Annotated[str, Field(min_length=1, max_length=1000)]
     topic_id: Annotated[TopicId | None, Field(description="Left out: all topics.")] = None
     mode: Literal["hybrid", "fts", "semantic"] = "hybrid"
-    limit: Positive = 20
+    limit: Annotated[Positive, Field(description=f"{MOST_RESULTS} at most.")] = 20
     model: Annotated[str | None, Field(max_length=255)] = None
     include_content: bool = False
 
@@ -310,9 +311,14 @@ def _result(hit: search.Hit, p: MessagesSearch) -> SearchResult:
 class Sync(Params):
     topic_id: TopicId
     outbox: Annotated[Outbox | None, Field(description="Sent first, all or none.")] = None
-    max_items: Annotated[int, Field(ge=1, le=naming.MAX_ITEMS)] = naming.MAX_ITEMS
+    max_items: Annotated[int, Field(ge=1, le=naming.MAX_ITEMS, description=f"1 to {naming.MAX_ITEMS}.")] = (
+        naming.MAX_ITEMS
+    )
     include_self: Annotated[bool, Field(description="Your own messages, too.")] = False
-    wait_seconds: Annotated[int, Field(ge=0, le=naming.MAX_WAIT_SECONDS, description="0: return at once.")] = 60
+    wait_seconds: Annotated[
+        int,
+        Field(ge=0, le=naming.MAX_WAIT_SECONDS, description=f"0: return at once; {naming.MAX_WAIT_SECONDS} at most."),
+    ] = 60
     auto_advance: Annotated[
         bool, Field(description="The cursor moves to the last message received; else by ack_through alone.")
     ] = True

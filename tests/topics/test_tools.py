@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from mcp_bridge import features
 from mcp_bridge.features import tools
 from nexus.core.operations.registry import choose
 from nexus.topics.toolset import TOPICS
+from tests.mcp_bridge.context import characters
 
 SURFACE = {
     "ping": "",
@@ -37,8 +36,16 @@ def test_it_offers_the_tools_of_the_contract_with_their_parameters_and_defaults(
 
 
 def test_the_ten_tools_stay_within_their_budget_of_an_agents_context() -> None:
-    listed = {"tools": [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools(CHOICE)]}
-    assert len(json.dumps(listed, separators=(",", ":"))) <= 6_500
+    assert characters("", tools(CHOICE)) <= 6_000
+
+
+def test_each_tool_tells_the_fields_of_its_answer_and_takes_an_error_too() -> None:
+    for tool in tools(CHOICE):
+        assert tool.output_schema is not None and "required" not in tool.output_schema, tool.name
+        shape = TOPICS.operations[tool.name].data
+        assert shape is not None and tool.output_schema["properties"].keys() == shape.__annotations__.keys(), tool.name
+    joined = next(tool for tool in tools(CHOICE) if tool.name == "topic_join").output_schema
+    assert joined is not None and joined["properties"]["reclaim_token"] == {"type": "string"}
 
 
 def test_it_teaches_the_ways_of_working_in_a_topic() -> None:

@@ -121,8 +121,10 @@ def test_a_reserved_name_is_refused_without_its_token_and_others_are_suggested(
     assert error["code"] == "AGENT_NAME_IN_USE" and error["requested_agent_name"] == "ann"
     assert error["suggested_agent_names"] == ["ann-3", "ann-4", "ann-5"]
     assert connect().join(topic, error["suggested_agent_names"][0])
-    for token in ("", "0" * 32, "x" * 255):
+    for token in ("0" * 32, "x" * 255):
         assert bob.code("topic_join", topic_id=topic, agent_name="ann", reclaim_token=token) == "AGENT_NAME_IN_USE"
+    for blank in ("", "  \n"):
+        assert bob.code("topic_join", topic_id=topic, agent_name="ann", reclaim_token=blank) == "INVALID_ARGUMENT"
     long = "x" * 64
     connect().join(topic, long)
     assert {

@@ -180,3 +180,16 @@ def shape_of(call: Callable[..., Any]) -> type[Any] | None:
 def json_schema(shape: type[Any]) -> dict[str, Any]:
     """Return the JSON schema of a shape; shapes that it refers to are in its `$defs`, named as OpenAPI does."""
     return TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+
+
+def answer_schema(shape: type[Any]) -> Schema:
+    """Return a JSON schema of a shape's fields and their types, without what is inside. It requires none, because an
+    error has others."""
+    described = json_schema(shape)
+    definitions = described.get("$defs", {})
+    fields: dict[str, Schema] = {}
+    for name, part in described.get("properties", {}).items():
+        options = [definitions.get(each.get("$ref", "").rpartition("/")[2], each) for each in part.get("anyOf", [part])]
+        types = list(dict.fromkeys(option["type"] for option in options if "type" in option))
+        fields[name] = {"type": types[0] if len(types) == 1 else types} if len(types) == len(options) else {}
+    return {"type": "object", "properties": fields}
