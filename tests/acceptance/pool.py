@@ -56,6 +56,15 @@ class Pool:
         result: dict[str, Any] = answer["result"]
         return result
 
+    def operate(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """What an operation of the pool that succeeds answers over REST."""
+        url = f"{self.hub.url}/api/v1/control/operations/{operation}"
+        headers = {"Authorization": f"Bearer {self.token}"}
+        envelope = httpx.post(url, json=arguments, headers=headers, timeout=START_SECONDS).json()
+        assert envelope["ok"], envelope
+        data: dict[str, Any] = envelope["data"]
+        return data
+
     def create(self, agent_id: str, **more: Any) -> None:
         """An agent whose runner stalls when it is told to."""
         self.result("create_agent", agent_id=agent_id, **{"model": "stalls", **more})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import psycopg
 import pytest
 
 from nexus.core.database.postgres.store import KINDS
-from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.postgres import Cluster, database_of
 
@@ -36,8 +38,8 @@ def pool(home: Path) -> Iterator[Start]:
     pools: list[Pool] = []
     home.mkdir(mode=0o700, exist_ok=True)
 
-    def begin(*flags: str) -> Pool:
-        pools.append(Pool(home, *flags))
+    def begin(*flags: str, **more: Any) -> Pool:
+        pools.append(Pool(home, *flags, **more))
         return pools[-1]
 
     yield begin
@@ -85,6 +87,34 @@ def test_a_killed_hub_takes_its_worker_along_and_the_next_one_has_its_agents(poo
     kept = ("parent_agent_id", "cwd", "permission_level", "write_paths", "created_at")
     for name in ("parent", "child"):
         assert {key: again.agents()[name][key] for key in kept} == {key: before[name][key] for key in kept}
+
+
+def test_a_run_killed_with_its_hub_is_retried_in_the_agent_s_own_session(pool: Start, tmp_path: Path) -> None:
+    command = json.dumps([sys.executable, str(ROOT / "tests" / "control" / "acp_agent.py"), "--loads"])
+    runners = f'[runners.acp]\nkind = "acp"\ncommand = {command}\nread_paths = ["{ROOT}"]\n'
+    hub = pool(runners=runners)
+    hub.create("ann", model="acp", cwd=str(tmp_path))
+    session = hub.send("ann", "session")["result"]["content"]
+    hub.threads.submit(hub.send, "ann", "stall")
+    until(lambda: any(row["content"] == "I stall" for row in hub.messages("ann")))
+    hub.kill()
+    until(lambda: not hub.left())
+    again = pool(runners=runners)
+    [lost] = again.operate("pool_list_runs", which="needing_person")["runs"]
+    assert lost["outcome"] == "lost"
+    again.operate("pool_retry_run", run_id=lost["run_id"], content="session")
+    until(lambda: len(again.messages("ann")) == 7)
+    said = [(row["role"], row["content"]) for row in again.messages("ann")]
+    assert said == [
+        ("user", "session"),
+        ("assistant", session),
+        ("user", "stall"),
+        ("assistant", "I stall"),
+        ("assistant", ""),  # its call, which the hub took along
+        ("user", "session"),
+        ("assistant", session),
+    ]
+    assert not again.operate("pool_list_runs", which="needing_person")["runs"]
 
 
 def test_a_hung_worker_is_replaced(pool: Start) -> None:

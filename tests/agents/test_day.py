@@ -28,6 +28,8 @@ from nexus.control.runners.configuration import Acp, presets
 from nexus.control.services.transcript import SESSION
 from nexus.control.services.turns import Ended
 from nexus.core.waiting import WRITERS, in_thread
+from tests.acceptance.pool import Pool as Hub
+from tests.acceptance.pool import until
 from tests.agents.install import install
 from tests.agents.providers import HANG, Provider, Round, play, serve
 from tests.control.playing import pool
@@ -204,6 +206,16 @@ AGENTS = {
 made: dict[str, dict[str, str]] = {}  # by agent and step: why it does not hold, or nothing
 
 
+def given(agent: Agent, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the operator has set and keeps at home for an agent, with the models at this address."""
+    for variable, value in agent.env(address).items():
+        monkeypatch.setenv(variable, value)
+    for file, text in agent.home(address).items():
+        place = Path(file).expanduser()
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+
+
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The models, at work."""
@@ -279,12 +291,7 @@ async def day(
     operator = tmp_path / "operator"
     operator.mkdir()
     monkeypatch.setenv("HOME", str(operator))
-    for variable, value in agent.env(address).items():
-        monkeypatch.setenv(variable, value)
-    for file, text in agent.home(address).items():
-        place = Path(file).expanduser()
-        place.parent.mkdir(parents=True)
-        place.write_text(text)
+    given(agent, address, monkeypatch)
     repository = tmp_path / "shop"
     (repository / "out").mkdir(parents=True)
     (repository / "out" / "notes.txt").write_text("number one\n")
@@ -383,6 +390,42 @@ async def test_a_day(day: Day) -> None:
     made[day.name] = day.holds
     wrong = {step: day.holds[step] for step in STEPS if bool(day.holds[step]) != (step in agent.lacks)}
     assert not wrong, f"{wrong}\n{await day.results()}"
+
+
+def test_a_run_killed_with_its_hub_goes_on_in_the_agent_s_own_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    command = json.dumps([str(install("claude-code", INSTALLED))])
+    given(AGENTS["claude-code"], address, monkeypatch)
+    runners = f'[runners.claude]\nkind = "acp"\npreset = "claude-code"\ncommand = {command}\n'
+    runners += f"read_paths = {json.dumps([str(INSTALLED)])}\n"
+    home, shop = tmp_path / "home", tmp_path / "shop"
+    home.mkdir()
+    shop.mkdir()
+    hub = Hub(home, runners=runners)
+    try:
+        hub.create("ann", model="claude", cwd=str(shop))
+        assert hub.send("ann", play("first words"))["result"]["content"] == "first words"
+        hub.threads.submit(hub.send, "ann", play(HANG))
+        assert Provider.hanging.wait(120)
+        hub.kill()
+        until(lambda: not hub.left())
+    finally:
+        hub.close()
+    Provider.asked.clear()
+    hub = Hub(home, runners=runners)
+    try:
+        [lost] = hub.operate("pool_list_runs", which="needing_person")["runs"]
+        again = hub.operate("pool_retry_run", run_id=lost["run_id"], content=play("back again"))["run_id"]
+        until(lambda: hub.operate("pool_get_run", run_id=again)["outcome"] not in ("queued", "running"))
+        assert hub.operate("pool_get_run", run_id=again)["outcome"] == "done"
+        assert hub.messages("ann")[-1]["content"] == "back again"
+        assert any("first words" in text for said in Provider.asked for _, text in said), "it knows what it was told"
+        assert len({row["meta"][SESSION] for row in hub.messages("ann") if SESSION in (row["meta"] or {})}) == 1
+    finally:
+        hub.close()
 
 
 def test_the_table_in_the_docs_is_what_the_run_made() -> None:

@@ -256,7 +256,9 @@ def test_the_page_shows_who_spent_most(lead: PoolAgent, writer: PoolAgent, brows
         spend("writer")
         spend("lead", input_tokens=40)
         page = " ".join(shown(browser.get("/admin/budgets/")).split())
-        assert "3 runs · 2,500 tokens · 0.03 USD; 1 of unknown cost" in page and "1 run · 40 tokens · cost unknown" in page
+        assert (
+            "3 runs · 2,500 tokens · 0.03 USD; 1 of unknown cost" in page and "1 run · 40 tokens · cost unknown" in page
+        )
         assert page.index("2,500 tokens") < page.index("40 tokens")
         clock.shift(2 * 86_400)
         assert "No run has ended" in shown(browser.get("/admin/budgets/"))
