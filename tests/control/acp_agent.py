@@ -414,6 +414,13 @@ class Agent:
         while True:
             await self.say("y" * 60_000)
 
+    async def do_plans(self) -> None:
+        """Another plan, again and again."""
+        number = 0
+        while not self.cancelled:
+            number += 1
+            await self.client.session_update(self.session, acp.update_plan([acp.plan_entry(f"step {number}")]))
+
     async def do_noise(self) -> None:
         """Some megabytes on stderr, then an answer."""
         for _ in range(64):

@@ -443,6 +443,16 @@ async def test_one_that_says_too_much_is_stopped(
         await played.turn(mode)
 
 
+async def test_one_that_floods_its_transcript_is_stopped(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acp_client, "MOST_ENTRIES", 20)
+    monkeypatch.setattr(acp_client, "ENTRIES_A_CALL", 0)
+    played = await plays()
+    with pytest.raises(RunnerFailed, match="was stopped: it said over 20 things in one turn"):
+        await played.turn("plans")
+    assert 21 <= len(await played.entries()) <= 22
+    assert (await played.turn("hello")).answer == "Hello"
+
+
 async def test_one_that_answers_twice_has_answered(plays: Plays, caplog: pytest.LogCaptureFixture) -> None:
     played = await plays()
     assert (await played.turn("twice")).answer == "once"

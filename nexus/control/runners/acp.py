@@ -147,6 +147,9 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
         if lost := (launch.scene.agent.session or {}).get("lost"):
             prompt = f"[Nexus: {acp_session.loss(lost, launch.scene.agent.write_paths)}]\n\nNow:\n\n{prompt}"
         response = await _prompted(connection, session_id, prompt, client, program)
+        if client.overdone:
+            await client.finish()
+            raise RunnerFailed(f"{_name(launch)} was stopped: {client.overdone}", has_written=client.has_written)
     except (RequestError, ConnectionError, ValidationError) as error:
         await client.finish()
         why = await _why(error, launch, transport, program)

@@ -61,6 +61,8 @@ T = TypeVar("T")
 LONGEST_TEXT = 1_000_000  # characters of an entry; a longer text is cut
 LONGEST_PATH = 4_096
 MOST_LOST = 20
+MOST_ENTRIES = 1_000  # of a turn, beside those of its calls
+ENTRIES_A_CALL = 10
 LONGEST_DETAIL = 20_000  # of a call's arguments, and of a question's text
 NOT_TOLD = "(the agent did not tell what came of it)"
 REFUSED = -32_003  # JSON-RPC: what the agent's permissions do not allow
@@ -82,7 +84,8 @@ class PoolClient:
         self.granted: tuple[str, ...] = ()  # paths that an operator allowed to write in this turn
         self.answer = ""  # its last text
         self.calls: dict[str, KnownCall] = {}  # by the agent's id
-        self.halted = asyncio.Event()  # set when it has made too many calls
+        self.halted = asyncio.Event()  # set when it has made too many calls, or said too much
+        self.overdone = ""  # why it is stopped
         self.is_listening = True  # False while a loaded session repeats its history
         self.is_prompted = False
         self.cost_before = 0.0  # of its session, before the prompt
@@ -93,6 +96,7 @@ class PoolClient:
         self.is_confined = False
         self.program = ""  # its own name
         self.has_written = False  # through us: a file, or by a command
+        self._stored = 0  # entries
         self._said: list[str] = []
         self._length = 0
         self._message: str | None = None  # the agent's id of the message that it is writing
@@ -132,7 +136,7 @@ class PoolClient:
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         self._describe(update)
         self.scene.draft.signs += 1
-        if not self.is_listening:
+        if not self.is_listening or self.overdone:
             return
         async with self._storing:
             if isinstance(update, AgentMessageChunk):
@@ -142,6 +146,13 @@ class PoolClient:
                 await self._tool_call(update)
             elif isinstance(update, AgentPlanUpdate):
                 await self._planned(update)
+        if self._stored > MOST_ENTRIES + ENTRIES_A_CALL * self.most_calls:
+            self.overdone = f"it said over {self._stored - 1} things in one turn"
+            self.halted.set()
+
+    async def _say(self, role: Role, content: str, **more: Any) -> None:
+        self._stored += 1
+        await self.scene.say(role, content, **more)
 
     def _describe(self, update: Any) -> None:
         """Note what an update tells of the session."""
@@ -223,7 +234,7 @@ class PoolClient:
 
     async def _flush(self) -> None:
         if (text := self._said_last()) is not None:
-            await self.scene.say(Role.ASSISTANT, text, meta=self.meta)
+            await self._say(Role.ASSISTANT, text, meta=self.meta)
 
     def _said_last(self) -> str | None:
         """Return the text since the last entry, as the content of the next one; None if there is none."""
@@ -266,7 +277,7 @@ class PoolClient:
         if call.said is None:
             await self._flush()
             call.said = self._stored_form(call)
-            await self.scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call.said], **self.meta})
+            await self._say(Role.ASSISTANT, "", meta={"tool_calls": [call.said], **self.meta})
 
     async def _answer(self, call: KnownCall, status: str, result: str) -> None:
         """Write a call's result; with the call itself if it has changed since its entry was written."""
@@ -279,7 +290,7 @@ class PoolClient:
         if (shown := self._stored_form(call)) != call.said:
             meta["call"] = shown
         text = storable(self.secrets.cut(result, LONGEST_TEXT))
-        await self.scene.say(Role.TOOL, text, tool_call_id=call.id, meta={**meta, **self.meta})
+        await self._say(Role.TOOL, text, tool_call_id=call.id, meta={**meta, **self.meta})
 
     def _what_is_lost(self, call: KnownCall, status: str) -> str:
         """Return what is gone of a call, in words: what its process wrote in memory that only its sandbox has."""
@@ -323,7 +334,7 @@ class PoolClient:
         if plan != self._plan:
             self._plan = plan
             await self._flush()
-            await self.scene.say(Role.ASSISTANT, "", meta={"plan": plan, **self.meta})
+            await self._say(Role.ASSISTANT, "", meta={"plan": plan, **self.meta})
 
     # Requests from the agent.
 
