@@ -8,8 +8,8 @@ class CompatConfig(NexusAppConfig):
     clock_columns = {"imported_stores": "imported_at"}
 
     def ready(self) -> None:
-        from nexus.compat import ids
-        from nexus.core.operations.runner import ForeignIds, foreign_ids
+        from nexus.compat.okto import calls
+        from nexus.core.operations.runner import Translator, translators
 
-        foreign_ids.append(ForeignIds(ids.in_call, ids.ours, ids.replaced))
+        translators.append(Translator(calls.concerns, calls.translate))
         super().ready()

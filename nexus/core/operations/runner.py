@@ -50,15 +50,14 @@ checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
 PAGES = frozenset(("admin", "rest"))  # transports that call from a thread of a server
 
 
-class ForeignIds(NamedTuple):
-    """The ids by which callers know rows that were imported from another system."""
+class Translator(NamedTuple):
+    """An app's translation of the arguments that clients of another system give."""
 
-    in_call: Callable[[Params], set[str]]  # those in the parameters of a call, without a look at the store
-    ours: Callable[[set[str]], Mapping[str, str]]  # the ids here, read from the store
-    replaced: Callable[[Params, Mapping[str, str]], Params]
+    concerns: Callable[[Operation[Any], Mapping[str, Any]], bool]  # whether there is any, without a look at the store
+    translate: Callable[[Operation[Any], Mapping[str, Any]], Mapping[str, Any]]  # which may read the store
 
 
-foreign_ids: list[ForeignIds] = []  # of the app that imports them
+translators: list[Translator] = []
 
 BEGUN, CALLED, FINISHED = range(3)  # stages of a request: the last one belongs to a wait that writes its answer
 ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
@@ -79,10 +78,11 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
 
     def call() -> Data:
         operation = toolset.find(name)
-        params = validated(operation, completed(operation, caller, arguments))
-        for ids in foreign_ids:
-            if old := ids.in_call(params):
-                params = ids.replaced(params, ids.ours(old))
+        given = completed(operation, caller, arguments)
+        for each in translators:
+            if each.concerns(operation, given):
+                given = each.translate(operation, given)
+        params = validated(operation, given)
         if caller.cwd is not None:
             params = placed(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
@@ -153,10 +153,11 @@ async def prepared(
     Raises NOT_FOUND, and the errors of validation and of the parameters.
     """
     operation = toolset.find(name)
-    params = validated(operation, completed(operation, caller, arguments))
-    for ids in foreign_ids:
-        if old := ids.in_call(params):
-            params = ids.replaced(params, await waiting.in_thread(waiting.READERS, partial(ids.ours, old)))
+    given = completed(operation, caller, arguments)
+    for each in translators:
+        if each.concerns(operation, given):
+            given = await waiting.in_thread(waiting.READERS, partial(each.translate, operation, given))
+    params = validated(operation, given)
     if caller.cwd is not None:
         params = placed(params, caller.cwd)
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or

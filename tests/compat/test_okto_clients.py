@@ -1,0 +1,60 @@
+"""Clients of okto-nexus against a hub that has the store that they knew."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance import hub
+from tests.acceptance.processes import nexus
+from tests.compat import okto
+from tests.compat.test_okto_import import played
+from tests.conftest import Call
+
+CLIENT = Path(__file__).with_name("okto_client.py")
+
+
+@pytest.mark.parametrize("version", okto.VERSIONS)
+def test_the_documented_first_turn_holds(version: str, tmp_path: Path) -> None:
+    day = played(version, tmp_path, 3)
+    home = tmp_path / "home"
+    imported = nexus(home, "import", "okto", str(day.home), "--yes")
+    assert imported.returncode == 0, imported.stderr
+    with hub.serving(home) as served:
+        command = [okto.python(version), "-P", CLIENT, f"{served.url}/mcp", day.keys["bob"], day.project, version]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout)
+    assert said["agent_whoami"]["data"]["agent_id"] == "bob"
+    assert "Hello" in {message["subject"] for message in said["inbox_history"]["data"]["messages"]}
+    assert said["handoff_get"]["data"]["status"] == "COMPLETED"
+    assert "Done here." in said["handoff_get"]["data"]["result"]
+
+
+def test_a_workspace_may_be_named_by_its_id(call: Call, refused: Call, project: str, workspace: str, ann: str) -> None:
+    target = {"strategy": "direct", "agent_id": ann}
+    made = call("handoff_create", workspace_id=workspace, from_agent_id=ann, target=target, visibility="public")
+    both = {"workspace_id": workspace, "project_root": project}
+    assert [row["handoff_id"] for row in call("handoff_list_available", agent_id=ann, **both)["handoffs"]] == [
+        made["handoff_id"]
+    ]
+    elsewhere = {"workspace_id": workspace, "project_root": str(Path(project).parent)}
+    assert refused("handoff_list_available", agent_id=ann, **elsewhere)["code"] == "WORKSPACE_MISMATCH"
+    assert refused("handoff_list_available", agent_id=ann, workspace_id="0" * 64)["code"] == "NOT_FOUND"
+    assert refused("handoff_list_available", agent_id=ann, workspace_id=7)["code"] == "WORKSPACE_REQUIRED"
+
+
+def test_who_verifies_may_be_named_as_there(call: Call, refused: Call, project: str, ann: str) -> None:
+    offer = {"project_root": project, "from_agent_id": ann, "visibility": "public", "target": {"strategy": "broadcast"}}
+    made = call("handoff_create", **offer, verify_by={"kind": "agent", "agent_id": ann})
+    got = call("handoff_get", project_root=project, handoff_id=made["handoff_id"], agent_id=ann)
+    assert got["verifier"] == {"agent_id": ann}
+    assert refused("handoff_create", **offer, verify_by={"kind": "odd"})["code"] == "VALIDATION_ERROR"
+
+
+def test_what_is_unknown_in_both_is_refused(refused: Call, project: str, ann: str) -> None:
+    assert refused("inbox_pull", agent_id=ann, profil="full")["code"] == "VALIDATION_ERROR"
+    assert refused("inbox_count", agent_id=ann, profile="full")["code"] == "VALIDATION_ERROR"
