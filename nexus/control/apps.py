@@ -36,6 +36,9 @@ class ControlConfig(NexusAppConfig):
         "pool_list_budgets": "nexus budgets",
         "pool_set_budget": "nexus budgets set",
         "pool_remove_budget": "nexus budgets remove",
+        "pool_list_rules": "nexus permissions",
+        "pool_add_rule": "nexus permissions add",
+        "pool_remove_rule": "nexus permissions remove",
         "pool_list_outages": "nexus runners outages",
         "pool_reset_outage": "nexus runners reset",
         "pool_list_questions": "nexus questions",
@@ -53,6 +56,7 @@ class ControlConfig(NexusAppConfig):
         "pool_questions": "asked_at",
         "pool_worktrees": "created_at",
         "pool_budgets": "set_at",
+        "pool_rules": "written_at",
         "pool_outages": "since",
     }
 

@@ -15,6 +15,7 @@ from nexus.control.models import (
     FaultChoices,
     Outage,
     Outcome,
+    PermissionRule,
     PoolAgent,
     PoolWorktree,
     Question,
@@ -50,8 +51,8 @@ def _there(picture: Picture, pool_agent: str = "", name: str = "") -> Q:
 
 def _need(question: Question) -> AttentionItem:
     said = question.detail
-    if question.kind == QuestionKind.PERMISSION and question.subject != question.title:
-        said = f"{said} – “always” holds for: {question.subject}"
+    if question.patterns:
+        said = f"{said} – “always” writes the rule: allow {', '.join(question.always_allows)}, for this agent"
     cut = f"{said[:WHOLE]}… ({len(said) - WHOLE} characters more)" if len(said) > 2 * WHOLE else said
     below = f", below {question.parent_name}," if question.parent_name else ""
     return AttentionItem(
@@ -78,11 +79,13 @@ def _answerable(question_id: str, moment: datetime) -> Answerable | None:
 
 def actions_for(question: Question, moment: datetime) -> Sequence[str]:
     """Return the names of the operations that a question admits now."""
-    if question.always:
+    if question.always and question.rules.exists():
         return ("pool_ask_again",)
     if question.status != QuestionStatus.ASKED or question.expires_at <= moment:
         return ()
-    return VERDICTS if question.kind == QuestionKind.PERMISSION else WORDS
+    if question.kind != QuestionKind.PERMISSION:
+        return WORDS
+    return VERDICTS if question.patterns else [name for name in VERDICTS if name != "pool_allow_always"]
 
 
 def quick_actions(question: Question) -> Sequence[Action]:
@@ -338,7 +341,21 @@ def _budget_names(budget_ids: Sequence[str]) -> dict[str, str]:
     return {budget.pk: str(budget) for budget in Budget.objects.filter(pk__in=budget_ids)}
 
 
+def _rule_names(rule_ids: Sequence[str]) -> dict[str, str]:
+    numbers = [int(rule_id) for rule_id in rule_ids if rule_id.isdecimal() and len(rule_id) < 19]
+    return {str(rule.pk): f"rule {rule.pk}: {rule}" for rule in PermissionRule.objects.filter(pk__in=numbers)}
+
+
 ACTIONS = (
+    Action(
+        "pool_remove_rule",
+        "Take back",
+        "taken back",
+        ("rule", "rules"),
+        lambda rule_id: {"rule_id": int(rule_id) if rule_id.isdecimal() else 0},
+        _rule_names,
+        toolset="control",
+    ),
     Action(
         "pool_remove_budget",
         "Remove",
@@ -361,7 +378,7 @@ ACTIONS = (
         toolset="control",
     ),
     _verdict("pool_allow", "Allow once", "allowed, this once"),
-    _verdict("pool_allow_always", "Allow always", "allowed, now and always for this agent", undo="pool_ask_again"),
+    _verdict("pool_allow_always", "Allow always", "allowed, now and by a rule from now on", undo="pool_ask_again"),
     _verdict("pool_refuse", "Refuse", "refused"),
     _verdict("pool_answer", "Answer…", "answered", {"words": "Your answer (a permission is not given with it)"}),
     _verdict("pool_ask_again", "Ask again from now on", "taken back: the agent has to ask again"),

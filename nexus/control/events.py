@@ -10,7 +10,7 @@ from coordination.log.emit import emit
 from coordination.models import VisibilityChoices
 from coordination.routing import Strategy
 from coordination.services.audit import NOBODY
-from nexus.control.models import STREAM, PoolAgent, Question, Turn
+from nexus.control.models import STREAM, PermissionRule, PoolAgent, Question, Turn
 from nexus.core.contributions import EntityRef, Sentence
 
 BY = "pool"  # the issuer of its agents' keys in the audit
@@ -48,6 +48,21 @@ def emit_question_event(type: str, actor: str | None, question: Question, moment
         moment=moment,
         visibility=VisibilityChoices.PRIVATE,
         target={"strategy": Strategy.DIRECT.value, "agent_id": question.agent_id},
+    )
+
+
+def emit_rule_event(type: str, rule: PermissionRule, moment: datetime, operator: str) -> None:
+    """Append an event about a rule of permissions."""
+    about = {"rule_id": rule.pk, "rule": str(rule)[:QUOTED], "effect": rule.effect, "kind": rule.kind}
+    emit(
+        workspace_id=None,
+        stream=STREAM,
+        type=type,
+        actor=None,
+        payload={**about, "scope": rule.scope, "name": rule.name[:QUOTED], "operator": operator},
+        moment=moment,
+        visibility=VisibilityChoices.PRIVATE,
+        target=NOBODY,
     )
 
 
@@ -114,10 +129,14 @@ SENTENCES = {
     "question.withdrawn": Sentence(
         "{agent_id} stopped waiting for an answer: {question}", "{count} questions withdrawn"
     ),
-    "question.allowed_again": Sentence(
+    "question.allowed_again": Sentence(  # of earlier versions, as the next one
         "{agent_id} did what it is always allowed: {question}", "{count} uses of what is always allowed", quiet=True
     ),
     "question.always_ended": Sentence(
         "{operator} revoked what {agent_id} was always allowed: {question}", "{count} permissions revoked"
+    ),
+    "rule.written": Sentence("{operator} wrote rule {rule_id}: {rule}", "{count} rules of permissions written"),
+    "rule.taken_back": Sentence(
+        "{operator} took back rule {rule_id}: {rule}", "{count} rules of permissions taken back"
     ),
 }

@@ -157,6 +157,55 @@ class BudgetForm(OperationForm):
         super().__init__(data, initial={"currency": "USD"})
 
 
+class RuleForm(OperationForm):
+    """A rule of permissions to write."""
+
+    effect = forms.ChoiceField(
+        label="Do",
+        choices=[("allow", "allow without a question"), ("ask", "ask an operator"), ("deny", "deny")],
+    )
+    kind = forms.ChoiceField(
+        label="What",
+        choices=[
+            ("run", "running a command"),
+            ("read", "reading files"),
+            ("write", "writing files"),
+            ("network", "fetching pages"),
+            ("other", "what agents ask in their own words"),
+        ],
+    )
+    pattern = forms.CharField(
+        required=False,
+        label="That matches (empty: all)",
+        help_text="git status *, src/**/*.py, /srv/data, https://docs.example.org/*",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    scope = forms.ChoiceField(
+        label="For",
+        choices=[
+            ("pool", "all agents"),
+            ("agent", "one agent"),
+            ("runner", "agents of a runner"),
+            ("project", "agents in a directory"),
+        ],
+    )
+    name = forms.CharField(
+        required=False,
+        label="The agent's or the runner's name, or the directory's absolute path",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+
+class AlwaysForm(OperationForm):
+    """For whom the rule of an "allow always" holds."""
+
+    scope = forms.ChoiceField(widget=forms.RadioSelect, label="Write the rule")
+
+    def __init__(self, data: Mapping[str, Any] | None, choices: list[tuple[str, str]]) -> None:
+        super().__init__(data, initial={"scope": choices[0][0]})
+        offer(self.fields["scope"], choices)
+
+
 class TurnForm(forms.Form):
     """The turn to stop."""
 

@@ -143,7 +143,7 @@ def _ended(horizon: datetime) -> QuerySet[PoolAgent]:
 
 
 def _questions(horizon: datetime) -> QuerySet[Question]:
-    return Question.objects.filter(ended_at__lt=horizon, always=False).order_by("ended_at")  # "always" stays valid
+    return Question.objects.filter(ended_at__lt=horizon).order_by("ended_at")
 
 
 def _entries(horizon: datetime) -> QuerySet[Entry]:
@@ -159,7 +159,7 @@ def _turns(horizon: datetime) -> QuerySet[Turn]:
     newer = Turn.objects.filter(agent=OuterRef("agent"), ended_at__gt=OuterRef("ended_at"))
     kept = (
         Entry.objects.filter(turn=OuterRef("pk")),
-        Question.objects.filter(turn=OuterRef("pk")),  # it has its own retention, or stays valid
+        Question.objects.filter(turn=OuterRef("pk")),  # it has its own retention
         Wake.objects.filter(turn=OuterRef("pk")).exclude(kind=MAIL),  # without it the item would wake the agent again
     )
     old = Turn.objects.filter(ended_at__lt=horizon, agent__ended_at=None)

@@ -8,6 +8,8 @@ from django.db import models
 from django.db.models import Q
 
 from coordination.models import ID_LENGTH, not_empty, one_of
+from nexus.control import rules
+from nexus.control.command_lines import LONGEST_PATTERN
 from nexus.control.faults import FaultKind
 from nexus.control.rules import LONGEST_ID, Permissions, Preset
 
@@ -358,6 +360,16 @@ class QuestionStatus(models.TextChoices):
     WITHDRAWN = "withdrawn"  # its asker stopped waiting
 
 
+class ActionKind(models.TextChoices):
+    """What a permission is about."""
+
+    READ = rules.Kind.READ  # files
+    WRITE = rules.Kind.WRITE  # files
+    RUN = rules.Kind.RUN  # a command
+    NETWORK = rules.Kind.NETWORK  # a page of it
+    OTHER = rules.Kind.OTHER  # what an agent asks about in words of its own
+
+
 class QuestionQuerySet(models.QuerySet["Question"]):
     def with_parents(self) -> QuestionQuerySet:
         """Questions with their askers and the askers' parents."""
@@ -391,9 +403,14 @@ class Question(models.Model):
     kind = models.CharField(max_length=16, choices=QuestionKind)
     title = models.CharField(max_length=TITLE_LENGTH)
     detail = models.TextField(blank=True)  # what an operator must know to answer
-    subject = models.TextField(blank=True)  # what "allow always" holds for
+    subject = models.TextField(blank=True)  # what it asks about, in a line
+    action = models.CharField(
+        max_length=16, choices=ActionKind, default=ActionKind.OTHER
+    )  # what it asks permission for
+    patterns = models.JSONField(default=list)  # of the rules that "allow always" writes; none if no rule can hold
     status = models.CharField(max_length=16, choices=QuestionStatus, default=QuestionStatus.ASKED)
-    always = models.BooleanField(default=False)  # allowed for all later questions of the asker about this subject
+    always = models.BooleanField(default=False)  # the answer wrote rules
+    rule = models.PositiveBigIntegerField(null=True)  # the number of the rule that answered it
     words = models.TextField(null=True)  # an answer, or why it was refused
     answered_by = models.CharField(max_length=ID_LENGTH, null=True)  # an operator
     asked_at = models.DateTimeField()
@@ -406,13 +423,13 @@ class Question(models.Model):
         db_table = "pool_questions"
         indexes = [
             models.Index(fields=["expires_at"], name="pool_questions_open", condition=Q(status=QuestionStatus.ASKED)),
-            models.Index(fields=["agent_id"], name="pool_questions_always", condition=Q(always=True)),
             models.Index(fields=["ended_at"], name="pool_questions_ended", condition=Q(ended_at__isnull=False)),
         ]
         constraints = [
             *not_empty("pool_questions", "question_id", "agent_id", "title"),
             one_of("pool_questions", "kind", QuestionKind),
             one_of("pool_questions", "status", QuestionStatus),
+            one_of("pool_questions", "action", ActionKind),
             models.UniqueConstraint(
                 fields=["pool_agent", "client_id"],
                 condition=Q(pool_agent__isnull=False),
@@ -431,6 +448,11 @@ class Question(models.Model):
         """The agent of the pool that the asker is below; None if it is below none."""
         parent = self.pool_agent.parent if self.pool_agent else None
         return parent.agent_id if parent else None
+
+    @property
+    def always_allows(self) -> list[str]:
+        """What the rules allow that "allow always" writes, in words."""
+        return [rules.describe_actions(self.action, pattern) for pattern in self.patterns]
 
     @property
     def is_allowed(self) -> bool:
@@ -571,3 +593,70 @@ class Budget(models.Model):
         if self.period == BudgetPeriod.DAY and self.day != day:
             self.spent, self.unknown, self.day = 0, 0, day
         return self
+
+
+class RuleEffect(models.TextChoices):
+    """What a rule does."""
+
+    ALLOW = rules.Effect.ALLOW  # nobody is asked
+    ASK = rules.Effect.ASK
+    DENY = rules.Effect.DENY
+
+
+class RuleScope(models.TextChoices):
+    """For which agents a rule holds."""
+
+    AGENT = "agent"
+    RUNNER = "runner"  # agents of this runner
+    PROJECT = "project"  # agents whose directory, or whose worktree's origin, lies in this one
+    POOL = "pool"  # all agents
+
+
+class PermissionRule(models.Model):
+    """A rule that decides what agents may do without a person, or must not do (`nexus.control.rules.decide`)."""
+
+    rule_id = models.BigAutoField(primary_key=True)  # the number that people see
+    effect = models.CharField(max_length=16, choices=RuleEffect)
+    kind = models.CharField(max_length=16, choices=ActionKind)
+    pattern = models.CharField(max_length=LONGEST_PATTERN, blank=True)  # empty: every action of the kind
+    scope = models.CharField(max_length=16, choices=RuleScope)
+    name = models.CharField(max_length=PATH_LENGTH, blank=True)  # of the agent or the runner, or the directory
+    # An allowing rule for an agent of the pool holds for no later agent of the same name.
+    pool_agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, null=True, related_name="rules")
+    question = models.ForeignKey(  # whose answer wrote it
+        Question, on_delete=models.SET_NULL, null=True, related_name="rules"
+    )
+    written_by = models.CharField(max_length=ID_LENGTH)
+    written_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "pool_rules"
+        constraints = [
+            *not_empty("pool_rules", "written_by"),
+            one_of("pool_rules", "effect", RuleEffect),
+            one_of("pool_rules", "kind", ActionKind),
+            one_of("pool_rules", "scope", RuleScope),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule}, for {self.whom}"
+
+    @property
+    def whom(self) -> str:
+        """The agents that it holds for, in words."""
+        return describe_scope(self.scope, self.name)
+
+    @property
+    def rule(self) -> rules.Rule:
+        """The rule as `decide` takes it."""
+        return rules.Rule(self.rule_id, rules.Effect(self.effect), rules.Kind(self.kind), self.pattern)
+
+
+def describe_scope(scope: str, name: str) -> str:
+    """Return the agents that a rule holds for, in words."""
+    match scope:
+        case RuleScope.RUNNER:
+            return f"agents of the runner {name}"
+        case RuleScope.PROJECT:
+            return f"agents in {name}"
+    return name or "all agents"

@@ -172,11 +172,6 @@ def questions_of(agent: PoolAgent, limit: int) -> list[Question]:
     return list(Question.objects.waiting(now()).filter(pool_agent=agent).order_by("expires_at")[:limit])
 
 
-def allowed_always(agent: PoolAgent, limit: int) -> list[Question]:
-    """Return the permissions that were given to an agent always, newest first."""
-    return list(Question.objects.filter(pool_agent=agent, always=True).order_by("-question_id")[:limit])
-
-
 def dead_letters(agent: PoolAgent) -> int:
     """Count the messages that woke an agent the maximum number of times, without a turn that ended well; they wake it
     no more."""

@@ -65,6 +65,9 @@ OURS = frozenset(  # which the published system does not have
         "list_budgets",
         "set_budget",
         "remove_budget",
+        "list_rules",
+        "add_rule",
+        "remove_rule",
         "list_outages",
         "reset_outage",
     )

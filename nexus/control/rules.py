@@ -7,11 +7,15 @@ Pure functions over plain values. Paths must be absolute and resolved: nothing h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
+
+from nexus.control import command_lines
+from nexus.control.command_lines import Match
 
 DEEPEST = 5  # levels of agents; an agent without a parent is at 0
 LONGEST_ID = 62  # characters of an id, without the leading dot of a temporary agent
@@ -113,19 +117,20 @@ def may_write(permissions: Permissions, path: str) -> bool:
 
 
 def is_gits(path: str, write_paths: Iterable[str]) -> bool:
-    """Return whether a path lies in a `.git` that no write path names, or could turn a directory into a repository, as
-    a file HEAD does. git may run what is written there."""
+    """Return whether a path lies in a `.git` or is a configuration of git that no write path names, or could turn a
+    directory into a repository, as a file HEAD does. git may run what is written there."""
     makes_one = _in_git(path) or PurePath(path).name == "HEAD"
     return makes_one and not any(_in_git(root) and within(path, (root,)) for root in write_paths)
 
 
 def opens_git(write_paths: Iterable[str]) -> list[str]:
-    """Return the write paths that name a `.git`."""
+    """Return the write paths that name a `.git`, or a configuration of git."""
     return [path for path in write_paths if _in_git(path)]
 
 
 def _in_git(path: str) -> bool:
-    return any(part.lower() == ".git" for part in PurePath(path).parts)
+    parts = PurePath(path.lower()).parts
+    return ".git" in parts or parts[-1:] in ((".gitconfig",), ("gitconfig",)) or (".config", "git") in pairwise(parts)
 
 
 def may_create(permissions: Permissions) -> bool:
@@ -287,3 +292,220 @@ def ceiling(parent: Permissions) -> list[str]:
     if parent.disabled_tools:
         lines.append(f"It goes without {', '.join(sorted(parent.disabled_tools))}, as its parent does")
     return lines
+
+
+class Kind(StrEnum):
+    """The kind of an action that a rule is about."""
+
+    READ = "read"  # files
+    WRITE = "write"  # files
+    RUN = "run"  # a command
+    NETWORK = "network"  # a page of it
+    OTHER = "other"  # what an agent asks about in words of its own
+
+
+FILES = frozenset((Kind.READ, Kind.WRITE))
+
+
+class Effect(StrEnum):
+    """What a rule does. The first that applies counts, in this order."""
+
+    DENY = "deny"
+    ASK = "ask"
+    ALLOW = "allow"
+
+
+class Verdict(StrEnum):
+    """The verdict on an action: allowed, refused, or to be asked."""
+
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    ASKED = "asked"  # an operator decides
+
+
+BY_EFFECT = {Effect.DENY: Verdict.REFUSED, Effect.ASK: Verdict.ASKED, Effect.ALLOW: Verdict.ALLOWED}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of an operator. An empty pattern matches every action of the kind."""
+
+    number: int
+    effect: Effect
+    kind: Kind
+    pattern: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.effect} {self.what}"
+
+    @property
+    def what(self) -> str:
+        """The actions, in words."""
+        return describe_actions(self.kind, self.pattern)
+
+
+def describe_actions(kind: str, pattern: str) -> str:
+    """Return the actions that a rule is about, in words."""
+    match kind:
+        case Kind.READ | Kind.WRITE:
+            return f"{kind} at and below {pattern}" if pattern else f"{kind} any file"
+        case Kind.RUN:
+            return f"run {pattern}" if pattern else "run any command"
+        case Kind.NETWORK:
+            return f"fetch {pattern}" if pattern else "fetch any page"
+    return pattern or "any other action"
+
+
+FLOOR = (
+    "what its preset, its directory and its write paths do not allow",
+    "the hub's home and its database",
+    "writing in a .git, a HEAD or a configuration of git that none of its write paths names",
+)
+
+
+@dataclass(frozen=True)
+class Action:
+    """What an agent wants to do. `text` is the command, the page, or the agent's own words."""
+
+    kind: Kind
+    text: str = ""
+    paths: tuple[str, ...] = ()  # real ones
+    named: tuple[str, ...] = ()  # the same as the agent named them, with its directory in front
+    cwd: str = "/"  # the agent's directory
+    is_deep: bool = False  # it concerns what lies below the paths, too
+    is_known: bool = True  # False if the command is not told, but its description
+
+    def __str__(self) -> str:
+        if self.kind in FILES:
+            return " ".join((self.kind, *(self.paths or [self.text])))
+        return f"run {self.text}" if self.kind is Kind.RUN else self.text
+
+    def patterns(self) -> list[str]:
+        """Return the patterns of the rules that "always" writes: together they match this action and no other. None if
+        no rule can hold."""
+        texts = [_relative(path, self.cwd) for path in self.paths] if self.kind in FILES else [self.text]
+        found = [command_lines.escaped(text) for text in texts]
+        return found if self.is_known and all(each and is_pattern(each) for each in found) else []
+
+    def mapped(self, change: Callable[[str], str]) -> Action:
+        """Return the action with its texts changed."""
+        paths, named = (tuple(map(change, each)) for each in (self.paths, self.named))
+        return replace(self, text=change(self.text), paths=paths, named=named)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """The verdict on an action, and the rule that gave it, if one did."""
+
+    verdict: Verdict
+    rule: Rule | None = None
+    is_sure: bool = True  # False if the rule may match: it cannot be known
+
+    def __str__(self) -> str:
+        if self.rule is None:
+            return ""
+        may = "" if self.is_sure else ", which may be meant"
+        return f"{self.verdict} by rule {self.rule.number} ({self.rule}){may}"
+
+
+def decide(rules: Sequence[Rule], action: Action, ceiling: Verdict) -> Ruling:
+    """Return the verdict on an action: what the ceiling refuses, a rule that denies, one that asks, one that allows,
+    what the ceiling says. So no rule lifts a ceiling, and no rule that allows lifts one that denies or asks.
+
+    Where a rule that denies or asks may match, an operator is asked.
+    """
+    if ceiling is Verdict.REFUSED:
+        return Ruling(ceiling)
+    about = [rule for rule in rules if rule.kind is action.kind]
+    unsure: Rule | None = None
+    for effect in (Effect.DENY, Effect.ASK):
+        for rule in (each for each in about if each.effect is effect):
+            match = _match(rule.pattern, action)
+            if match is Match.YES:
+                return Ruling(BY_EFFECT[effect], rule)
+            if match is Match.MAYBE and unsure is None:
+                unsure = rule
+        if unsure is not None:
+            return Ruling(Verdict.ASKED, unsure, is_sure=False)
+    allowing = [rule for rule in about if rule.effect is Effect.ALLOW]
+    found = [next((rule for rule in allowing if _covers(rule.pattern, part)), None) for part in _parts(action)]
+    if found and None not in found:
+        return Ruling(Verdict.ALLOWED, found[0])
+    return Ruling(ceiling)
+
+
+def is_pattern(pattern: str) -> bool:
+    """Return whether a rule may have this pattern."""
+    return len(pattern) <= command_lines.LONGEST_PATTERN and pattern.isprintable()
+
+
+def _parts(action: Action) -> list[Action]:
+    """Return the parts of an action that are allowed one by one."""
+    return [replace(action, paths=(path,)) for path in action.paths] or [action]
+
+
+def _match(pattern: str, action: Action) -> Match:
+    if not pattern:
+        return Match.YES
+    if action.kind is Kind.RUN:
+        match = command_lines.hit(pattern, action.text)
+        return match if action.is_known else Match.MAYBE
+    if action.kind not in FILES:
+        return Match.YES if _is_text(pattern, action.text) else Match.NO
+    paths = (*action.paths, *action.named)
+    if not paths or any(map(_is_odd, paths)):
+        return Match.MAYBE
+    expression = _of_paths(pattern, action.cwd)
+    if any(expression.fullmatch(path + "/") for path in paths):
+        return Match.YES
+    below = action.is_deep and any(_may_lie_below(path, pattern, action.cwd) for path in paths)
+    return Match.MAYBE if below else Match.NO
+
+
+def _covers(pattern: str, action: Action) -> bool:
+    if not pattern:
+        return True
+    if action.kind is Kind.RUN:
+        return action.is_known and command_lines.covers(pattern, action.text)
+    if action.kind not in FILES:
+        return _is_text(pattern, action.text)
+    expression = _of_paths(pattern, action.cwd)
+    odd = not action.paths or any(map(_is_odd, action.paths))
+    return not odd and all(expression.fullmatch(path + "/") for path in action.paths)
+
+
+def _is_text(pattern: str, text: str) -> bool:
+    expression = command_lines.compiled(command_lines.wildcards(pattern, ".*", "."))
+    return not _is_odd(text) and expression.fullmatch(text) is not None
+
+
+def _is_odd(text: str) -> bool:
+    """Return whether a text has no encoding."""
+    return command_lines.SURROGATE.search(text) is not None
+
+
+def _of_paths(pattern: str, cwd: str) -> Any:
+    """Return the expression of the paths at and below those of a pattern, with a slash behind them. `**` stands for any
+    number of directories."""
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    base = "" if pattern.startswith("/") else command_lines.wildcards(command_lines.escaped(cwd.rstrip("/")), "", "")
+    inside = "".join(
+        "(?:[^/]+/)*" if part == "**" else f"{command_lines.wildcards(part, '[^/]*', '[^/]')}/" for part in parts
+    )
+    return command_lines.compiled(f"{base}/{inside}.*")
+
+
+def _may_lie_below(path: str, pattern: str, cwd: str) -> bool:
+    """Return whether a path that matches may lie below another one: the part without wildcards does, or is above."""
+    parts = pattern.split("/")
+    certain = next((number for number, part in enumerate(parts) if command_lines.literal(part) is None), len(parts))
+    known = [command_lines.literal(part) or "" for part in parts[:certain]]
+    start = PurePath(cwd, *known) if not pattern.startswith("/") else PurePath("/", *known)
+    return start.is_relative_to(path) or PurePath(path).is_relative_to(start)
+
+
+def _relative(path: str, cwd: str) -> str:
+    """Return a path from the agent's directory on, if it lies there."""
+    if within(path, (cwd,)):
+        return PurePath(path).relative_to(cwd).as_posix()
+    return path

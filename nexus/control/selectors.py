@@ -19,6 +19,7 @@ from nexus.control.models import (
     FaultChoices,
     Outage,
     Outcome,
+    PermissionRule,
     PoolAgent,
     Question,
     QuestionStatus,
@@ -175,7 +176,9 @@ class QuestionRow(TypedDict):
     subject: str
     status: Annotated[str, one_of(QuestionStatus)]
     allowed: Annotated[bool, Field(description="Whether the agent may go on; false while nobody answered.")]
-    always: bool
+    always: Annotated[bool, Field(description="Whether the answer wrote a rule.")]
+    always_allows: Annotated[list[str], Field(description="What the rules of an 'always' allow, in words.")]
+    rule: Annotated[int | None, Field(description="The rule that answered it.")]
     words: str | None
     answered_by: str | None
     asked_at: Time
@@ -290,6 +293,8 @@ def question_row(question: Question) -> QuestionRow:
         "status": QuestionStatus.EXPIRED.value if over else QuestionStatus(question.status).value,
         "allowed": question.is_allowed,
         "always": question.always,
+        "always_allows": question.always_allows,
+        "rule": question.rule,
         "words": question.words,
         "answered_by": question.answered_by,
         "asked_at": iso(question.asked_at),
@@ -575,7 +580,8 @@ def runner_of(agent: PoolAgent) -> Runner:
 
 
 def questions(which: str, agent_id: str | None, limit: int) -> list[Question]:
-    """Return questions to the operators: `asked`, oldest first; `ended`, or allowed `always`, newest first."""
+    """Return questions to the operators: `asked`, oldest first; `ended`, or those whose rules hold (`always`), newest
+    first."""
     rows = Question.objects.with_parents()
     if agent_id is not None:
         rows = rows.filter(agent_id=agent_id)
@@ -583,7 +589,8 @@ def questions(which: str, agent_id: str | None, limit: int) -> list[Question]:
         case "asked":
             return list(rows.waiting(now()).order_by("question_id")[:limit])
         case "always":
-            return list(rows.filter(always=True, pool_agent__ended_at=None).order_by("-question_id")[:limit])
+            wrote = PermissionRule.objects.filter(pool_agent__ended_at=None).values("question")
+            return list(rows.filter(pk__in=wrote).order_by("-question_id")[:limit])
     return list(rows.exclude(ended_at=None).order_by("-ended_at", "-question_id")[:limit])
 
 

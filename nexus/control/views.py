@@ -20,6 +20,7 @@ from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
+    AlwaysForm,
     BudgetForm,
     DiscardForm,
     NewPoolAgentFilters,
@@ -27,6 +28,7 @@ from nexus.control.forms import (
     OptionForm,
     PoolFilters,
     RetryForm,
+    RuleForm,
     RunFilters,
     SpendingFilters,
     TranscriptFilters,
@@ -34,11 +36,24 @@ from nexus.control.forms import (
     WorkForm,
 )
 from nexus.control.members import find
-from nexus.control.models import Entry, Outage, PoolAgent, PoolWorktree, Question, Turn, TurnStatus, WorktreeState
+from nexus.control.models import (
+    Entry,
+    Outage,
+    PoolAgent,
+    PoolWorktree,
+    Question,
+    RuleScope,
+    Turn,
+    TurnStatus,
+    WorktreeState,
+    describe_scope,
+)
 from nexus.control.runners import sandbox, traffic
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
 from nexus.control.services import transcript, turns
 from nexus.control.services.budgets import every as known_budgets
+from nexus.control.services.permissions import every as known_rules
+from nexus.control.services.permissions import name_in
 from nexus.control.services.pool import usual_directory
 from nexus.control.toolset import CONTROL
 from nexus.core.apps import actions
@@ -132,7 +147,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         bounded=sandbox.in_words(runner) if runner else "",
         tree=PoolWorktree.objects.filter(agent=row).first(),
         asked=[(question, quick_actions(question)) for question in monitoring.questions_of(row, ASKED)],
-        always=monitoring.allowed_always(row, ASKED),
+        rules=known_rules(row),
         **_waking_context(row),
         session=_session_context(row),
         fertile=wording.may_have_children(row.permissions, row.cwd),
@@ -501,8 +516,24 @@ def budgets(request: HttpRequest) -> HttpResponse:
     )
 
 
+def permissions(request: HttpRequest) -> HttpResponse:
+    """Show the rules of permissions. POST writes one."""
+    form, written = RuleForm(posted(request)), "The rule is written."
+    if form.is_valid() and operate(CONTROL, request, "pool_add_rule", written, form, **form.cleaned_data)["ok"]:
+        return redirect("admin:permissions")
+    return render(
+        request,
+        "control/permissions.html",
+        "Permissions",
+        on=ControlSettings.current().control,
+        form=form,
+        rows=known_rules(),
+        floor=wording.FLOOR,
+    )
+
+
 SHOWN = 100  # of each
-LISTS = (("asked", "Wait for an answer"), ("always", "Allowed always"), ("ended", "Answered, or asked no more"))
+LISTS = (("asked", "Wait for an answer"), ("ended", "Answered, or asked no more"))
 
 
 def questions(request: HttpRequest) -> TemplateResponse:
@@ -511,12 +542,32 @@ def questions(request: HttpRequest) -> TemplateResponse:
     return render(request, "control/questions.html", "Questions", lists=lists)
 
 
-def question(request: HttpRequest, question_id: str) -> TemplateResponse:
-    """Show one question in full, and the actions on it."""
+def question(request: HttpRequest, question_id: str) -> HttpResponse:
+    """Show one question in full, and the actions on it. POST allows it always, by a rule for `scope`."""
     found = get_object_or_404(Question.objects.with_parents().select_related("turn"), pk=question_id)
-    known = actions()
-    possible = [known[name] for name in actions_for(found, now())]
-    return render(request, "control/question.html", "Question", about=found.title, question=found, actions=possible)
+    names, known = actions_for(found, now()), actions()
+    form = AlwaysForm(posted(request), _rules_of_always(found))
+    if form.is_valid():
+        done = "It is allowed, now and by a rule from now on."
+        operate(CONTROL, request, "pool_allow_always", done, form, question_id=found.pk, **form.cleaned_data)
+        return redirect("admin:question", found.pk)
+    return render(
+        request,
+        "control/question.html",
+        "Question",
+        about=found.title,
+        question=found,
+        actions=[known[name] for name in names if name != "pool_allow_always"],
+        always=form if "pool_allow_always" in names else None,
+        rules=found.rules.order_by("rule_id"),
+    )
+
+
+def _rules_of_always(question: Question) -> list[tuple[str, str]]:
+    """Return the rules that "always" can write for a question, in words, by scope."""
+    what = f"allow {', '.join(question.always_allows)}"
+    scopes = RuleScope.AGENT, *((RuleScope.RUNNER, RuleScope.PROJECT) if question.pool_agent else ())
+    return [(scope.value, plain(f"{what}, for {describe_scope(scope, name_in(question, scope))}")) for scope in scopes]
 
 
 def _by_agent(rows: Sequence[selectors.Spending]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 
 from nexus.control.members import Actor
 from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.rules import Action, Rule
 from nexus.control.runners.base import Scene
 from nexus.control.runners.configuration import Model
 from nexus.control.runners.model import take
-from nexus.control.services import pool, transcript, turns
+from nexus.control.services import permissions, pool, transcript, turns
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.core.clock import now
@@ -61,7 +62,15 @@ class Stage:
     async def scene(self, turn: Turn) -> Scene:
         """What a runner is given."""
         known = await in_thread(READERS, lambda: list(Entry.objects.in_context().filter(agent=self.agent)))
-        return Scene(turn.agent, turn, partial(newest_first, known), partial(self._say, turn), self._ask, self._call)
+        return Scene(
+            turn.agent,
+            turn,
+            partial(newest_first, known),
+            partial(self._say, turn),
+            self._ask,
+            self._call,
+            rules=self._rules,
+        )
 
     async def take(self, runner: Model, content: str) -> Ended:
         """Take a whole turn."""
@@ -97,9 +106,12 @@ class Stage:
 
         await in_thread(WRITERS, append)
 
-    async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+    async def _ask(self, kind: str, title: str, detail: str, *, subject: str, action: Action | None = None) -> Decision:
         self.asked.append((kind, title, subject))
         return self.decisions.pop(0) if self.decisions else Decision(False, "nobody is here")
+
+    async def _rules(self) -> Sequence[Rule]:
+        return await in_thread(READERS, partial(permissions.holding, self.agent.agent_id, self.agent))
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
         caller = Caller("pool", agent_id=self.agent.agent_id, connection=f"pool:{self.agent.pk}")

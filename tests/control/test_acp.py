@@ -21,9 +21,9 @@ from coordination.services import keys
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.prices import Cost
-from nexus.control.rules import Permissions, Preset
+from nexus.control.rules import Permissions, Preset, Verdict
 from nexus.control.runners import acp, acp_client, acp_transport, sandbox, traffic
-from nexus.control.runners.acp_calls import Verdict, judge
+from nexus.control.runners.acp_calls import judge
 from nexus.control.runners.base import Draft, RunnerFailed
 from nexus.control.runners.configuration import Acp
 from nexus.control.services import transcript
@@ -307,7 +307,7 @@ async def test_what_a_person_allowed_is_the_place_that_they_saw(plays: Plays, tm
     played.decide = decide
     assert '"rule": "write_paths"' in ((await played.turn(f"edit {link} text")).answer or "")
     assert not outside.exists()
-    assert played.asked == [f"write_file {place}/elsewhere"]
+    assert played.asked == [f"write {place}/elsewhere"]
 
 
 async def test_what_is_allowed_always_is_a_place_and_not_its_title(plays: Plays, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ async def test_what_is_allowed_always_is_a_place_and_not_its_title(plays: Plays,
     await played.turn(f"may edit {tmp_path}/place/a")
     await played.turn(f"may delete {tmp_path}/place/b")
     await played.turn("may other")
-    assert played.asked == [f"write_file {tmp_path}/place/{name}" for name in "ab"] + ["other To other"]
+    assert played.asked == [f"write {tmp_path}/place/{name}" for name in "ab"] + ["other To other"]
 
 
 async def test_a_terminals_output_is_kept_to_a_limit_and_its_leftovers_end(

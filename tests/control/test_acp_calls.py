@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +13,9 @@ from acp import RequestError
 from acp.schema import AllowedOutcome, PermissionOption, SessionNotification, ToolCallUpdate
 
 from nexus.control.models import Role
-from nexus.control.rules import Permissions, Preset
+from nexus.control.rules import Effect, Kind, Permissions, Preset, Rule
 from nexus.control.runners.acp_client import PoolClient
-from nexus.control.runners.base import Draft
+from nexus.control.runners.base import Scene
 from nexus.control.services.questions import Decision
 
 OPTIONS = [
@@ -31,12 +31,17 @@ class Told:
     cwd: str
     entries: list[tuple[Role, str, Mapping[str, Any]]] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    preset: Preset = Preset.SANDBOXED
+    allows: bool = False  # what a person says
+    known: list[Rule] = field(default_factory=list)  # rules of permissions
 
     def __post_init__(self) -> None:
-        self.permissions = Permissions(Preset.SANDBOXED, self.cwd, (f"{self.cwd}/out",))
+        writes = (f"{self.cwd}/out",) if self.preset is Preset.SANDBOXED else (self.cwd,)
+        self.permissions = Permissions(self.preset, self.cwd, writes)
         agent, turn = SimpleNamespace(permissions=self.permissions), SimpleNamespace(pk="turn")
-        scene = SimpleNamespace(agent=agent, turn=turn, say=self._say, ask=self._ask, draft=Draft())
-        self.client = PoolClient(cast(Any, scene), cast(Any, None), 100)
+        unused = cast(Any, None)
+        scene = Scene(cast(Any, agent), cast(Any, turn), unused, self._say, self._ask, unused, rules=self._rules)
+        self.client = PoolClient(scene, unused, 100)
 
     async def tell(self, *updates: Mapping[str, Any]) -> None:
         for update in updates:
@@ -57,9 +62,12 @@ class Told:
     async def _say(self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Any = None) -> None:
         self.entries.append((role, content, meta or {}))
 
-    async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+    async def _rules(self) -> Sequence[Rule]:
+        return self.known
+
+    async def _ask(self, kind: str, title: str, detail: str, *, subject: str, **_: Any) -> Decision:
         self.asked.append((subject, detail))
-        return Decision(False, "Not there.")
+        return Decision(True) if self.allows else Decision(False, "Not there.")
 
 
 @pytest.fixture
@@ -68,6 +76,11 @@ def told(tmp_path: Path, configure: Callable[..., None]) -> Told:
     place = tmp_path / "place"
     (place / "out").mkdir(parents=True)
     return Told(str(place))
+
+
+@pytest.fixture
+def trusted(told: Told) -> Told:
+    return Told(told.cwd, preset=Preset.TRUSTED)
 
 
 def written(path: str) -> list[dict[str, Any]]:
@@ -154,7 +167,7 @@ async def test_a_person_is_asked_about_the_place_and_the_change(told: Told) -> N
     await told.tell(*written(path))
     assert await told.ask(toolCallId="a") == "no"
     [(subject, detail)] = told.asked
-    assert subject == f"write_file {path}" and "new" in detail
+    assert subject == f"write {path}" and "new" in detail
     await told.client.finish()
     assert told.entries[-1][2]["refused"] == "Not there."
 
@@ -247,3 +260,92 @@ async def test_only_what_was_said_is_said_and_each_message_alone(told: Told) -> 
     await told.tell(chunk("", "1"), chunk("Two.", "2"))
     await told.client.finish()
     assert told.said() == [(Role.ASSISTANT, text) for text in ("A warning.", "One.", "Two.")]
+
+
+# Rules of permissions
+
+
+def rule(effect: str, kind: str, pattern: str = "") -> Rule:
+    return Rule(3, Effect(effect), Kind(kind), pattern)
+
+
+async def test_a_rule_decides_what_a_person_would_be_asked(told: Told) -> None:
+    place = f"{told.cwd}/notes"
+    asked = {"toolCallId": "a", "kind": "edit", "title": "Edit notes", "locations": [{"path": place}]}
+    assert await told.ask(**asked) == "no" and len(told.asked) == 1
+    told.known = [rule("allow", "write", "notes")]
+    assert await told.ask(**asked) == "yes" and len(told.asked) == 1
+    await told.client.write_text_file("s", place, "text")
+    assert Path(place).read_text() == "text"
+    told.known = []  # taken back
+    with pytest.raises(RequestError, match="may not be written"):
+        await told.client.write_text_file("s", place, "more")
+    assert await told.ask(**asked) == "no" and len(told.asked) == 2
+    await told.tell({"sessionUpdate": "tool_call_update", "toolCallId": "a", "status": "completed"})
+    assert "by_rule" not in told.entries[-1][2], "the last decision is told"
+
+
+async def test_the_rule_that_decided_is_in_the_transcript(told: Told) -> None:
+    told.known = [rule("allow", "write", "notes")]
+    await told.ask(toolCallId="a", kind="edit", title="Edit", locations=[{"path": "notes"}])
+    await told.tell({"sessionUpdate": "tool_call_update", "toolCallId": "a", "status": "completed"})
+    assert told.entries[-1][2]["by_rule"] == "allowed by rule 3 (allow write at and below notes)"
+
+
+@pytest.mark.parametrize(
+    ("call", "pattern"),
+    [
+        ({"kind": "edit", "locations": [{"path": "out/a"}]}, ("write", "out/*")),
+        ({"kind": "delete", "locations": [{"path": "out"}]}, ("write", "out")),
+        ({"kind": "read", "rawInput": {"path": "x/../.env"}}, ("read", "**/.env")),
+        ({"kind": "other", "title": "mcp__github__push"}, ("other", "other mcp__github__*")),
+    ],
+)
+async def test_a_rule_denies(told: Told, call: dict[str, Any], pattern: tuple[str, str]) -> None:
+    told.known = [rule("deny", *pattern), rule("allow", pattern[0])]
+    assert await told.ask(toolCallId="a", **call) == "no" and not told.asked
+    assert "refused by rule 3" in told.client.calls["a"].refused
+
+
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "sub/.git/config", "HEAD", "../home/runners.toml"])
+async def test_no_rule_lifts_the_floor(told: Told, path: str) -> None:
+    told.known = [rule("allow", kind.value) for kind in Kind]
+    assert await told.ask(toolCallId="a", kind="edit", title="Edit", locations=[{"path": path}]) == "no"
+    assert not told.asked
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"command": "git push; ls"}, "refused"),
+        ({"command": ["bash", "-lc", "ls && git push"]}, "refused"),
+        ({"command": "$X push"}, "Not there."),
+        ({"description": "no command is told"}, "Not there."),
+        ({"command": "git status"}, ""),
+    ],
+)
+async def test_a_command_is_denied_wherever_it_stands(trusted: Told, given: dict[str, Any], said: str) -> None:
+    trusted.known = [rule("deny", "run", "git push *")]
+    await trusted.ask(toolCallId="a", kind="execute", title="Run", rawInput=given)
+    assert said in trusted.client.calls["a"].refused and bool(said) is bool(trusted.client.calls["a"].refused)
+
+
+async def test_a_terminal_and_files_are_under_the_rules(trusted: Told) -> None:
+    trusted.known = [rule("deny", "run", "git push *"), rule("deny", "read", "a"), rule("deny", "write", "b")]
+    for command, words in (("git push", None), ("git", ["push"]), ("sh", ["-c", "true; git push"])):
+        with pytest.raises(RequestError, match="refused by rule 3"):
+            await trusted.client.create_terminal("s", command, words)
+    Path(trusted.cwd, "a").write_text("x")
+    with pytest.raises(RequestError, match="refused by rule 3"):
+        await trusted.client.read_text_file("s", f"{trusted.cwd}/a")
+    with pytest.raises(RequestError, match="refused by rule 3"):
+        await trusted.client.write_text_file("s", f"{trusted.cwd}/b", "x")
+    assert not Path(trusted.cwd, "b").exists() and not trusted.asked
+
+
+async def test_what_a_person_allowed_is_not_asked_twice_in_a_turn(trusted: Told) -> None:
+    trusted.known, trusted.allows = [rule("ask", "write", "b")], True
+    assert await trusted.ask(toolCallId="a", kind="edit", title="Edit", locations=[{"path": "b"}]) == "yes"
+    await trusted.client.write_text_file("s", f"{trusted.cwd}/b", "x")
+    assert [subject for subject, _ in trusted.asked] == [f"write {trusted.cwd}/b"]
+    assert "asked by rule 3 (ask write at and below b)" in trusted.asked[0][1]

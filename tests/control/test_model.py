@@ -168,8 +168,8 @@ async def test_it_runs_a_program_only_when_a_person_allows_it(stage: Stage, tmp_
     with serving(*script, says("ok")) as (_server, url):
         await lead.take(small(url), "Run")
     results = [text for role, text in await lead.said() if role == "tool"]
-    assert results == ["[exit 0]\n42\n", "Error: The program was not allowed: not today."]
-    assert lead.asked[0] == ("permission", "Run a program: echo $((6*7))", "run")
+    assert results == ["[exit 0]\n42\n", "Error: It was not allowed: not today."]
+    assert lead.asked[0] == ("permission", "Run a program: echo $((6*7))", "run echo $((6*7))")
     assert not (tmp_path / "made").exists()
 
 

@@ -15,7 +15,7 @@ from django.utils.html import escape
 
 from inbox.models import Delivery
 from nexus.control.attention import VERDICTS, WHOLE
-from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
+from nexus.control.models import Entry, PermissionRule, PoolAgent, Question, Role, Turn, TurnStatus, Wake
 from nexus.control.runners import sandbox
 from nexus.control.services import questions, turns
 from nexus.control.services.turns import Closing
@@ -299,9 +299,9 @@ def test_it_shows_what_the_agent_asks_and_takes_the_answer_there(lead: PoolAgent
     assert re.findall(r'name="do"\s+value="(\w+) qst_', page) == [*VERDICTS]
     back = {"do": f"pool_allow_always {question.pk}", "next": f"/admin/pool/{lead.pk}/"}
     page = shown(browser.post("/admin/act/", back, follow=True))
-    assert "It asks you" not in page and "Ask again" in page and "run make" in page
+    assert "It asks you" not in page and "Take back" in page and "run make" in page
     page = shown(browser.post("/admin/act/", {**back, "do": f"pool_ask_again {question.pk}"}, follow=True))
-    assert not Question.objects.filter(always=True).exists()
+    assert not PermissionRule.objects.exists()
 
 
 def test_it_has_a_long_permission_read_whole_before_it_is_answered(lead: PoolAgent, browser: Browser) -> None:

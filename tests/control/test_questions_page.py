@@ -12,7 +12,7 @@ from django.test import Client
 
 from coordination.toolset import run
 from nexus.control.attention import VERDICTS, WHOLE, WORDS
-from nexus.control.models import PoolAgent, Question, QuestionStatus
+from nexus.control.models import PermissionRule, PoolAgent, Question, QuestionStatus
 from nexus.control.services import questions
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
@@ -58,7 +58,7 @@ def test_it_shows_on_home_what_an_agent_asks_with_its_verdicts(ask: Ask, browser
     ask("Run make?", detail="It builds the parser.", subject="run make")
     page = shown(browser.get("/admin/"))
     assert "ana asks: Run make?" in page
-    assert "It builds the parser. – “always” holds for: run make" in page
+    assert "It builds the parser. – “always” writes the rule: allow run make, for this agent" in page
     assert buttons(page) == list(VERDICTS)
 
 
@@ -99,7 +99,8 @@ def test_it_takes_always_back_where_it_was_allowed(ask: Ask, browser: Client) ->
     assert 'value="pool_ask_again"' in undo
     assert buttons(shown(browser.get(f"/admin/questions/{question_id}/"))) == ["pool_ask_again"]
     act(browser, do=f"pool_ask_again {question_id}")
-    assert not Question.objects.get().always
+    assert not PermissionRule.objects.exists()
+    assert buttons(shown(browser.get(f"/admin/questions/{question_id}/"))) == []
 
 
 def test_it_tells_the_second_person_who_was_first(ask: Ask, browser: Client) -> None:
@@ -118,7 +119,8 @@ def test_what_is_too_long_for_home_is_answered_where_it_is_shown_whole(ask: Ask,
     assert f"/admin/questions/{question_id}/" in home
     page = shown(browser.get(f"/admin/questions/{question_id}/"))
     assert "and rm -rf /" in page
-    assert buttons(page) == list(VERDICTS)
+    assert buttons(page) == [verdict for verdict in VERDICTS if verdict != "pool_allow_always"]
+    assert 'id="do-always"' in page
 
 
 def test_a_long_subject_hides_nothing_that_always_would_hold_for(ask: Ask, browser: Client) -> None:
@@ -136,14 +138,13 @@ def test_hostile_words_stay_words(ask: Ask, browser: Client) -> None:
         assert "\u202e" not in page
 
 
-def test_it_lists_what_waits_what_holds_and_what_is_over(ask: Ask, browser: Client) -> None:
+def test_it_lists_what_waits_and_what_is_over(ask: Ask, browser: Client) -> None:
     act(browser, do=f"pool_allow_always {ask('Run make?')}")
     act(browser, do=f"pool_refuse {ask('Run rm?')}")
     ask("Run ls?")
     page = shown(browser.get("/admin/questions/"))
-    waits, always, ended = (page.split(f'id="{which}"')[1] for which in ("asked", "always", "ended"))
+    waits, ended = (page.split(f'id="{which}"')[1] for which in ("asked", "ended"))
     assert "Run ls?" in waits.split("<section")[0]
-    assert "Run make?" in always.split("<section")[0]
     assert "Run rm?" in ended
     assert "Run make?" in ended
 

@@ -55,7 +55,7 @@ class Play:
     async def _say(self, role: Role, content: str, **more: Any) -> None:
         self.said.append(content)
 
-    async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+    async def _ask(self, kind: str, title: str, detail: str, **_: Any) -> Decision:
         return Decision(True, f"{kind}: {title}")
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:

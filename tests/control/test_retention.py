@@ -86,7 +86,7 @@ def test_what_tells_of_a_turn_keeps_it(old: PoolAgent) -> None:
     moment = datetime.now(UTC)
     Question.objects.create(
         question_id="q", agent_id="lead", pool_agent=old, turn=about, kind="permission", title="Run make?",
-        status="allowed", always=True, asked_at=moment, expires_at=moment, ended_at=moment - timedelta(days=99),
+        status="allowed", always=True, asked_at=moment, expires_at=moment, ended_at=moment,
     )  # fmt: skip
     Wake.objects.create(turn=woken, kind="handoff", item="h")
     Wake.objects.create(turn=by_mail, kind="mail", item="m")

@@ -10,6 +10,7 @@ from typing import Any
 
 from nexus.control.members import Actor
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
+from nexus.control.rules import Action, Rule
 from nexus.control.runners.base import Draft, Scene
 from nexus.control.services import pool, transcript, turns
 from nexus.control.services.questions import Decision
@@ -33,6 +34,7 @@ class Played:
     asked: list[str] = field(default_factory=list)
     heard: asyncio.Event = field(default_factory=asyncio.Event)  # an entry was said
     read: list[Entry] = field(default_factory=list)  # of the transcript, by the runner
+    known: Sequence[Rule] = ()  # rules of permissions
     draft: Draft = field(default_factory=Draft)  # all that was written: what is said takes nothing away
 
     async def turn(self, content: str) -> Ended:
@@ -47,6 +49,7 @@ class Played:
             self._ask,
             self._call,
             self.draft,
+            rules=self._rules,
         )
         ended = Ended(TurnStatus.FAILED, why="the test tells")
         try:
@@ -76,11 +79,14 @@ class Played:
 
         return say
 
-    async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+    async def _ask(self, kind: str, title: str, detail: str, *, subject: str, action: Action | None = None) -> Decision:
         self.asked.append(subject)
         if not self.is_anybody_there:
             await asyncio.Event().wait()
         return Decision(self.decide(subject))
+
+    async def _rules(self) -> Sequence[Rule]:
+        return self.known
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Any:
         raise AssertionError("this runner calls by itself")

@@ -11,14 +11,14 @@ from typing_extensions import TypedDict
 from coordination.errors import CoordinationCode
 from coordination.parameters import ClientId, SessionId, SessionSecret, in_session
 from coordination.selectors import require_agent
-from nexus.control import rules, selectors
+from nexus.control import selectors
 from nexus.control.operations.agents import MOST_SECONDS
 from nexus.control.selectors import ASKED, QuestionRow, question_row
 from nexus.control.services import questions
 from nexus.control.services.questions import Verdict, interest_in_end
 from nexus.control.toolset import QUESTIONS, operation
 from nexus.core.operations.caller import Caller, operator_behind
-from nexus.core.operations.errors import Code, invalid
+from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Limit, Params
 from nexus.core.operations.registry import OPERATORS_ONLY, Wait
 from nexus.core.operations.replies import Data
@@ -36,7 +36,7 @@ class AskOperator(Params):
     kind: Annotated[
         Literal["question", "permission"], Field(description="question: answered in words; permission: may you?")
     ] = "question"
-    subject: Annotated[str, Field(description="What 'allow always' would hold for; else the title.")] = ""
+    subject: Annotated[str, Field(description="What rules know it by, letter by letter; else the title.")] = ""
     client_id: ClientId = None
     timeout_seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="0: ask, and do not wait.")] = SECONDS
     session_id: SessionId = None
@@ -48,13 +48,6 @@ class Asked(AskOperator):
 
     question_id: str
     expires_at: datetime
-
-
-def _opens_a_tool(subject: str) -> bool:
-    """Return whether "allow always" for this subject would open a tool about which Nexus asks itself, with its
-    arguments."""
-    tool, _, path = subject.strip().partition(" ")
-    return tool in rules.TOOLS and path.strip()[:1] in ("", "/")
 
 
 def _resumed(p: AskOperator, data: Data) -> AskOperator:
@@ -107,8 +100,6 @@ def ask_operator(p: AskOperator, caller: Caller) -> QuestionRow:
     """Ask a person and wait for the answer: words, or a permission. If the time is over first, status is still
     asked: call again with the same client_id to keep waiting. No answer is a refusal."""
     require_agent(p.agent_id)
-    if p.kind == "permission" and _opens_a_tool(p.subject or p.title):
-        raise invalid("Nexus itself asks about this; choose another subject.", field="subject")
     question = questions.ask(
         agent_id=p.agent_id,
         kind=p.kind,
@@ -124,6 +115,13 @@ class OfQuestion(Params):
     question_id: Id
 
 
+class Always(OfQuestion):
+    scope: Annotated[
+        Literal["agent", "runner", "project"],
+        Field(description="For whom the rule holds: the agent, agents of its runner, or of its project."),
+    ] = "agent"
+
+
 class WithWords(OfQuestion):
     words: Annotated[str, Field(min_length=1, description="The answer, as the agent gets it.")]
 
@@ -134,10 +132,10 @@ def pool_allow(p: OfQuestion, caller: Caller) -> QuestionRow:
     return _answered(p, caller, Verdict.ALLOW)
 
 
-@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_allow_always(p: OfQuestion, caller: Caller) -> QuestionRow:
-    """Allow what an agent asks for, and whatever it asks from now on about the same subject."""
-    return _answered(p, caller, Verdict.ALWAYS)
+@operation(Always, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_allow_always(p: Always, caller: Caller) -> QuestionRow:
+    """Allow what an agent asks for, and write a rule that allows the same from now on."""
+    return _answered(p, caller, Verdict.ALWAYS, scope=p.scope)
 
 
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
@@ -154,7 +152,7 @@ def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
 
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_ask_again(p: OfQuestion, caller: Caller) -> QuestionRow:
-    """End a permission that was given for always: the agent has to ask again."""
+    """Take back the rule that the answer to a question wrote: the agent has to ask again."""
     return question_row(questions.ask_again(question_id=p.question_id, operator=operator_behind(caller)))
 
 
@@ -166,7 +164,7 @@ def pool_get_question(p: OfQuestion, caller: Caller) -> QuestionRow:
 
 class ListQuestions(Params):
     which: Annotated[
-        Literal["asked", "ended", "always"], Field(description="always: what is allowed until it is revoked.")
+        Literal["asked", "ended", "always"], Field(description="always: those whose answer wrote a rule that holds.")
     ] = "asked"
     agent_id: Annotated[Id | None, Field(description="Only this agent's questions.")] = None
     limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
@@ -183,8 +181,10 @@ def pool_list_questions(p: ListQuestions, caller: Caller) -> Questions:
     return {"questions": [question_row(question) for question in found]}
 
 
-def _answered(p: OfQuestion, caller: Caller, verdict: Verdict, words: str | None = None) -> QuestionRow:
+def _answered(
+    p: OfQuestion, caller: Caller, verdict: Verdict, words: str | None = None, scope: str = "agent"
+) -> QuestionRow:
     answered = questions.answer(
-        question_id=p.question_id, verdict=verdict, words=words, operator=operator_behind(caller)
+        question_id=p.question_id, verdict=verdict, words=words, scope=scope, operator=operator_behind(caller)
     )
     return question_row(answered)

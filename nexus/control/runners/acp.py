@@ -36,6 +36,7 @@ from pydantic import ValidationError
 from nexus.control import faults, rules
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Cause, Entry, Role, TurnStatus
+from nexus.control.rules import Action
 from nexus.control.runners import acp_session, bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
@@ -417,9 +418,10 @@ def _redacting(secrets: Secrets, scene: Scene) -> Scene:
     ) -> None:
         await scene.say(role, secrets.struck(content), tool_call_id=tool_call_id, meta=secrets.struck_of(meta))
 
-    async def ask(kind: str, title: str, detail: str, *, subject: str) -> Decision:
+    async def ask(kind: str, title: str, detail: str, *, subject: str, action: Action | None = None) -> Decision:
         title, detail, subject = map(secrets.struck, (title, detail, subject))
-        return await scene.ask(kind, title, detail, subject=subject)
+        action = None if action is None else action.mapped(secrets.struck)
+        return await scene.ask(kind, title, detail, subject=subject, action=action)
 
     scene.draft.secrets = secrets
     return replace(scene, say=say, ask=ask)

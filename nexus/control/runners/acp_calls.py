@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import Any
 
 from acp.schema import FileEditToolCallContent, ToolCallProgress, ToolCallStart, ToolCallUpdate
 
 from nexus.control import protected_paths, rules
 from nexus.control.config import ControlSettings
-from nexus.control.rules import Permissions, Preset
+from nexus.control.rules import Action, Kind, Permissions, Preset, Verdict
 from nexus.control.runners import bus
 
 Bit = ToolCallStart | ToolCallProgress | ToolCallUpdate
@@ -38,6 +39,7 @@ class KnownCall:
     said: dict[str, Any] | None = None  # its entry, as it was stored
     is_answered: bool = False
     refused: str = ""  # why Nexus did not allow it
+    by_rule: str = ""  # the rule that decided, in words
     awaits_input: bool = False  # it began with an empty input, so the input may follow
 
     def merge(self, update: Bit) -> None:
@@ -112,14 +114,6 @@ def _raw(output: Any) -> str:
     return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
 
 
-class Verdict(Enum):
-    """The verdict on a request: allowed, refused, or to be asked."""
-
-    ALLOWED = "allowed"
-    REFUSED = "refused"
-    ASKED = "asked"  # an operator decides
-
-
 USES = {  # our tools that correspond to a kind of call
     "read": "read_file",
     "search": "grep",
@@ -128,7 +122,16 @@ USES = {  # our tools that correspond to a kind of call
     "move": "write_file",
     "execute": "run",
 }
-
+KINDS = {
+    "read": Kind.READ,
+    "search": Kind.READ,
+    "edit": Kind.WRITE,
+    "delete": Kind.WRITE,
+    "move": Kind.WRITE,
+    "execute": Kind.RUN,
+    "fetch": Kind.NETWORK,
+}
+DEEP = frozenset(("search", "delete", "move"))  # they concern what lies below a path
 
 PATHS = frozenset({"path", "file_path", "filePath", "absolute_path"})  # names of a file in a call's input
 # Titles of calls of our tools: Claude's adapters, opencode, Codex, Gemini and Qwen.
@@ -139,17 +142,40 @@ TITLES = re.compile(
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a request, and the real paths that it holds for. They are resolved once, so that what is allowed
-    is what was judged and shown, even if a symlink changes later."""
+    """The ceiling's verdict on a request, and the action that it holds for. Its paths are resolved once, so that what
+    is allowed is what was judged and shown, even if a symlink changes later."""
 
     verdict: Verdict
-    paths: tuple[str, ...] = ()
+    action: Action
     why_not: str = ""  # the reason of a refusal
 
-    def subject(self, call: ToolCallUpdate) -> str:
-        """Return what "allow always" holds for: these paths, or else the agent's name for the call."""
-        tool = USES.get(call.kind or "")
-        return " ".join((tool or call.kind or "other", *(self.paths or [call.title or ""])))
+
+def action_of(permissions: Permissions, call: ToolCallUpdate) -> Action:
+    """Return what a call wants to do. Reads the disk. Raises ValueError for an invalid path."""
+    kind, title = KINDS.get(call.kind or "", Kind.OTHER), call.title or ""
+    if kind is Kind.OTHER:
+        return Action(kind, f"{call.kind or 'other'} {title}")
+    if kind is Kind.RUN:
+        command = _command(call.raw_input)
+        return Action(kind, title if command is None else command, cwd=permissions.cwd, is_known=command is not None)
+    if kind is Kind.NETWORK:
+        return Action(kind, _text(call.raw_input, "url", "uri") or title)
+    named = list(dict.fromkeys(os.path.join(permissions.cwd, path) for path in _named_paths(call)))
+    real = tuple(dict.fromkeys(map(os.path.realpath, named)))
+    return Action(kind, title, real, tuple(map(os.path.normpath, named)), permissions.cwd, is_deep=(call.kind in DEEP))
+
+
+def _command(given: Any) -> str | None:
+    """Return the line of shell in the input of a call; None if it names none."""
+    words = given.get("command") if isinstance(given, dict) else None
+    if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
+        return shlex.join(words)
+    return _text(given, "command", "cmd") or None
+
+
+def _text(given: Any, *names: str) -> str:
+    found = (given.get(name) for name in names) if isinstance(given, dict) else ()
+    return next((text for text in found if isinstance(text, str)), "")
 
 
 def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
@@ -161,32 +187,36 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     about calls that concern neither files nor commands nor the network. Reads the disk.
     """
     outside = Verdict.ASKED if permissions.preset is Preset.TRUSTED else Verdict.REFUSED
+    try:
+        action = action_of(permissions, call)
+    except ValueError:
+        return Judgement(Verdict.REFUSED, Action(Kind.OTHER), "It names what is no path.")
+    judged = partial(Judgement, action=action)
     if is_of_the_bus(call):
         asks = ControlSettings.current().pool_bus_calls == "asked"
-        return Judgement(Verdict.ASKED if asks else Verdict.ALLOWED)
+        return judged(Verdict.ASKED if asks else Verdict.ALLOWED)
     if call.kind == "think":
-        return Judgement(Verdict.ALLOWED)
+        return judged(Verdict.ALLOWED)
     if call.kind == "fetch":
-        return Judgement(outside, why_not="This agent does not have the network's pages.")
+        return judged(outside, why_not="This agent does not have the network's pages.")
     tool = USES.get(call.kind or "")
     if tool is None:
-        return Judgement(Verdict.ASKED)
+        return judged(Verdict.ASKED)
     if not rules.may_use(permissions, tool):
-        return Judgement(Verdict.REFUSED, why_not=f"This agent ({permissions.preset}) does not have the tool {tool}.")
+        return judged(Verdict.REFUSED, why_not=f"This agent ({permissions.preset}) does not have the tool {tool}.")
     if tool == "run":
-        return Judgement(Verdict.ALLOWED)
-    try:
-        paths = _real_paths(permissions, call)
-    except ValueError:
-        return Judgement(Verdict.REFUSED, why_not="It names what is no path.")
+        return judged(Verdict.ALLOWED)
+    paths = action.paths
     if any(protected_paths.is_hidden(path, permissions.cwd) for path in paths):
-        return Judgement(Verdict.REFUSED, paths, "It names what is the hub's own, which no agent opens.")
+        return judged(Verdict.REFUSED, why_not="It names what is the hub's own, which no agent opens.")
+    if tool in rules.WRITING and any(rules.is_gits(path, permissions.write_paths) for path in paths):
+        return judged(Verdict.REFUSED, why_not="It names what is git's own, which git may run.")
     may = rules.may_write if tool in rules.WRITING else rules.may_read
     if paths and all(may(permissions, path) for path in paths):
-        return Judgement(Verdict.ALLOWED, paths)
+        return judged(Verdict.ALLOWED)
     below = all(rules.may_read(permissions, path) for path in paths)
     why_not = f"{', '.join(paths)}: outside of the agent's directory, {permissions.cwd}."
-    return Judgement(Verdict.ASKED if below else outside, paths, why_not)
+    return judged(Verdict.ASKED if below else outside, why_not=why_not)
 
 
 def is_of_the_bus(call: ToolCallUpdate) -> bool:
@@ -215,11 +245,8 @@ def _paths_in(given: Any) -> Iterator[str]:
             yield from (each for name, each in texts if name in PATHS or each.startswith(("/", "~")) or ".." in each)
 
 
-def _real_paths(permissions: Permissions, call: ToolCallUpdate) -> tuple[str, ...]:
-    """Return the real paths that a call names. Raises ValueError for an invalid path."""
+def _named_paths(call: ToolCallUpdate) -> list[str]:
+    """Return the paths that a call names."""
     changed = [block.path for block in call.content or [] if block.type == "diff"]
     named = [*(location.path for location in call.locations or []), *changed]
-    if not named and call.kind == "read":
-        named = list(_paths_in(call.raw_input))
-    real = (os.path.realpath(os.path.join(permissions.cwd, path)) for path in named)
-    return tuple(dict.fromkeys(real))
+    return named or (list(_paths_in(call.raw_input)) if call.kind == "read" else [])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,13 +49,14 @@ from acp.schema import (
 from nexus.control import prices, rules
 from nexus.control.models import Role
 from nexus.control.prices import CURRENCY, MILLIONTHS, MOST
+from nexus.control.rules import Action, Kind, Verdict
 from nexus.control.runners import acp_elicitation, acp_session, processes, sandbox
-from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, Verdict, is_of_the_bus, judge, result_of
+from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, is_of_the_bus, judge, result_of
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.programs import with_environment
 from nexus.control.services.turns import Closing
 from nexus.control.tools import files
-from nexus.control.tools.files import NotThere, ToolFailed, check_tool, on_disk, readable
+from nexus.control.tools.files import NotThere, ToolFailed, ToolRefused, check_tool, on_disk, readable
 from nexus.core.waiting import OUTSIDE, in_thread
 
 T = TypeVar("T")
@@ -82,6 +85,8 @@ class PoolClient:
         self.scene, self.terminals, self.most_calls = scene, terminals, most_calls
         self.permissions, self.secrets = scene.agent.permissions, scene.draft.secrets
         self.granted: tuple[str, ...] = ()  # paths that an operator allowed to write in this turn
+        self.ruled: set[str] = set()  # paths that a rule allowed to write, if it still does
+        self.allowed: set[Action] = set()  # other actions that an operator allowed in this turn
         self.answer = ""  # its last text
         self.calls: dict[str, KnownCall] = {}  # by the agent's id
         self.halted = asyncio.Event()  # set when it has made too many calls, or said too much
@@ -285,6 +290,8 @@ class PoolClient:
         meta: dict[str, Any] = {"status": status} if status else {}
         if call.refused:
             meta["refused"] = call.refused
+        if call.by_rule:
+            meta["by_rule"] = call.by_rule
         if lost := self._what_is_lost(call, status):
             meta["lost"] = lost
         if (shown := self._stored_form(call)) != call.said:
@@ -346,21 +353,60 @@ class PoolClient:
             known, asked = call.known, call.ask(tool_call)
             await self._begin(call)
         judged = await _done(on_disk(partial(judge, self.permissions, known if is_of_the_bus(known) else asked)))
-        allowed = judged.verdict is Verdict.ALLOWED
-        why_not = judged.why_not
-        if judged.verdict is Verdict.ASKED:
-            title = storable(self.secrets.cut(asked.title or asked.kind or "a tool", 500))
-            detail = storable(self.secrets.cut(_for_operator(asked, judged.paths), LONGEST_DETAIL))
-            decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(asked)))
-            allowed, why_not = decision.allowed, decision.words or "An operator refused."
-            if allowed and USES.get(asked.kind or "") in rules.WRITING:
-                self.granted = (*self.granted, *judged.paths)
+        allowed, why_not, call.by_rule = await self._decided(
+            judged.action,
+            judged.verdict,
+            asked.title or asked.kind or "a tool",
+            _for_operator(asked, judged.action.paths),
+            judged.why_not,
+        )
         call.refused = "" if allowed else storable(self.secrets.cut(why_not, LONGEST_DETAIL))
         wanted = ("allow_once", "allow_always") if allowed else ("reject_once", "reject_always")
         chosen = next((option for kind in wanted for option in options if option.kind == kind), None)
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen.option_id))
+
+    async def _decided(
+        self, action: Action, ceiling: Verdict, title: str, detail: str, why_not: str = ""
+    ) -> tuple[bool, str, str]:
+        """Return whether the rules, the ceiling or an operator allow an action, why not, and the rule that decided, in
+        words. What an operator allowed is not asked again in this turn because of a rule."""
+        ruling = await self.scene.decide(action, ceiling)
+        by_rule = storable(self.secrets.cut(str(ruling), LONGEST_DETAIL))
+        if ruling.verdict is not Verdict.ASKED:
+            allowed = ruling.verdict is Verdict.ALLOWED
+            if allowed and action.kind is Kind.WRITE:
+                self.ruled.update(action.paths)
+            return allowed, f"It was {ruling}." if ruling.rule else why_not, by_rule
+        if ruling.rule is not None and self._is_granted(action):
+            return True, "", by_rule
+        title = storable(self.secrets.cut(title, 500))
+        detail = storable(self.secrets.cut("\n".join(filter(None, [by_rule, detail])), LONGEST_DETAIL))
+        action = action.mapped(storable)
+        decision = await self.scene.ask("permission", title, detail, subject=str(action), action=action)
+        if decision.allowed:
+            self._grant(action)
+        return decision.allowed, decision.words or "An operator refused.", by_rule
+
+    def _grant(self, action: Action) -> None:
+        if action.kind is Kind.WRITE:
+            self.granted = (*self.granted, *action.paths)
+        elif action.kind in (Kind.RUN, Kind.READ):
+            self.allowed.add(action)
+
+    def _is_granted(self, action: Action) -> bool:
+        if action.kind is Kind.WRITE:
+            return set(action.paths) <= set(self.granted)
+        return any(
+            (action.kind, action.text, action.paths) == (each.kind, each.text, each.paths) for each in self.allowed
+        )
+
+    async def _check(self, action: Action, title: str) -> None:
+        """Check an action that the ceiling allows. Raises ToolRefused."""
+        allowed, why_not, _ = await self._decided(action, Verdict.ALLOWED, title, "")
+        if not allowed:
+            raise ToolRefused("rule", why_not)
 
     async def create_elicitation(
         self, message: str, mode: Any, **_: Any
@@ -389,11 +435,13 @@ class PoolClient:
     async def read_text_file(
         self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any
     ) -> ReadTextFileResponse:
-        read = partial(files.read_text, self.permissions, path, line=1 if line is None else line, limit=limit)
-
         async def text() -> str:
+            real = await on_disk(partial(readable, self.permissions, path))
+            await self._check(self._file(Kind.READ, path, real), f"Read {path}")
             try:
-                return await on_disk(read)
+                return await on_disk(
+                    partial(files.read_text, self.permissions, real, line=1 if line is None else line, limit=limit)
+                )
             except NotThere:
                 if self.program in READS_MISSING_AS_EMPTY:
                     return ""
@@ -403,9 +451,25 @@ class PoolClient:
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> WriteTextFileResponse:
         self.has_written = True
-        permissions = replace(self.permissions, write_paths=(*self.permissions.write_paths, *self.granted))
-        await _done(on_disk(partial(files.write_text, permissions, path, content)))
+
+        async def written() -> None:
+            action = self._file(Kind.WRITE, path, await on_disk(partial(files.resolved, self.permissions, path)))
+            granted = list(self.granted)
+            if self.ruled.issuperset(action.paths):
+                ruling = await self.scene.decide(action, Verdict.ASKED)
+                granted += action.paths if ruling.verdict is Verdict.ALLOWED else ()
+            permissions = replace(self.permissions, write_paths=(*self.permissions.write_paths, *granted))
+            real = await on_disk(partial(files.writable, permissions, action.paths[0]))
+            await self._check(action, f"Write {path}")
+            await on_disk(partial(files.write_text, permissions, real, content))
+
+        await _done(written())
         return WriteTextFileResponse()
+
+    def _file(self, kind: Kind, path: str, real: str) -> Action:
+        """Return the action of reading or writing one file."""
+        cwd = self.permissions.cwd
+        return Action(kind, paths=(real,), named=(os.path.normpath(os.path.join(cwd, path)),), cwd=cwd)
 
     async def create_terminal(
         self,
@@ -422,9 +486,10 @@ class PoolClient:
             self.has_written = True
             at = await on_disk(partial(readable, self.permissions, cwd or self.permissions.cwd))
             variables = {variable.name: variable.value for variable in env or []}
-            words = [command, *(args or [])]
+            words, line = [command, *(args or [])], shlex.join([command, *(args or [])])
             if not args and len(command.split()) > 1:
-                words = ["/bin/sh", "-c", command]  # claude-code-acp sends a shell command line
+                words, line = ["/bin/sh", "-c", command], command  # claude-code-acp sends a shell command line
+            await self._check(Action(Kind.RUN, line, cwd=self.permissions.cwd), f"Run {line}")
             return await self.terminals.create(words, at, variables, output_byte_limit)
 
         return CreateTerminalResponse(terminal_id=await _done(started()))

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from nexus.control.faults import Fault
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.prices import MOST, Cost
+from nexus.control.rules import Action, Rule, Ruling, Verdict, decide
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.control.telemetry import RunTrace
 from nexus.core.operations.replies import Outcome
+from nexus.core.waiting import OUTSIDE, in_thread
 
 LOGS = "logs/pool"  # below the home: what goes to and from models and agent processes, a file for each agent
 LONGEST_DRAFT = 100_000  # characters; the rest of a longer text appears with its entry
@@ -32,11 +35,13 @@ class Say(Protocol):
 class Ask(Protocol):
     """Ask an operator, and wait for the answer or for the timeout in the settings.
 
-    `kind` is `permission` (may this be done?) or `question` (answered in words). `subject` is what "allow always" would
-    hold for, such as `run` or `write_file /srv/notes`.
+    `kind` is `permission` (may this be done?) or `question` (answered in words). `subject` is what it is about, in a
+    line. `action` is what a permission would allow; without it, rules know the permission by its subject.
     """
 
-    async def __call__(self, kind: str, title: str, detail: str, *, subject: str) -> Decision: ...
+    async def __call__(
+        self, kind: str, title: str, detail: str, *, subject: str, action: Action | None = None
+    ) -> Decision: ...
 
 
 class Draft:
@@ -96,6 +101,11 @@ async def no_instructions() -> str:
     return ""
 
 
+async def no_rules() -> Sequence[Rule]:
+    """Return none."""
+    return ()
+
+
 async def not_told(session: Mapping[str, Any]) -> None:
     """Keep nothing."""
 
@@ -114,6 +124,13 @@ class Scene:
     instructions: Callable[[], Awaitable[str]] = no_instructions  # of the operator's and the project's files
     tell_session: Callable[[Mapping[str, Any]], Awaitable[None]] = not_told  # keep what its process told of its session
     trace: RunTrace = field(default_factory=RunTrace)  # its spans
+    rules: Callable[[], Awaitable[Sequence[Rule]]] = no_rules  # that hold for the agent now
+    rulings: list[str] = field(default_factory=list)  # of rules about the call that runs, in words
+
+    async def decide(self, action: Action, ceiling: Verdict) -> Ruling:
+        """Return the verdict on an action, by the rules that hold now and by the agent's ceiling."""
+        known = () if ceiling is Verdict.REFUSED else await self.rules()
+        return await in_thread(OUTSIDE, partial(decide, known, action, ceiling)) if known else Ruling(ceiling)
 
 
 class RunnerFailed(Exception):

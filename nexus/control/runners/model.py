@@ -156,7 +156,9 @@ class _Turn:
             self.talk.said(text, calls)
             for call, part in zip(calls, called, strict=True):
                 result = await self._result(call, part)
-                await self.scene.say(Role.TOOL, result, tool_call_id=call.id)
+                rulings = {"by_rule": "; ".join(self.scene.rulings)} if self.scene.rulings else None
+                self.scene.rulings.clear()
+                await self.scene.say(Role.TOOL, result, tool_call_id=call.id, meta=rulings)
                 self.talk.answered(call.id, result)
         return self.ended(TurnStatus.DONE, answer=text or "[stopped at the limit of iterations]", halted=True)
 

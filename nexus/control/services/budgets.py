@@ -140,7 +140,7 @@ def _of(agent: PoolAgent) -> list[Budget]:
     budgets = _all()
     scopes = {each.scope for each in budgets}
     names = {agent.agent_id, *(_ancestors(agent) if BudgetScope.SUBTREE in scopes else ())}
-    paths = list(_directories(agent)) if BudgetScope.PROJECT in scopes else []
+    paths = list(directories(agent)) if BudgetScope.PROJECT in scopes else []
 
     def counts(budget: Budget) -> bool:
         match budget.scope:
@@ -161,7 +161,8 @@ def _ancestors(agent: PoolAgent) -> Iterator[str]:
         yield agent.agent_id
 
 
-def _directories(agent: PoolAgent) -> Iterator[str]:
+def directories(agent: PoolAgent) -> Iterator[str]:
+    """Yield an agent's directory, and the origin of its worktree."""
     yield agent.cwd
     yield from PoolWorktree.objects.filter(agent=agent).values_list("origin", flat=True)
 

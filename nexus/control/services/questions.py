@@ -1,5 +1,5 @@
-"""Questions to the operators: asked once, answered once, refused after their time. "Always" holds for one agent and one
-subject."""
+"""Questions to the operators: asked once, answered once, refused after their time. "Always" writes a rule of
+permissions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from coordination.ids import new_id
 from coordination.log.selectors import interest_in
 from coordination.services.limits import exceeded
 from coordination.services.retries import made_before
+from nexus.control import rules
 from nexus.control.config import ControlSettings
 from nexus.control.events import QUOTED, emit_question_event
 from nexus.control.members import find
@@ -26,9 +27,12 @@ from nexus.control.models import (
     Question,
     QuestionKind,
     QuestionStatus,
+    RuleScope,
     Turn,
     TurnStatus,
 )
+from nexus.control.rules import Action, Kind
+from nexus.control.services import permissions
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
@@ -48,7 +52,7 @@ class Verdict(StrEnum):
     """An operator's answer."""
 
     ALLOW = "allow"  # this once
-    ALWAYS = "always"  # this, and whatever the same agent asks about the same subject
+    ALWAYS = "always"  # this, and the same from now on: it writes a rule
     REFUSE = "refuse"
     WORDS = "words"  # an answer in words, which gives no permission
 
@@ -67,6 +71,7 @@ class Decision:
 
     allowed: bool
     words: str | None = None  # an answer in words, or the reason of a refusal
+    rule: int | None = None  # the number of the rule that decided
 
 
 def ask(
@@ -76,13 +81,15 @@ def ask(
     title: str,
     detail: str = "",
     subject: str = "",
+    action: Action | None = None,
     client_id: str | None = None,
     turn: Turn | None = None,
 ) -> Question:
-    """Ask the operators; return the question, or the earlier one that allowed its subject always.
+    """Ask the operators, unless a rule answers, and return the question.
 
     A question of a turn (`turn`, else the agent's running one) is withdrawn when the turn ends. The subject of a
-    permission defaults to its title. The same client_id is the same question, whatever its state. Raises
+    permission defaults to its title. A permission without `action` is one in the agent's own words: its subject. The
+    rules were asked about other actions before. The same client_id is the same question, whatever its state. Raises
     CONTENT_TOO_LARGE; VALIDATION_ERROR for a client_id that named another question; QUOTA_EXCEEDED; and
     INVALID_TRANSITION for a turn that has ended.
     """
@@ -108,12 +115,12 @@ def ask(
         known = made_before(question, maker=("agent_id", "pool_agent_id"), same=same)
         if known is not None:
             return known
-        others = Question.objects.of(agent_id, pool_agent)
         if kind == QuestionKind.PERMISSION:
-            standing = others.filter(always=True, subject=question.subject).first()
-            if standing is not None:
-                emit_question_event("question.allowed_again", agent_id, standing, moment)
-                return standing
+            action = action or Action(Kind.OTHER, question.subject)
+            question.action, question.patterns = action.kind, action.patterns()
+            if action.kind is Kind.OTHER and _answered_by_rule(question, action, moment):
+                return question
+        others = Question.objects.of(agent_id, pool_agent)
         if (used := others.waiting(moment).count()) >= MOST_OPEN:
             raise exceeded(
                 "open_questions",
@@ -127,12 +134,34 @@ def ask(
     return question
 
 
-def answer(*, question_id: str, verdict: Verdict, words: str | None = None, operator: str) -> Question:
-    """Answer a question. One conditional update: of two that answer at once, the second gets an error with the first's
-    answer.
+def _answered_by_rule(question: Question, action: Action, moment: datetime) -> bool:
+    """Store a question with its answer if a rule gives one."""
+    ruling = permissions.decide(question.agent_id, question.pool_agent, action, rules.Verdict.ASKED)
+    if ruling.rule is None or ruling.verdict is rules.Verdict.ASKED:
+        return False
+    question.rule, question.ended_at = ruling.rule.number, moment
+    allowed = ruling.verdict is rules.Verdict.ALLOWED
+    question.status = QuestionStatus.ALLOWED if allowed else QuestionStatus.REFUSED
+    question.words = None if allowed else f"{ruling}."
+    question.save(force_insert=True)
+    by = f"rule {ruling.rule.number}"
+    emit_question_event("question.answered", None, question, moment, operator=by, status=question.status)
+    return True
 
-    Raises NOT_FOUND, VALIDATION_ERROR for a permission where words are asked for, CONTENT_TOO_LARGE, and
-    INVALID_TRANSITION for a question that was answered or withdrawn, or has expired.
+
+def answer(
+    *,
+    question_id: str,
+    verdict: Verdict,
+    words: str | None = None,
+    scope: str = RuleScope.AGENT,
+    operator: str,
+) -> Question:
+    """Answer a question. ALWAYS writes rules for the asker, its runner or its project (`scope`).
+
+    One conditional update: of two that answer at once, the second gets an error with the first's answer. Raises
+    NOT_FOUND; VALIDATION_ERROR for a permission where words are asked for, and for "always" where no rule can hold;
+    CONTENT_TOO_LARGE; and INVALID_TRANSITION for a question that was answered or withdrawn, or has expired.
     """
     within_limit(words, "words")
     moment = now()
@@ -140,6 +169,8 @@ def answer(*, question_id: str, verdict: Verdict, words: str | None = None, oper
         question = get(question_id)
         if question.kind == QuestionKind.QUESTION and verdict in (Verdict.ALLOW, Verdict.ALWAYS):
             raise invalid("This is a question, which is answered in words; nothing is asked to be allowed.")
+        if verdict is Verdict.ALWAYS and not question.patterns:
+            raise invalid("No rule can hold for this: it is too long, or not one line. Allow it once.")
         changed = Question.objects.waiting(moment).filter(pk=question_id).update(
             status=STATUS[verdict],
             always=verdict is Verdict.ALWAYS,
@@ -150,6 +181,8 @@ def answer(*, question_id: str, verdict: Verdict, words: str | None = None, oper
         question.refresh_from_db()
         if not changed:
             raise _over(question)
+        if question.always:
+            permissions.allow_always(question, scope, operator, moment)
         payload = {"operator": operator, "status": question.status}
         if question.status == QuestionStatus.ALLOWED:
             payload["scope"] = "always" if question.always else "once"
@@ -160,17 +193,15 @@ def answer(*, question_id: str, verdict: Verdict, words: str | None = None, oper
 
 
 def ask_again(*, question_id: str, operator: str) -> Question:
-    """Revoke that a subject is allowed always: the agent must ask about it again.
+    """Take back the rules that the answer to a question wrote.
 
-    Raises NOT_FOUND, INVALID_TRANSITION for a question that was not allowed always.
+    Raises NOT_FOUND, INVALID_TRANSITION if there are none any more.
     """
     moment = now()
     with write():
         question = get(question_id)
-        if not Question.objects.filter(pk=question_id, always=True).update(always=False):
-            raise NexusError(Code.INVALID_TRANSITION, "This is not allowed always.", {"status": question.status})
-        question.refresh_from_db()
-        emit_question_event("question.always_ended", None, question, moment, operator=operator)
+        if not permissions.remove_written_by(question, operator, moment):
+            raise NexusError(Code.INVALID_TRANSITION, "There is no rule of its answer.", {"status": question.status})
     return question
 
 
@@ -258,13 +289,24 @@ def interest_in_end(question_id: str) -> Interest:
     return interest_in(STREAM, "question_id", question_id, lambda event: event.type in QUESTION_ENDS)
 
 
-async def ask_and_wait(turn: Turn, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+async def ask_and_wait(
+    turn: Turn, kind: str, title: str, detail: str, *, subject: str, action: Action | None = None
+) -> Decision:
     """Ask the operators and return their decision (see `runners.base.Ask`). A question that is too long to be shown
     whole is refused, because nobody may allow what they did not see. If the turn stops waiting, its question is
     withdrawn."""
     if len(title) > TITLE_LENGTH:
         title, detail = f"{title[: TITLE_LENGTH - 1]}…", f"{title}\n\n{detail}"
-    put = partial(ask, agent_id=turn.agent.agent_id, kind=kind, title=title, detail=detail, subject=subject, turn=turn)
+    put = partial(
+        ask,
+        agent_id=turn.agent.agent_id,
+        kind=kind,
+        title=title,
+        detail=detail,
+        subject=subject,
+        action=action,
+        turn=turn,
+    )
     try:
         question = await in_thread(WRITERS, put)
     except NexusError as error:
@@ -274,7 +316,7 @@ async def ask_and_wait(turn: Turn, kind: str, title: str, detail: str, *, subjec
     except BaseException:
         await in_thread(WRITERS, partial(withdraw_one, question.pk))
         raise
-    return Decision(question.is_allowed, question.words or _why_not(question))
+    return Decision(question.is_allowed, question.words or _why_not(question), question.rule)
 
 
 async def _ended(question: Question) -> Question:

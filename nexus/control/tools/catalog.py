@@ -8,6 +8,7 @@ is called in process, as that agent, for its own project.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,8 +19,8 @@ from pydantic import Field, ValidationError
 from coordination.models import Workspace
 from nexus.control import rules
 from nexus.control.members import PROJECT_PARAMETER
-from nexus.control.models import PoolAgent
-from nexus.control.rules import Permissions, Preset
+from nexus.control.models import TITLE_LENGTH, PoolAgent
+from nexus.control.rules import Action, Kind, Permissions, Preset, Verdict
 from nexus.control.runners import new_repositories, processes, sandbox
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import runners
@@ -281,8 +282,36 @@ class Run(Params):
     timeout_seconds: Annotated[int, Field(ge=1, le=MOST_SECONDS)] = 120
 
 
+async def _file(scene: Scene, kind: Kind, path: str) -> str:
+    """Return a file's real path if neither a rule nor an operator forbids the action; the path as it is if there are no
+    rules. Raises ToolFailed."""
+    if not await scene.rules():
+        return path
+    permissions = scene.agent.permissions
+    real = await on_disk(partial(files.writable if kind is Kind.WRITE else files.readable, permissions, path))
+    named = os.path.normpath(os.path.join(permissions.cwd, path))
+    action = Action(kind, paths=(real,), named=(named,), cwd=permissions.cwd)
+    await _decided(scene, action, Verdict.ALLOWED, f"{kind.capitalize()} {path}"[:TITLE_LENGTH], "")
+    return real
+
+
+async def _decided(scene: Scene, action: Action, ceiling: Verdict, title: str, detail: str) -> None:
+    """Check an action by the rules, its ceiling and, if these want it, by an operator. Raises ToolRefused."""
+    ruling = await scene.decide(action, ceiling)
+    if ruling.rule is not None:
+        scene.rulings.append(str(ruling))
+    if ruling.verdict is Verdict.REFUSED:
+        raise ToolRefused("rule", f"It was {ruling}.")
+    if ruling.verdict is Verdict.ASKED:
+        detail = "\n\n".join(filter(None, [str(ruling), detail]))
+        decision = await scene.ask("permission", title, detail, subject=str(action), action=action)
+        if not decision.allowed:
+            raise ToolRefused("asked", f"It was not allowed: {decision.words or 'no'}.")
+
+
 async def _read(scene: Scene, p: ReadFile) -> str:
-    text = await on_disk(partial(files.read_text, scene.agent.permissions, p.path, line=p.line, limit=p.limit + 1))
+    path = await _file(scene, Kind.READ, p.path)
+    text = await on_disk(partial(files.read_text, scene.agent.permissions, path, line=p.line, limit=p.limit + 1))
     lines = text.split("\n")
     if len(lines) <= p.limit:
         return text
@@ -290,37 +319,44 @@ async def _read(scene: Scene, p: ReadFile) -> str:
 
 
 async def _write(scene: Scene, p: WriteFile) -> str:
-    await on_disk(partial(files.write_text, scene.agent.permissions, p.path, p.content))
+    path = await _file(scene, Kind.WRITE, p.path)
+    await on_disk(partial(files.write_text, scene.agent.permissions, path, p.content))
     return f"{p.path} is written."
 
 
 async def _edit(scene: Scene, p: EditFile) -> str:
+    path = await _file(scene, Kind.WRITE, p.path)
     replaced = await on_disk(
-        partial(files.edit_text, scene.agent.permissions, p.path, p.old_text, p.new_text, everywhere=p.replace_all)
+        partial(files.edit_text, scene.agent.permissions, path, p.old_text, p.new_text, everywhere=p.replace_all)
     )
     return f"{p.path}: replaced {replaced} times." if replaced > 1 else f"{p.path} is edited."
 
 
 async def _list(scene: Scene, p: ListDirectory) -> str:
-    names, whole = await on_disk(partial(files.list_directory, scene.agent.permissions, p.path))
+    path = await _file(scene, Kind.READ, p.path)
+    names, whole = await on_disk(partial(files.list_directory, scene.agent.permissions, path))
     return _as_text(names, None if whole else f"it has over {files.MOST_ENTRIES} entries")
 
 
 async def _glob(scene: Scene, p: Glob) -> str:
-    return _as_text(*await on_disk(partial(searching.glob, scene.agent.permissions, p.pattern, p.path)))
+    path = await _file(scene, Kind.READ, p.path)
+    return _as_text(*await on_disk(partial(searching.glob, scene.agent.permissions, p.pattern, path)))
 
 
 async def _grep(scene: Scene, p: Grep) -> str:
-    return _as_text(*await on_disk(partial(searching.grep, scene.agent.permissions, p.pattern, p.path, p.glob)))
+    path, known = await _file(scene, Kind.READ, p.path), await scene.rules()
+    return _as_text(*await on_disk(partial(searching.grep, scene.agent.permissions, p.pattern, path, p.glob, known)))
 
 
 async def _run(scene: Scene, p: Run) -> str:
     check_tool(scene.agent.permissions, "run")
-    decision = await scene.ask(
-        "permission", f"Run a program: {p.command[:80]}", f"{p.command}\n\nin {scene.agent.cwd}", subject="run"
+    await _decided(
+        scene,
+        Action(Kind.RUN, p.command, cwd=scene.agent.cwd),
+        Verdict.ASKED,
+        f"Run a program: {p.command[:80]}",
+        f"{p.command}\n\nin {scene.agent.cwd}",
     )
-    if not decision.allowed:
-        raise ToolRefused("asked", f"The program was not allowed: {decision.words or 'no'}.")
     try:
         async with new_repositories.watched(scene.agent) as aside:
             line, env = await in_thread(OUTSIDE, partial(_confined, scene, ["/bin/sh", "-c", p.command]))

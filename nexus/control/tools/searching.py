@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import re2
 
 from nexus.control import protected_paths
-from nexus.control.rules import Permissions
+from nexus.control.rules import Action, Effect, Kind, Permissions, Rule, Verdict, decide
 from nexus.control.tools import files
 from nexus.control.tools.files import ToolFailed, check_tool, decoded
 
@@ -36,6 +36,7 @@ class Bounds:
     seen: int = 0
     reached: str | None = None
     closed: str = ""  # the relative path of a directory that was not searched
+    left_out: bool = False  # a rule kept a file from the agent
 
     def stop(self) -> bool:
         """Count one more entry; return whether a limit is reached."""
@@ -67,27 +68,41 @@ def glob(permissions: Permissions, pattern: str, path: str = ".") -> tuple[list[
 
 
 def grep(
-    permissions: Permissions, pattern: str, path: str = ".", names: str | None = None
+    permissions: Permissions,
+    pattern: str,
+    path: str = ".",
+    names: str | None = None,
+    known: Sequence[Rule] = (),
 ) -> tuple[list[str], str | None]:
     """Return the lines that match a regular expression (RE2), as `path:number: line`, and the limit that cut them off,
     if any.
 
-    `names` is a pattern, as for `glob`, of the files to search; without a slash it matches their names alone. Raises
-    ToolFailed.
+    `names` is a pattern, as for `glob`, of the files to search; without a slash it matches their names alone. Files
+    that the rules keep from the agent are left out. Raises ToolFailed.
     """
     check_tool(permissions, "grep")
+    known = [rule for rule in known if rule.effect is not Effect.ALLOW]
+    top = files.readable(permissions, path)
     wanted, bounds = _compiled(pattern), Bounds()
     named = None if names is None else _compiled(translated(names if "/" in names else f"**/{names}"))
     found: list[str] = []
     for relative, at, name in _files(permissions, path, bounds):
         if named is not None and not named.fullmatch(relative):
             continue
+        if known and not _is_open(known, permissions, os.path.join(top, relative)):
+            bounds.left_out = True
+            continue
         for number, line in enumerate(_lines(at, name), start=1):
             if wanted.search(line):
                 found.append(f"{relative}:{number}: {line[:LONGEST_LINE]}")
                 if len(found) == MOST_FOUND:
                     return found, f"{MOST_FOUND} were found"
-    return found, bounds.reached
+    return found, bounds.reached or ("rules keep some files from this agent" if bounds.left_out else None)
+
+
+def _is_open(known: Sequence[Rule], permissions: Permissions, path: str) -> bool:
+    action = Action(Kind.READ, paths=(path,), cwd=permissions.cwd)
+    return decide(known, action, Verdict.ALLOWED).verdict is Verdict.ALLOWED
 
 
 def translated(pattern: str) -> str:

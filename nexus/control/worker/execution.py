@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,9 +26,10 @@ from nexus.control import instructions
 from nexus.control.members import TURN_TRANSPORT
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.prices import tariff_of
+from nexus.control.rules import Rule
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
 from nexus.control.runners.configuration import Runner, runners
-from nexus.control.services import transcript, turns
+from nexus.control.services import permissions, transcript, turns
 from nexus.control.services.questions import ask_and_wait
 from nexus.control.services.turns import Ended
 from nexus.control.telemetry import RunTrace
@@ -270,6 +271,7 @@ class Taking:
                     self._instructions,
                     self._tell_session,
                     self._trace,
+                    self._rules,
                 ),
             )
         except Exception as error:
@@ -370,6 +372,10 @@ class Taking:
             log.warning("That a turn is stuck, or goes on, could not be stored (%s).", error)
             return False
         return True
+
+    async def _rules(self) -> Sequence[Rule]:
+        agent = self.turn.agent
+        return await stored(partial(permissions.holding, agent.agent_id, agent), SAY_SECONDS, twice=True, pool=READERS)
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call an operation as the agent, with the rights of its identity, like a caller with its key."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
@@ -67,9 +68,11 @@ T = TypeVar("T")
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
 
 
-async def stored(write: Callable[[], T], seconds: float, *, twice: bool = False) -> T:
-    """Run `write` and return its result; retry for so many seconds while the store is busy, full or away. Raises the
-    last error.
+async def stored(
+    write: Callable[[], T], seconds: float, *, twice: bool = False, pool: ThreadPoolExecutor = WRITERS
+) -> T:
+    """Run `write` on a thread of `pool` and return its result; retry for so many seconds while the store is busy, full
+    or away. Raises the last error.
 
     If the connection is lost during a commit, nobody knows whether the commit took effect. It is retried only with
     `twice`: storing it twice does no harm.
@@ -78,7 +81,7 @@ async def stored(write: Callable[[], T], seconds: float, *, twice: bool = False)
     deadline, pause = loop.time() + seconds, SHORTEST_PAUSE
     while True:
         try:
-            return await in_thread(WRITERS, partial(_on_sound_connection, write))
+            return await in_thread(pool, partial(_on_sound_connection, write))
         except DatabaseError:
             if loop.time() >= deadline:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -49,7 +50,7 @@ class Command(VerbsCommand):
                 operation="pool_allow",
                 words=[QUESTION],
                 each=True,
-                examples=["nexus questions allow qst_…", "nexus questions allow qst_… --always"],
+                examples=["nexus questions allow qst_…", "nexus questions allow qst_… --always --scope project"],
             ),
             Verb(
                 "refuse",
@@ -75,11 +76,18 @@ class Command(VerbsCommand):
 
     def allow(self, options: Mapping[str, Any]) -> int:
         """Allow each of the questions."""
-        operation = "pool_allow_always" if options["always"] else "pool_allow"
-        return self.each(options, options["question_id"], lambda one: self.call(operation, question_id=one))
+        if options["always"]:
+            allowed = partial(self.call, "pool_allow_always", scope=options["scope"])
+        else:
+            allowed = partial(self.call, "pool_allow")
+        return self.each(options, options["question_id"], lambda one: allowed(question_id=one))
 
 
 def _add_always(parser: CommandParser) -> None:
+    parser.add_argument("--always", action="store_true", help="Also write a rule that allows the same from now on.")
     parser.add_argument(
-        "--always", action="store_true", help="Also allow the same subject from now on, without a question."
+        "--scope",
+        choices=("agent", "runner", "project"),
+        default="agent",
+        help="For whom the rule holds: the agent, agents of its runner, or of its project.",
     )
