@@ -67,6 +67,7 @@ EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
 ARTIFACTS = "state/artifacts"
 DECISIONS = "state/decisions.json"  # some consumers write it
 LOG, NOTES = "state/tool-log.jsonl", "state/hook-notes.jsonl"
+DEEPEST = 16  # folders in each other, of those whose files are listed
 MAX_BYTES = 32 << 20  # the largest file that is read
 SLACK = 1 / 32  # share of it that is never used by a write: a handoff may lengthen a file a little, and must not fail
 REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no directory is where one should be"}
@@ -202,6 +203,20 @@ class Directory:
         with self._explained(folder):
             descriptor = self._folder(folder, make=False)
             return [] if descriptor is None else sorted(os.listdir(descriptor))  # noqa: PTH208  # of the folder that was opened
+
+    def files(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the regular files below a folder, by their paths in it, sorted; nothing where there is no folder."""
+        for name in self.names(folder):
+            with self._explained(folder):
+                above = self._folder(folder, make=False)
+                try:
+                    status = os.stat(name, dir_fd=above, follow_symlinks=False)
+                except FileNotFoundError:  # it was removed meanwhile
+                    continue
+            if stat.S_ISDIR(status.st_mode) and folder.count("/") < DEEPEST:
+                yield from ((f"{name}/{path}", below) for path, below in self.files(f"{folder}/{name}"))
+            elif stat.S_ISREG(status.st_mode):
+                yield name, status
 
     def initialise(self) -> None:
         """Create the directory, its state folder and its .gitignore where they are missing."""

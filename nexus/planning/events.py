@@ -15,6 +15,7 @@ SENTENCES = {
     "plan.updated": Sentence("{actor} changed {issue} in the plan", "{count} changes of plans"),
     "plan.reopened": Sentence("{actor} reopened {issue}", "{count} issues reopened"),
     "plan.decided": Sentence("{actor} decided {issue}[: {decision}]", "{count} issues decided", mark=True),
+    "plan.analysed": Sentence("{actor} ({role}) added an analysis to {issue}", "{count} analyses added"),
     "plan.removed": Sentence("{plan} was removed", "{count} plans removed"),
     "task.added": Sentence("{actor} added the task {task}", "{count} tasks added"),
     "task.updated": Sentence(

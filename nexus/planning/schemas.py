@@ -31,6 +31,10 @@ MOST_CYCLES = 5_000  # of a history: one transaction of 50 ms gives all of them 
 MOST_VALUES = 2_000_000  # of a file: more than any plan has, parsed in less than a second
 VERSION = "schema_version"  # the field that later versions write into a cycle
 LATER = "1.0"  # its value
+IN_LATER_TASK = (  # the fields of a task in the order in which they write them
+    *("id", "title", "status", "context", "acceptance", "approach", "risk", "plan_issue", "deps", "owner"),
+    "created_at",
+)
 MOST = 2**53  # every consumer reads integers up to this exactly
 Number = Annotated[int, Field(ge=1, le=MOST)]
 Extra = Annotated[dict[str, Any], Field(description="Further fields of its file.")]
@@ -224,6 +228,12 @@ def _earlier_task(task: dict[str, Any]) -> dict[str, Any]:
     return {**found, **given, "extra": {**task.get("extra", {}), "owner": rest}}
 
 
+def analyses(extra: Mapping[str, Any] | None) -> list[Any]:
+    """Return the analyses of an issue, from the further fields of its file."""
+    found = (extra or {}).get("analysis")
+    return found if isinstance(found, list) else []
+
+
 def _task_in_version(task: Mapping[str, Any]) -> dict[str, Any]:
     found = _merged(task)
     if has_later_owner(task):
@@ -232,6 +242,7 @@ def _task_in_version(task: Mapping[str, Any]) -> dict[str, Any]:
         found.setdefault("acceptance", "")
         if not found["deps"]:
             del found["deps"]
+        return {name: found[name] for name in dict.fromkeys([*IN_LATER_TASK, *found]) if name in found}
     return found
 
 
@@ -244,9 +255,11 @@ def _tasks_in_version(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cycle_in_version(cycle: Mapping[str, Any]) -> dict[str, Any]:
     found = _merged(cycle)
-    if found["plan"] is None and VERSION in found:
+    if VERSION not in found:
+        return found
+    if found["plan"] is None:
         del found["plan"]
-    return found
+    return {VERSION: found[VERSION], **found}
 
 
 def _at(*where: str | int) -> str:
@@ -323,6 +336,11 @@ TASKS: StateFile[TasksDocument] = StateFile(directory.TASKS, _TASKS)
 HISTORY: StateFile[HistoryDocument] = StateFile(directory.HISTORY, Shape(HistoryDocument, "cycles", CYCLE, MOST_CYCLES))
 RUNTIME: StateFile[RuntimeDocument] = StateFile(directory.RUNTIME, Shape(RuntimeDocument))
 TRACKER: StateFile[list[TrackedAgent]] = StateFile(directory.AGENTS, Shape(list[TrackedAgent]))
+
+
+def task_in_file(task: TaskEntry) -> dict[str, Any]:
+    """Return a task as its file contains it."""
+    return _TASK.in_file(cast(Mapping[str, Any], task))
 
 
 def cycle(text: str) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import reduce
 from math import inf
-from operator import or_
+from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
 from django.db.models import Count, Q, QuerySet, TextField
@@ -19,9 +19,9 @@ from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
 from nexus.planning import rules, schemas
-from nexus.planning.directory import DECISIONS, Directory
+from nexus.planning.directory import ARTIFACTS, DECISIONS, Directory
 from nexus.planning.models import Board, Cycle, Task, TaskStatus
-from nexus.planning.schemas import TasksDocument
+from nexus.planning.schemas import PlanDocument, TasksDocument
 
 AT_ONCE = 500  # numbers in one query
 
@@ -157,6 +157,35 @@ def _decisions_in(content: bytes | None) -> list[Any] | None:
     found = document.get("decisions") if isinstance(document, dict) else document
     usable = isinstance(found, list) and not unstorable({"": found}, lambda _: inf)
     return found if usable else None
+
+
+def last_analysis(plan: PlanDocument, role: str) -> tuple[int, str | None] | None:
+    """Return the issue that a role analysed last, and the agent that did it where that is recorded."""
+    found: list[tuple[str, int, str | None]] = []
+    for issue in plan["issues"]:
+        for entry in schemas.analyses(issue.get("extra")):
+            if isinstance(entry, dict) and entry.get("role") == role and isinstance(entry.get("recorded_at"), str):
+                agent = entry.get("agent_id")
+                found.append((entry["recorded_at"], issue["id"], agent if isinstance(agent, str) else None))
+    return max(found, key=itemgetter(0))[1:] if found else None
+
+
+class Artifact(NamedTuple):
+    """A file of the cycle's artifacts."""
+
+    filename: str
+    size: int
+    modified_at: datetime
+
+
+def artifacts(root: str, prefix: str | None) -> list[Artifact]:
+    """Return the artifacts whose names begin with `prefix`. Raises STATE_UNAVAILABLE."""
+    with Directory(root) as directory:
+        return [
+            Artifact(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+            for name, status in directory.files(ARTIFACTS)
+            if name.startswith(prefix or "") and name.isprintable()
+        ]
 
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:

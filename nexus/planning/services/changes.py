@@ -15,11 +15,12 @@ from nexus.planning.mirror import Change
 @dataclass(frozen=True)
 class Actor:
     """Who acts: an agent's id where the connection has one. An operator's act inside `recorded`, in a transaction, is
-    recorded in the event log."""
+    recorded in the event log. `later`: whether what is new in the files is of the versions after 0.2."""
 
     name: str | None = None
     recorded: Callable[[], AbstractContextManager[object]] = nullcontext
     operator: bool = False
+    later: bool = False
 
     @property
     def signature(self) -> str | None:

@@ -17,10 +17,10 @@ from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import documents, mirror
-from nexus.planning.directory import ARTIFACTS, EDITS, REOPENED, Directory, PlanningCode, branch_of
+from nexus.planning.directory import ARTIFACTS, EDITS, NO_BRANCH, REOPENED, Directory, PlanningCode, branch_of
 from nexus.planning.edits import counts as edits_of
 from nexus.planning.mirror import Change
-from nexus.planning.models import Board, Cycle, Plan, Task
+from nexus.planning.models import Board, Cycle, Plan, Task, TaskStatus
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import (
     HISTORY,
@@ -52,8 +52,9 @@ class _Changed(Exception):
     """Plan or tasks changed after the cycle was made from them."""
 
 
-def close(*, project_root: str, by: Actor) -> Closed:
-    """Move plan and tasks to the history and remove their files. Raises as `changing` does.
+def close(*, project_root: str, by: Actor, unfinished: bool = True) -> Closed:
+    """Move plan and tasks to the history and remove their files, also `unfinished` tasks. Raises INVALID_TRANSITION
+    where there are any and must not be, and as `changing` does.
 
     The cycle is made before the transaction, so that no other writer waits for megabytes of text.
     """
@@ -62,7 +63,12 @@ def close(*, project_root: str, by: Actor) -> Closed:
         mirror.take_in(project)
         revision = mirror.revision(project)
         plan, tasks = documents.plan_document(project.workspace_id), documents.tasks_document(project.workspace_id)
-        made = _made(project, now(), {"plan": plan, "tasks": tasks["tasks"] if tasks else []})
+        entries = tasks["tasks"] if tasks else []
+        if not unfinished:
+            _check_finished(entries)
+        later = by.later or _is_later(project.workspace_id, entries)
+        version = {"extra": {VERSION: LATER}} if later else {}
+        made = _made(project, now(), {"plan": plan, "tasks": entries, **version}, later=later)
         with suppress(_Changed), changing(project_root, by) as change:
             if change.took_in or mirror.revision(project) != revision:
                 raise _Changed
@@ -99,17 +105,29 @@ def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor)
     return Closed(entry, goal, deleted, total, _looped(edits))
 
 
-def archive_plan(change: Change, plan: PlanDocument) -> None:
+def _check_finished(tasks: Sequence[TaskEntry]) -> None:
+    if left := [task["id"] for task in tasks if str(task["status"]) != TaskStatus.COMPLETED]:
+        raise NexusError(
+            Code.INVALID_TRANSITION,
+            f"Tasks {', '.join(map(str, left[:20]))} are not completed; complete them first.",
+            {"tasks": left},
+        )
+
+
+def archive_plan(change: Change, plan: PlanDocument, by: Actor) -> None:
     """Append a plan without tasks to the history. Call it inside a change."""
-    _, cycle = _made(change.project, change.moment, {"plan": plan, "tasks": []})
+    later = by.later or _is_later(change.project.workspace_id, ())
+    _, cycle = _made(change.project, change.moment, {"plan": plan, "tasks": []}, later=later)
     _archive(change, cycle)
 
 
-def _made(project: ProjectDirectory, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
+def _made(
+    project: ProjectDirectory, moment: datetime, what: Mapping[str, Any], *, later: bool
+) -> tuple[CycleEntry, Cycle]:
     """Return a cycle of `what` (`plan` and `tasks`), as its file contains it and as its row."""
-    ended = {"completed_at": iso_milliseconds(moment), "branch": branch_of(project.root)}
-    version = {"extra": {VERSION: LATER}} if _is_later(project.workspace_id, what["tasks"]) else {}
-    entry = cast(CycleEntry, {**ended, **what, **version})
+    branch = branch_of(project.root)
+    ended = {"completed_at": iso_milliseconds(moment), "branch": "" if later and branch == NO_BRANCH else branch}
+    entry = cast(CycleEntry, {**ended, **what})
     return entry, documents.cycle_row(project.workspace_id, entry, None)
 
 

@@ -15,7 +15,7 @@ from nexus.planning import documents
 from nexus.planning.mirror import Change
 from nexus.planning.models import Cycle, Issue, IssueStatus, Plan
 from nexus.planning.notices import emit_event
-from nexus.planning.schemas import MOST_ISSUES, PLAN
+from nexus.planning.schemas import MOST_ISSUES, PLAN, analyses
 from nexus.planning.services.changes import Actor, changing
 from nexus.planning.services.cycles import archive_plan
 
@@ -43,7 +43,7 @@ def start(
         )
         former = documents.plan_document(change.project.workspace_id)
         if former is not None:
-            archive_plan(change, former)
+            archive_plan(change, former, by)
             Plan.objects.filter(pk=change.project.workspace_id).delete()
         highest = Cycle.objects.in_history().filter(workspace_id=change.project.workspace_id)
         plan = Plan.objects.create(
@@ -99,16 +99,20 @@ def decide(
     how_summary: Mapping[str, str] | None,
     how_agent_ids: Mapping[str, str] | None,
     by: Actor,
+    again: bool = True,
 ) -> tuple[Issue, list[Issue]]:
-    """Decide an issue of the active plan, also again; return the issue, and the undecided ones.
+    """Decide an issue of the active plan, also `again`; return the issue, and the undecided ones.
 
-    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and as `changing` does.
+    Raises NOT_FOUND with the contract's words, INVALID_TRANSITION for one that is decided and must not be again,
+    CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit([summary, how_agents, how_summary, how_agent_ids], "summary")
     with changing(project_root, by) as change:
         change.adds[PLAN.path] += documents.length(summary, how_agents, how_summary, how_agent_ids)
         plan = _active(change.project)
         issue = _issue(plan, issue_id)
+        if issue.status == IssueStatus.DECIDED and not again:
+            raise NexusError(Code.INVALID_TRANSITION, "This issue is decided; reopen it first.", {"id": issue.number})
         issue.status, issue.decision = IssueStatus.DECIDED, summary
         for name, given in (("how_agents", how_agents), ("how_summary", how_summary), ("how_agent_ids", how_agent_ids)):
             if given is not None:
@@ -127,6 +131,35 @@ def decide(
             all_decided=not left,
         )
     return issue, left
+
+
+def add_analysis(
+    *, project_root: str, issue_id: int, role: str, summary: str, agent_id: str | None, by: Actor
+) -> tuple[str, int]:
+    """Add what a role found to an issue of the active plan; return when, and how many analyses the issue has now.
+
+    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and as `changing` does.
+    """
+    json_within_limit([role, summary, agent_id], "summary")
+    with changing(project_root, by) as change:
+        change.adds[PLAN.path] += documents.length(role, summary, agent_id)
+        issue = _issue(_active(change.project), issue_id)
+        entry = {"role": role, "summary": summary, "recorded_at": iso_milliseconds(change.moment)}
+        if agent_id is not None:
+            entry["agent_id"] = agent_id
+        entries = [*analyses(issue.extra), entry]
+        issue.extra = {**(issue.extra or {}), "analysis": entries}
+        issue.save(update_fields=["extra"])
+        emit_event(
+            issue.plan_id,
+            "plan.analysed",
+            by.name,
+            change.moment,
+            issue_id=issue.number,
+            title=issue.title[:200],
+            role=role[:200],
+        )
+    return entry["recorded_at"], len(entries)
 
 
 def _active(project: ProjectDirectory) -> Plan:

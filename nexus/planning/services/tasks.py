@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -45,11 +45,19 @@ class NewTask(NamedTuple):
 
 
 def add(
-    *, project_root: str, new: NewTask, goal: str | None, decisions: list[str] | None, by: Actor
+    *,
+    project_root: str,
+    new: NewTask,
+    goal: str | None,
+    decisions: list[str] | None,
+    by: Actor,
+    tier: str | None = None,
+    strict: bool = False,
 ) -> tuple[Task, list[str]]:
-    """Add a task to the cycle; return it, and warnings about its dependencies.
+    """Add a task to the cycle; return it, and warnings about its dependencies. `tier` is its owner's resume_tier.
 
-    Raises VALIDATION_ERROR for more tasks than a cycle may have, CONTENT_TOO_LARGE, and as `changing` does.
+    Raises VALIDATION_ERROR for more tasks than a cycle may have, NOT_FOUND if `strict` for dependencies that do not
+    exist, CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit([*new, goal, decisions], "context")
     with changing(project_root, by) as change:
@@ -61,9 +69,12 @@ def add(
             board.save()
         if Task.objects.current(workspace_id).count() >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
+        if strict and new.deps:
+            _check_there(new.deps, selectors.dependencies(workspace_id)[0])
         (number,) = _highest.first(workspace_id=workspace_id) or (0,)
         last, beside = _last.first(workspace_id=workspace_id) or (0, None)
         change.adds[TASKS.path] += documents.length(new._asdict(), goal, decisions)
+        later = by.later or has_later_owner({"extra": beside or {}})  # as the tasks before it
         task = Task(
             task_key=new_id("tsk"),
             workspace_id=workspace_id,
@@ -73,13 +84,19 @@ def add(
             created_by=by.name,
             created_at=change.moment,
             updated_at=change.moment,
-            extra={"owner": {}} if has_later_owner({"extra": beside or {}}) else None,  # as the tasks before it
+            extra={"owner": {} if tier is None else {"resume_tier": tier}} if later else None,
             **new._asdict(),
         )
         insert(task)
         emit_event(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
         notices.notify_ready(selectors.ready_among([task]), by.name, change.moment)
     return task, warnings(task)
+
+
+def _check_there(deps: Sequence[int], known: Container[int]) -> None:
+    for index, each in enumerate(deps):
+        if each not in known:
+            raise NexusError(Code.NOT_FOUND, f"There is no task {each} to depend on.", {"index": index, "id": each})
 
 
 def warnings(task: Task) -> list[str]:
@@ -111,14 +128,25 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor, cla
     return task
 
 
-def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor) -> tuple[Task, list[str]]:
-    """Change fields of a task of the cycle, named as in NewTask; return the task, and warnings about its `deps`.
+def edit(
+    *,
+    project_root: str,
+    number: int,
+    given: Mapping[str, Any],
+    by: Actor,
+    status: str | None = None,
+    beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> tuple[Task, list[str]]:
+    """Change fields of a task of the cycle, named as in NewTask, its `status`, and with `beside` the further fields of
+    its file; return the task, and warnings about its `deps`.
 
     Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit(list(given.values()), next(iter(given), "title"))
     with changing(project_root, by) as change:
         task = _task(change.project, number)
+        if beside is not None:
+            given = {**given, "extra": dict(beside(task.extra or {})) or None}
         changed = [name for name, value in given.items() if getattr(task, name) != value]
         if changed:
             news = bool({"owner", "owner_agent_id"} & set(changed))  # the task has a new owner
@@ -129,10 +157,14 @@ def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor)
                 setattr(task, name, given[name])
             task.updated_at = change.moment
             task.save(update_fields=[*changed, "updated_at"])
-            emit_event(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
+            named = ["further fields" if name == "extra" else name for name in changed]
+            emit_event(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=named)
             notices.notify_holder(task, by.name, change.moment, changed)
             if news:
                 notices.notify_ready(selectors.ready_among([task]), by.name, change.moment)
+        if status is not None and task.status != status:
+            _set_status(task, status, by.name, change.moment)
+            notices.notify_holder(task, by.name, change.moment)
     return task, warnings(task)
 
 
