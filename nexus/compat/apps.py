@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from nexus.core.apps import NexusAppConfig
+from nexus.core.operations.caller import Caller
 
 
 class CompatConfig(NexusAppConfig):
@@ -13,3 +17,11 @@ class CompatConfig(NexusAppConfig):
 
         translators.append(Translator(calls.concerns, calls.translate))
         super().ready()
+
+    def mcp_servers(self) -> Mapping[str, Callable[[Caller], Any]]:
+        def nexus_core(caller: Caller) -> Any:
+            from nexus.compat.nexus_core.server import build_server
+
+            return build_server(caller)
+
+        return {"nexus-core": nexus_core}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Sentence,
         WakeKind,
     )
+    from nexus.core.operations.caller import Caller
 
 
 T = TypeVar("T")
@@ -151,6 +152,11 @@ class NexusAppConfig(AppConfig):
         """Return URL patterns of WebSockets."""
         return ()
 
+    def mcp_servers(self) -> Mapping[str, Callable[[Caller], Any]]:
+        """Return the MCP servers of other systems that `runmcp --as` takes the place of, by name: functions from the
+        caller to a server of the SDK."""
+        return {}
+
     def endpoints(self) -> Sequence[Endpoint]:
         """Return ASGI applications that answer HTTP requests without Django, at paths of their own."""
         return ()
@@ -237,6 +243,11 @@ def bells() -> list[BrowserNotification]:
 def actions() -> dict[str, Action]:
     """Return every app's actions, by operation."""
     return {action.operation: action for app in nexus_apps() for action in app.actions()}
+
+
+def mcp_servers() -> dict[str, Callable[[Caller], Any]]:
+    """Return the MCP servers of other systems, by name."""
+    return {name: build for app in nexus_apps() for name, build in app.mcp_servers().items()}
 
 
 def event_types() -> list[str]:

@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.core.management.base import CommandParser
 
 from mcp_bridge import choices, lean_sdk
 from mcp_bridge.choices import caller_of_process
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
-from nexus.core.apps import nexus_apps
+from nexus.core.apps import mcp_servers, nexus_apps
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller, process_connection
@@ -37,9 +38,19 @@ class Command(NexusCommand):
   nexus runmcp
   nexus runmcp --home ~/team --trust-mode strict
   nexus runmcp --toolsets all
+  nexus runmcp --as nexus-core        in the place of that program
   claude mcp add nexus -- nexus runmcp
 
 exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--as",
+            dest="system",
+            metavar="SYSTEM",
+            choices=sorted(mcp_servers()),
+            help="serve the tools of another system over its files, in its place: " + ", ".join(sorted(mcp_servers())),
+        )
 
     def run(self, **options: Any) -> None:
         store().prepare()
@@ -51,12 +62,12 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
         if settings.NEXUS_SOURCES["toolsets"] != "default":
             named = McpBridgeSettings.current().toolsets
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_serve(caller, choices.from_process(caller.agent_id, named)))
+            asyncio.run(_serve(caller, choices.from_process(caller.agent_id, named), options["system"]))
         sys.stderr.flush()
         os._exit(0)  # a plain file's reader thread may still block in its read
 
 
-async def _serve(caller: Caller, choice: Choice) -> None:
+async def _serve(caller: Caller, choice: Choice, system: str | None) -> None:
     lean_sdk.load()
     from mcp_bridge import stdio
     from mcp_bridge.presence import PRESENCE, connected
@@ -64,7 +75,8 @@ async def _serve(caller: Caller, choice: Choice) -> None:
     from nexus.core.background_work import work_forever
 
     loop = asyncio.get_running_loop()
-    serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
+    server = mcp_servers()[system](caller) if system else build_server(lambda _: caller, lambda _: choice)
+    serving = asyncio.ensure_future(stdio.serve(server, choice[0].reply))
     gc.freeze()  # what exists stays; only new objects may become garbage
     gc.enable()
     typed = sys.stdin.isatty()

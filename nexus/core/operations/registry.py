@@ -4,7 +4,7 @@ has the toolsets that it chose, because an agent pays for every tool that it see
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
 from typing import Any, Generic, TypeVar
@@ -122,13 +122,15 @@ class Toolset:
     instructions: Text = str  # for agents that have it, when they connect
     # What declares its contents where that is left to their first use; else its apps do when they are ready.
     modules: tuple[str, ...] = ()
+    listed: bool = True  # whether it is one of ours, on every transport; else another system's, for its clients alone
     _contents: Contents = field(default_factory=Contents, init=False, repr=False)
     _administration: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.name in TOOLSETS:
             raise ValueError(f"toolset {self.name} is declared twice")
-        TOOLSETS[self.name] = self
+        if self.listed:
+            TOOLSETS[self.name] = self
 
     @property
     def contents(self) -> Contents:
@@ -229,6 +231,11 @@ class Toolset:
             return call
 
         return register
+
+    def adapt(self, name: str, operation: Operation[Any], params: type[P], call: Callable[[P, Caller], Data]) -> None:
+        """Add an operation of ours under another system's name, with that system's parameters and answer. Who may call
+        it, and how it is performed, is as for the operation itself."""
+        self._contents.operations[name] = replace(operation, params=params, call=call)
 
     def find(self, name: str) -> Operation[Any]:
         """Return the operation of this name. Raises NOT_FOUND."""

@@ -1,0 +1,139 @@
+"""`nexus runmcp --as nexus-core`: its tools over our operations and its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compat.programs import Program, ours, timeless
+
+OWNER = {"role": "engineer", "resume_tier": "bounded"}
+TASK = {"title": "Write", "context": "Why.", "acceptance": "It runs.", "owner": OWNER}
+
+
+class Project:
+    """A project, and the server for it."""
+
+    def __init__(self, root: Path, home: Path) -> None:
+        self.files = root / ".nexus"
+        self.server: Program = ours("nexus-core", home, NEXUS_PROJECT_ROOT=str(root))
+
+    def __call__(self, name: str, **arguments: Any) -> Any:
+        return self.server.call(f"nx_{name}", arguments)
+
+    def read(self, name: str) -> Any:
+        path = self.files / name
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def write(self, name: str, text: str) -> None:
+        path = self.files / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def nx(tmp_path: Path) -> Iterator[Project]:
+    root = tmp_path / "project"
+    (root / ".git").mkdir(parents=True)
+    (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    project = Project(root, tmp_path / "home")
+    yield project
+    project.server.end()
+
+
+def test_it_introduces_itself_as_that_program(nx: Project) -> None:
+    assert nx.server.hello == {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {"listChanged": True}},
+        "serverInfo": {"name": "nexus-core", "version": "0.21.0"},
+    }
+    tools = nx.server.request("tools/list")["tools"]
+    assert [tool["name"] for tool in tools][:2] == ["nx_plan_start", "nx_plan_status"]
+    assert len(tools) == 14
+
+
+def test_a_day(nx: Project) -> None:
+    assert nx("plan_status") == {"exists": False}
+    started = nx("plan_start", topic="Cache", issues=["Which?", "Who?"], research_summary="Read it.")
+    assert started == {
+        "created": True,
+        "plan_id": 1,
+        "topic": "Cache",
+        "issueCount": 2,
+        "previousArchived": False,
+    }
+    added = nx("plan_analysis_add", issue_id=1, role="architect", agent_id="a1", summary="Both work.")
+    assert timeless(added)["total_entries"] == 1
+    found = {"role": "architect", "resumable": True, "agent_id": "a1", "issue_id": 1}
+    assert nx("plan_resume", role="architect") == found
+    assert nx("plan_decide", issue_id="1", decision="This.")["remaining"] == [
+        {"id": 2, "title": "Who?", "status": "pending"}
+    ]
+    assert nx("plan_decide", issue_id=1, decision="That.").startswith("이미 결정된 issue입니다.")
+    assert nx("plan_decide", issue_id=2, decision="All.")["message"].startswith("모든 안건이")
+    task = nx("task_add", **TASK, decisions=["This."])["task"]
+    assert nx("task_add", **TASK, deps=[1, 7]) == "deps[1] does not exist: task id 7 not found"
+    assert nx.read("state/tasks.json") == {"decisions": ["This."], "tasks": [task]}
+    assert list(task) == ["id", "title", "status", "context", "acceptance", "owner", "created_at"]
+    assert nx("task_close") == "Cannot close: tasks [1] are incomplete. Pass force:true to override."
+    result = {"outcome": "success", "summary": "Done.", "artifacts": ["a.md"]}
+    updated = nx("task_update", id=1, status="completed", result=result, owner={"agent_id": "e1", "resume_tier": None})
+    assert timeless(updated["task"]["result"]) == {**result, "recorded_at": "<time>"}
+    assert nx("task_resume", id=1) == {"task_id": 1, "resumable": False, "agent_id": "e1", "resume_tier": None}
+    assert nx("task_close") == {"closed": True, "plan_id": 1, "task_count": 1, "incomplete_count": 0}
+    (cycle,) = nx.read("history.json")["cycles"]
+    assert list(cycle) == ["schema_version", "completed_at", "branch", "plan", "tasks"]
+    assert [hit["path"] for hit in nx("history_search", query="DONE")["hits"]] == ["tasks[1].result.summary"]
+    assert nx("history_search")["cycles"][0]["plan_topic"] == "Cache"
+
+
+def test_it_replies_to_mistakes_in_its_words(nx: Project) -> None:
+    refused = "MCP error -32602: Input validation error: Invalid arguments for tool nx_plan_decide: "
+    assert nx("plan_decide", issue_id=-1.5) == refused + (
+        "Expected integer, received float at issue_id\nNumber must be greater than 0 at issue_id\nRequired at decision"
+    )
+    assert nx("plan_decide", issue_id=3, decision="x") == "No active plan"
+    assert nx.server.call("nope") == "MCP error -32602: Tool nope not found"
+    assert nx("plan_start", topic="x", issues=[], research_summary=" ").startswith("research_summary is required")
+    nx("plan_start", topic="x", issues=["y"], research_summary="z")
+    assert nx("plan_update", action="modify", issue_id=1) == "issue_id and title are required for modify"
+    assert nx("plan_update", action="remove", issue_id=1.5) == "Issue 1.5 not found"
+    assert nx("task_update", id=4, status="pending") == "Task 4 not found"
+    assert nx("artifact_write", filename="../..", content="") == "Invalid filename: empty after sanitize"
+
+
+def test_it_keeps_artifacts_inside(nx: Project) -> None:
+    assert nx("artifact_write", filename="../a/../b.md", content="x")["path"] == ".nexus/state/artifacts/a/b.md"
+    assert nx("artifact_write", filename="c.md", content="yy")["success"]
+    assert [(each["filename"], each["size"]) for each in nx("artifact_list")["artifacts"]] == [
+        ("a/b.md", 1),
+        ("c.md", 2),
+    ]
+    assert [each["filename"] for each in nx("artifact_list", prefix="c")["artifacts"]] == ["c.md"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"tasks": [{"id": 1,', "it is no JSON"),
+        ('{"tasks": {"1": {}}}', "tasks: Input should be a valid list"),
+        ("x" * (33 << 20), "it is larger than 32 MiB"),
+    ],
+    ids=["truncated", "newer", "huge"],
+)
+def test_a_file_that_it_cannot_read_stays_as_it_is(nx: Project, text: str, said: str) -> None:
+    nx.write("state/tasks.json", text)
+    for answer in (nx("task_list"), nx("task_add", **TASK), nx("task_close", force=True)):
+        assert said in answer
+        assert "tasks.json" in answer
+    assert (nx.files / "state" / "tasks.json").read_text() == text
+
+
+def test_a_link_in_the_place_of_its_directory_is_named(nx: Project) -> None:
+    (nx.files.parent / "elsewhere").mkdir()
+    nx.files.symlink_to("elsewhere")
+    assert nx("task_add", **TASK).startswith(".nexus/state of this project cannot be used: it is a link")
