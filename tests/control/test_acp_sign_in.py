@@ -167,6 +167,14 @@ def test_a_check_says_what_is_missing(place: Path, tmp_path: Path, capfd: pytest
     assert "npm install --global @agentclientprotocol/claude-agent-acp" in capfd.readouterr().err
 
 
+def test_a_check_without_an_answer_says_what_is_not_set(
+    place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acp_check, "CHECK_SECONDS", 0.01)
+    assert by_hand(tmp_path, "check", "agent", flags="--mute", more="env_from = ['NOT_SET']") == 1
+    assert "it did not answer within 0.01 s; it may need NOT_SET" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("method", "code", "said"),
     [

@@ -71,7 +71,8 @@ async def check(runner: Acp, *, say: Say) -> None:
                     async with asyncio.timeout(CHECK_SECONDS):
                         ended = await acp.converse(launch, client, program, None)
                 except TimeoutError:
-                    raise RunnerFailed(f"it did not answer within {CHECK_SECONDS} s") from None
+                    missing = f"; it may need {', '.join(unset)}" if unset else ""
+                    raise RunnerFailed(f"it did not answer within {CHECK_SECONDS} s{missing}") from None
                 finally:
                     await terminals.end()
         finally:
