@@ -16,7 +16,7 @@ from nexus.control import events, rules
 from nexus.control.events import emit_turn_event
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.prepared import Select, Slot, Update, insert, unsaved
 from nexus.core.database.store import write
 
 BYTES_A_TOKEN = 4  # the usual estimate if the model does not report it
@@ -68,9 +68,10 @@ def append(
 ) -> Entry:
     """Append an entry to a transcript; with `announce`, also an event for followers of the turn. Call it inside
     a transaction that has read the agent. An entry of a turn counts as an action of the agent."""
-    entry = Entry(
-        agent=agent,
-        turn=turn,
+    entry = unsaved(
+        Entry,
+        agent_id=agent.pk,
+        turn_id=None if turn is None else turn.pk,
         position=agent.entries_made,
         role=role,
         content=content,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -347,12 +348,12 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
         emit_turn_event("turn.cancel_asked", by, turn, moment)
 
 
-def waiting() -> list[tuple[str, str, str | None]]:
+def waiting(ways: Mapping[str, str | None] | None = None) -> list[tuple[str, str, str | None]]:
     """Return the oldest queued turn of each agent, unless it is due later or its runner is out: its id, the
-    pool_agent_id, and the agent that sent it."""
+    pool_agent_id, and the agent that sent it. `ways` are those of `outages`, if they are known."""
     moment = now()
-    rows, ways = _waiting(moment=moment), outages.ways(moment)
-    return [row[:3] for row in rows if ways.get(row[3], row[3]) is not None]
+    ways = outages.ways(moment) if ways is None else ways
+    return [row[:3] for row in _waiting(moment=moment) if ways.get(row[3], row[3]) is not None]
 
 
 def sent_by_agents() -> list[tuple[str, str | None]]:
@@ -360,19 +361,20 @@ def sent_by_agents() -> list[tuple[str, str | None]]:
     return _sent()
 
 
-def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
+def claim(turn_id: str, stored: Turn | None = None, ways: Mapping[str, str | None] | None = None) -> Turn | None:
     """Start a queued turn of an agent that has no running one; None if that is no longer so, and if a budget is spent:
     then all turns that wait for the agent end.
 
-    `stored` is the turn if the same transaction has stored it: it need not be read.
+    `stored` is the turn if the same transaction has stored it, and `ways` are those of `outages` that it has read: they
+    need not be read, and the transaction needs no savepoint.
     """
     moment = now()
-    with write():
+    with write() if stored is None else nullcontext():
         turn = stored or _claimable.first(pk=turn_id)
         if turn is None:
             return None
         usual = turn.agent.runner
-        way = outages.ways(moment).get(usual, usual)
+        way = (outages.ways(moment) if ways is None else ways).get(usual, usual)
         if way is None:
             return None
         if (spent := budgets.begin(turn.agent, moment, again=turn.put_back > 0)) is not None:

@@ -21,7 +21,7 @@ from nexus.control import maintenance
 from nexus.control.config import ControlSettings
 from nexus.control.models import Turn
 from nexus.control.runners.new_repositories import look_after_crash
-from nexus.control.services import pool, turns
+from nexus.control.services import outages, pool, turns
 from nexus.control.services.waking import Watch
 from nexus.control.worker.execution import Report, Taking, to_nobody
 from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
@@ -229,14 +229,18 @@ class Worker:
         awaited = self._awaited(taking) if is_full else set()
         if self._stopping.is_set() or (is_full and not awaited):
             return False
-        queued = {turn for turn in (Waiting(*row) for row in turns.waiting()) if not is_full or turn.agent in awaited}
+        ways = outages.ways(now())
+        rows = (Waiting(*row) for row in turns.waiting(ways))
+        queued = {turn for turn in rows if not is_full or turn.agent in awaited}
         busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
         ) is not None:
             queued.remove(chosen)
             self._unsure.add(chosen.turn_id)  # until the commit, whose outcome may stay unknown
-            turn = turns.claim(chosen.turn_id, stored if stored and stored.pk == chosen.turn_id else None)
+            is_stored = stored is not None and stored.pk == chosen.turn_id
+            # Outside of the transaction that stores it, a turn is claimed by what holds in its own.
+            turn = turns.claim(chosen.turn_id, *((stored, ways) if is_stored else ()))
             if turn is not None:
                 transaction.on_commit(partial(self._claimed, chosen, turn))  # runs at once outside of a transaction
                 break
