@@ -15,7 +15,7 @@ from django.test import Client as Browser
 
 from coordination.models import Event
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.runners import acp_session, sandbox
+from nexus.control.runners import acp_session, sandbox, traffic
 from nexus.control.worker.scheduling import Worker
 from nexus.core.config import CoreSettings
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
@@ -63,6 +63,8 @@ async def test_what_it_tells_is_kept_and_chosen_from(worker: Worker, place: Path
     values = {option["id"]: option["value"] for option in session["options"]}
     assert values == {"mode": "ask", "model": "large", "deep": False}, "as it changed them itself"
     assert session["commands"] == TOLD["commands"] and session["chosen"] == {}
+    received = [line["text"] for line in traffic.lines_of("ann", turn.pk) if line["what"] == "received"]
+    assert any("of_tomorrow" in text for text in received), "what no client knows is in the trace"
     for option, value in {"mode": "free", "model": "large", "deep": True}.items():
         chosen = await call("pool_set_option", option=option, value=value)
     assert chosen["chosen"] == {"mode": "free", "model": "large", "deep": True}
