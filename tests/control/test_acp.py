@@ -360,6 +360,12 @@ async def test_what_it_was_given_stands_in_no_entry_and_in_no_draft(
     assert called.meta["tool_calls"][0]["arguments"] == {"value": ["***"], "***": '"***"'}
 
 
+async def test_the_name_of_its_model_is_no_secret(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_MODEL", "gpt-5-mini")
+    played = await plays(env_from=["TEST_MODEL"])
+    assert (await played.turn("betray TEST_MODEL")).answer == "It is gpt-5-mini."
+
+
 async def test_a_file_on_a_disk_that_does_not_answer_is_an_error_and_no_wait(
     plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ LEAVE_SECONDS = 2  # to end by itself, when the turn is over
 AUTH_REQUIRED = -32_000
 MOST_METHODS = 10
 QUOTED = 500  # characters of what a process said, in a turn's why
+NO_SECRETS = ("_MODEL", "_PROVIDER")  # ends of variables whose values are names, which agents also say
 SHORTEST_SECRET = 6  # characters; a shorter value is a common word, and is not redacted
 
 
@@ -93,7 +94,7 @@ async def take(runner: Acp, scene: Scene) -> Ended:
     sandbox.check(runner)
     async with bus.key_of(scene.agent.agent_id) as key:
         with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
-            given = (os.environ.get(name, "") for name in runner.env_from)
+            given = (os.environ.get(name, "") for name in runner.env_from if not name.endswith(NO_SECRETS))
             values = (key, *(value for value in given if len(value) >= SHORTEST_SECRET))
             secrets = Secrets(*values)
             wire = Wire(Log(scene.agent.agent_id, *values, run=scene.turn.pk))
