@@ -12,10 +12,12 @@ class CompatConfig(NexusAppConfig):
     clock_columns = {"imported_stores": "imported_at"}
 
     def ready(self) -> None:
+        from nexus.compat.nexus3 import wire
         from nexus.compat.okto import calls
         from nexus.core.operations.runner import Translator, translators
 
-        translators.append(Translator(calls.concerns, calls.translate))
+        for system in (calls, wire):
+            translators.append(Translator(system.concerns, system.translate))
         super().ready()
 
     def mcp_servers(self) -> Mapping[str, Callable[[Caller], Any]]:

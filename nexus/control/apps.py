@@ -130,11 +130,12 @@ class ControlConfig(NexusAppConfig):
     def remarks(self) -> Mapping[str, str]:
         from nexus.control.config import ControlSettings
         from nexus.control.runners.configuration import in_words, runners
-        from nexus.control.worker.supervision import token_of_run
+        from nexus.control.worker.supervision import tokens_of_run
 
         if not ControlSettings.current().control:
             return {}
-        remarks = {"Token": str(token_of_run().token_path), "Runners": in_words(runners())}
+        files = [str(tokens.token_path) for tokens in tokens_of_run()]
+        remarks = {"Token": " and ".join(files), "Runners": in_words(runners())}
         if ControlSettings.current().rpc_beyond_loopback:
             remarks["Warning"] = "rpc_beyond_loopback: JSON-RPC answers agents' keys from any machine, unencrypted."
         return remarks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nexus.core.config import Settings, section, setting
 
 DEFAULT_PORT = 8765  # of JSON-RPC, if it has its own port
@@ -26,6 +28,13 @@ class ControlSettings(Settings):
         "this machine only.",
         live=False,
         bare="true",
+    )
+    rpc_token_copy: Path | None = setting(
+        None,
+        "A second directory that gets the file with the run's token, for clients that look there. Without a directory: "
+        "~/.nexus3, where those of NEXUS3 do.",
+        live=False,
+        bare="~/.nexus3",
     )
     pool_agents: int = setting(100, "The most agents in the pool.", minimum=1, maximum=10_000)
     pool_turns: int = setting(

@@ -74,7 +74,7 @@ def test_a_server_leaves_the_token_of_another_that_serves_its_home(
     configure(control=True, home=tmp_path)
     for pid, name in ((os.getpid(), "rpc-9000.token"), (os.getppid(), "rpc.token")):
         monkeypatch.setattr(supervision, "running", lambda home, pid=pid: Holder(pid, "127.0.0.1", 9000))
-        assert supervision.token_of_run().token_path == tmp_path / name
+        assert [tokens.token_path for tokens in supervision.tokens_of_run()] == [tmp_path / name]
 
 
 async def test_what_agents_were_told_of_the_end_of_an_earlier_server_is_over(

@@ -11,11 +11,12 @@ import logging
 import math
 import os
 import signal
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from nexus.client.tokens import ServerTokenManager
+from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
 from nexus.control import telemetry
 from nexus.control.agent_stream import DRAFTS
 from nexus.control.config import DEFAULT_PORT, ControlSettings
@@ -58,27 +59,30 @@ def admit() -> None:
         return
     runners()
     sandbox.state()  # cached now: it starts programs, for which no page or writer should wait
-    tokens = token_of_run()
-    try:
-        ENDPOINT.token = tokens.generate_fresh()
-    except OSError as error:
-        raise NexusError(
-            Code.CONFIG_ERROR, f"The pool's token cannot be written to {tokens.token_path}: {error.strerror}."
-        ) from None
+    token, kept = generate_api_key(), tokens_of_run()
+    for tokens in kept:
+        try:
+            tokens.save(token)
+        except OSError as error:
+            _remove(kept, token)
+            raise NexusError(
+                Code.CONFIG_ERROR, f"The pool's token cannot be written to {tokens.token_path}: {error.strerror}."
+            ) from None
+    ENDPOINT.token = token
 
 
 async def supervise() -> None:
     """Run the pool while the server runs. Does nothing if the pool is off."""
     if not ControlSettings.current().control:
         return
-    tokens = token_of_run()
+    token, kept = ENDPOINT.token, tokens_of_run()
     try:
         begun = await stored(_now, math.inf)
         while True:
             begun = await _run_pool(begun)
     finally:
         ENDPOINT.token = None
-        tokens.delete()
+        _remove(kept, token)
 
 
 def _now() -> Begun:
@@ -109,12 +113,21 @@ async def _run_pool(begun: Begun) -> Begun:
     return begun
 
 
-def token_of_run() -> ServerTokenManager:
-    """Return the manager of the token's file. The file is named by a port: JSON-RPC's own, else the server's."""
-    home = CoreSettings.current().home
+def tokens_of_run() -> list[ServerTokenManager]:
+    """Return the managers of the token's files, in the home and in `rpc_token_copy`. The files are named by a port:
+    JSON-RPC's own, else the server's."""
+    home, settings = CoreSettings.current().home, ControlSettings.current()
     holder = running(home)
     own = holder.port if holder and holder.pid == os.getpid() else DEFAULT_PORT  # not that of another server
-    return ServerTokenManager(ControlSettings.current().rpc_port or own, home)
+    homes = [home] if settings.rpc_token_copy is None else [home, settings.rpc_token_copy]
+    return [ServerTokenManager(settings.rpc_port or own, each) for each in homes]
+
+
+def _remove(kept: Sequence[ServerTokenManager], token: str | None) -> None:
+    """Remove the files that hold the token of this run, and not those that another server wrote since."""
+    for tokens in kept:
+        if read_token(tokens.token_path, strict=False) == token:
+            tokens.delete()
 
 
 async def _keep_working(since: datetime) -> None:
