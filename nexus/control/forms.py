@@ -11,7 +11,7 @@ from django import forms
 from django.http import QueryDict
 
 from nexus.control.errors import ControlCode
-from nexus.control.models import Outcome, PoolAgent
+from nexus.control.models import Outcome, PoolAgent, Question
 from nexus.control.rules import DEFAULT, Preset, may_have_children
 from nexus.web.forms import (
     OFFERED,
@@ -25,6 +25,7 @@ from nexus.web.forms import (
     offer,
     words_field,
 )
+from nexus.web.templatetags.nexus import plain
 
 FIELDS = {  # by the rule that a refusal names
     "ceiling": "preset",
@@ -177,7 +178,6 @@ class RuleForm(OperationForm):
     pattern = forms.CharField(
         required=False,
         label="That matches (empty: all)",
-        help_text="git status *, src/**/*.py, /srv/data, https://docs.example.org/*",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     scope = forms.ChoiceField(
@@ -196,14 +196,28 @@ class RuleForm(OperationForm):
     )
 
 
-class AlwaysForm(OperationForm):
-    """For whom the rule of an "allow always" holds."""
+class AnswerForm(OperationForm):
+    """An answer to a request for permission: of "allow always", for whom its rule holds."""
 
-    scope = forms.ChoiceField(widget=forms.RadioSelect, label="Write the rule")
+    verdict = forms.ChoiceField(
+        choices=[(name, name) for name in ("pool_allow", "pool_allow_always", "pool_refuse")], widget=forms.HiddenInput
+    )
+    scope = forms.ChoiceField(required=False, widget=forms.RadioSelect, label="Write the rule")
+    for_family = forms.BooleanField(required=False)
 
-    def __init__(self, data: Mapping[str, Any] | None, choices: list[tuple[str, str]]) -> None:
+    def __init__(
+        self, data: Mapping[str, Any] | None, choices: list[tuple[str, str]], others: Sequence[Question]
+    ) -> None:
         super().__init__(data, initial={"scope": choices[0][0]})
         offer(self.fields["scope"], choices)
+        asking = ", ".join(plain(other.agent_id) for other in others)
+        self.fields["for_family"].label = f"Answer the same question of {asking}, too"
+
+    def given(self) -> dict[str, Any]:
+        """Return the operation's parameters."""
+        always = self.cleaned_data["verdict"] == "pool_allow_always"
+        scope = {"scope": self.cleaned_data["scope"] or "agent"} if always else {}
+        return {**scope, "for_family": self.cleaned_data["for_family"]}
 
 
 class TurnForm(forms.Form):

@@ -76,7 +76,7 @@ def get(agent_id: str) -> PoolAgent:
 
 def check_authority(actor: Actor, agent: PoolAgent, verb: str) -> None:
     """Check that the actor is an operator, the agent itself or one of its ancestors. Raises NOT_PERMITTED."""
-    if actor.agent is None or actor.agent.pk == agent.pk or actor.agent.pk in _ancestors(agent):
+    if actor.agent is None or actor.agent.pk == agent.pk or actor.agent.pk in ancestors(agent):
         return
     raise refused(
         "lineage", f"{actor.name!r} may {verb} itself and what it created, and {agent.agent_id!r} is neither."
@@ -95,7 +95,8 @@ def check_not_disabled(actor: Actor, tool: str) -> None:
         raise refused("tools", f"The tool {tool} was taken from {actor.name!r}.")
 
 
-def _ancestors(agent: PoolAgent) -> Iterator[str]:
+def ancestors(agent: PoolAgent) -> Iterator[str]:
+    """Yield the pool_agent_ids of the agents above an agent."""
     while agent.parent is not None:
         agent = agent.parent
         yield agent.pk

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
@@ -170,6 +172,13 @@ def spent(agent: PoolAgent) -> Spent:
 def questions_of(agent: PoolAgent, limit: int) -> list[Question]:
     """Return an agent's waiting questions, the next to expire first."""
     return list(Question.objects.waiting(now()).filter(pool_agent=agent).order_by("expires_at")[:limit])
+
+
+def questions_below(agent: PoolAgent, limit: int) -> list[Question]:
+    """Return the waiting questions of the agents below an agent, the next to expire first."""
+    levels = ("__".join(("pool_agent", *["parent"] * level)) for level in range(1, rules.DEEPEST + 1))
+    below = reduce(or_, (Q(**{level: agent}) for level in levels))
+    return list(Question.objects.with_parents().waiting(now()).filter(below).order_by("expires_at")[:limit])
 
 
 def dead_letters(agent: PoolAgent) -> int:

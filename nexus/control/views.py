@@ -20,7 +20,7 @@ from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
-    AlwaysForm,
+    AnswerForm,
     BudgetForm,
     DiscardForm,
     NewPoolAgentFilters,
@@ -55,6 +55,7 @@ from nexus.control.services.budgets import every as known_budgets
 from nexus.control.services.permissions import every as known_rules
 from nexus.control.services.permissions import name_in
 from nexus.control.services.pool import usual_directory
+from nexus.control.services.questions import same_in_family
 from nexus.control.toolset import CONTROL
 from nexus.core.apps import actions
 from nexus.core.clock import now
@@ -146,7 +147,14 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         permissions=wording.describe_permissions(row.permissions),
         bounded=sandbox.in_words(runner) if runner else "",
         tree=PoolWorktree.objects.filter(agent=row).first(),
-        asked=[(question, quick_actions(question)) for question in monitoring.questions_of(row, ASKED)],
+        waits=[
+            (which, title, [(question, quick_actions(question)) for question in found])
+            for which, title, found in (
+                ("asked", "It asks you", monitoring.questions_of(row, ASKED)),
+                ("below", "Agents below it ask you", monitoring.questions_below(row, ASKED)),
+            )
+            if found
+        ],
         rules=known_rules(row),
         **_waking_context(row),
         session=_session_context(row),
@@ -543,13 +551,14 @@ def questions(request: HttpRequest) -> TemplateResponse:
 
 
 def question(request: HttpRequest, question_id: str) -> HttpResponse:
-    """Show one question in full, and the actions on it. POST allows it always, by a rule for `scope`."""
+    """Show one question in full, and the actions on it. POST answers it: always by a rule for `scope`, and for agents
+    above and below that ask the same."""
     found = get_object_or_404(Question.objects.with_parents().select_related("turn"), pk=question_id)
     names, known = actions_for(found, now()), actions()
-    form = AlwaysForm(posted(request), _rules_of_always(found))
+    others = same_in_family(found) if names else []
+    form = AnswerForm(posted(request), _rules_of_always(found), others)
     if form.is_valid():
-        done = "It is allowed, now and by a rule from now on."
-        operate(CONTROL, request, "pool_allow_always", done, form, question_id=found.pk, **form.cleaned_data)
+        operate(CONTROL, request, form.cleaned_data["verdict"], "It is answered.", question_id=found.pk, **form.given())
         return redirect("admin:question", found.pk)
     return render(
         request,
@@ -558,7 +567,9 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
         about=found.title,
         question=found,
         actions=[known[name] for name in names if name != "pool_allow_always"],
-        always=form if "pool_allow_always" in names else None,
+        answer=form,
+        can_always="pool_allow_always" in names,
+        others=others,
         rules=found.rules.order_by("rule_id"),
     )
 

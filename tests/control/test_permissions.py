@@ -424,14 +424,18 @@ def test_a_question_shows_the_rule_that_always_writes_and_for_whom(
     page = shown(browser.get(f"/admin/questions/{question.pk}/"))
     for line in ("for writer", "for agents of the runner rehearsal", f"for agents in {at_hand}"):
         assert f"allow run make, {line}" in page
-    page = shown(browser.post(f"/admin/questions/{question.pk}/", {"scope": "project"}, follow=True))
+    page = shown(
+        browser.post(
+            f"/admin/questions/{question.pk}/", {"verdict": "pool_allow_always", "scope": "project"}, follow=True
+        )
+    )
     rule = PermissionRule.objects.get()
     assert (str(rule), rule.question_id) == (f"allow run make, for agents in {at_hand}", question.pk)
-    assert f"#rule-{rule.pk}" in page and "It is allowed" in page
+    assert f"#rule-{rule.pk}" in page and "It is answered" in page
     assert verdict(lead, MAKE) == "allowed"
     assert Question.objects.get().always
     for wrong in ("pool", "", "x"):
-        browser.post(f"/admin/questions/{question.pk}/", {"scope": wrong})
+        browser.post(f"/admin/questions/{question.pk}/", {"verdict": "pool_allow_always", "scope": wrong})
     assert PermissionRule.objects.count() == 1
 
 

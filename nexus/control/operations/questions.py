@@ -115,37 +115,47 @@ class OfQuestion(Params):
     question_id: Id
 
 
-class Always(OfQuestion):
+class Answer(OfQuestion):
+    for_family: Annotated[
+        bool, Field(description="Also answer the same question of agents above and below the asker.")
+    ] = False
+
+
+class Always(Answer):
     scope: Annotated[
         Literal["agent", "runner", "project"],
         Field(description="For whom the rule holds: the agent, agents of its runner, or of its project."),
     ] = "agent"
 
 
-class WithWords(OfQuestion):
+class WithWords(Answer):
     words: Annotated[str, Field(min_length=1, description="The answer, as the agent gets it.")]
 
 
-@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_allow(p: OfQuestion, caller: Caller) -> QuestionRow:
+class AnsweredRow(QuestionRow):
+    also_answered: Annotated[list[str], Field(description="The other questions that got the same answer.")]
+
+
+@operation(Answer, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_allow(p: Answer, caller: Caller) -> AnsweredRow:
     """Allow what an agent asks for, this once."""
     return _answered(p, caller, Verdict.ALLOW)
 
 
 @operation(Always, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_allow_always(p: Always, caller: Caller) -> QuestionRow:
+def pool_allow_always(p: Always, caller: Caller) -> AnsweredRow:
     """Allow what an agent asks for, and write a rule that allows the same from now on."""
     return _answered(p, caller, Verdict.ALWAYS, scope=p.scope)
 
 
-@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_refuse(p: OfQuestion, caller: Caller) -> QuestionRow:
+@operation(Answer, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_refuse(p: Answer, caller: Caller) -> AnsweredRow:
     """Refuse what an agent asks for."""
     return _answered(p, caller, Verdict.REFUSE)
 
 
 @operation(WithWords, *OF_ONE, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
+def pool_answer(p: WithWords, caller: Caller) -> AnsweredRow:
     """Answer an agent in words. This gives no permission: your words say what to do instead."""
     return _answered(p, caller, Verdict.WORDS, p.words)
 
@@ -182,9 +192,14 @@ def pool_list_questions(p: ListQuestions, caller: Caller) -> Questions:
 
 
 def _answered(
-    p: OfQuestion, caller: Caller, verdict: Verdict, words: str | None = None, scope: str = "agent"
-) -> QuestionRow:
-    answered = questions.answer(
-        question_id=p.question_id, verdict=verdict, words=words, scope=scope, operator=operator_behind(caller)
+    p: Answer, caller: Caller, verdict: Verdict, words: str | None = None, scope: str = "agent"
+) -> AnsweredRow:
+    answered, others = questions.answer(
+        question_id=p.question_id,
+        verdict=verdict,
+        words=words,
+        scope=scope,
+        for_family=p.for_family,
+        operator=operator_behind(caller),
     )
-    return question_row(answered)
+    return {**question_row(answered), "also_answered": [other.pk for other in others]}

@@ -49,6 +49,7 @@ class Command(VerbsCommand):
                 _add_always,
                 operation="pool_allow",
                 words=[QUESTION],
+                options=["for_family"],
                 each=True,
                 examples=["nexus questions allow qst_…", "nexus questions allow qst_… --always --scope project"],
             ),
@@ -56,6 +57,7 @@ class Command(VerbsCommand):
                 "refuse",
                 operation="pool_refuse",
                 words=[QUESTION],
+                options=["for_family"],
                 each=True,
                 examples=["nexus questions refuse qst_…"],
             ),
@@ -63,6 +65,7 @@ class Command(VerbsCommand):
                 "answer",
                 operation="pool_answer",
                 words=[QUESTION, "words"],
+                options=["for_family"],
                 examples=['nexus questions answer qst_… "Use the second one."'],
             ),
             Verb(
@@ -76,11 +79,9 @@ class Command(VerbsCommand):
 
     def allow(self, options: Mapping[str, Any]) -> int:
         """Allow each of the questions."""
-        if options["always"]:
-            allowed = partial(self.call, "pool_allow_always", scope=options["scope"])
-        else:
-            allowed = partial(self.call, "pool_allow")
-        return self.each(options, options["question_id"], lambda one: allowed(question_id=one))
+        name, more = ("pool_allow_always", {"scope": options["scope"]}) if options["always"] else ("pool_allow", {})
+        allow = partial(self.call, name, for_family=options["for_family"], **more)
+        return self.each(options, options["question_id"], lambda one: allow(question_id=one))
 
 
 def _add_always(parser: CommandParser) -> None:
