@@ -352,7 +352,7 @@ async def test_a_day(day: Day) -> None:
     day.note("message", len(sent) == 1 and asked == [], f"sent: {sent}, asked: {day.played.asked}")
     refused = [entry for entry in await day.played.entries() if _failed(entry)]
     day.note("outside", not Path(OUTSIDE).exists() and bool(refused))
-    asked = [subject for subject in day.played.asked if subject == f"write_file {day.cwd}/elsewhere"]
+    asked = [subject for subject in day.played.asked if subject == f"write {day.cwd}/elsewhere"]
     day.note("asks", len(asked) == 1, f"asked: {day.played.asked}")
 
     turn = await day.hang()
