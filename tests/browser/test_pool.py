@@ -172,9 +172,25 @@ def test_it_answers_what_an_agent_asks_on_its_page(page: Page, pool: scene.Does)
     page.get_by_role("button", name="Allow always Run make?").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="It asks you")).to_have_count(0)
-    expect(page.locator("#always")).to_contain_text("run make")
-    page.get_by_role("button", name="Ask again about Run make?").click()
-    expect(page.locator("#always")).to_be_hidden()
+    expect(page.locator("#rules")).to_contain_text("run make")
+    page.get_by_role("button", name=re.compile("Take back rule .* allow run make, for asker")).click()
+    expect(page.locator("#rules")).not_to_contain_text("run make")
+
+
+def test_the_form_of_a_rule_shows_what_fits_and_writes_it(page: Page, findings: Callable[..., list[str]]) -> None:
+    page.goto("/admin/permissions/")
+    name = page.get_by_label("The agent's or the runner's name")
+    expect(name).to_be_hidden()
+    page.get_by_label("Do", exact=True).select_option("deny")
+    page.get_by_label("That matches").fill("shred *")
+    page.get_by_label("For", exact=True).select_option("agent")
+    name.fill("nobody-yet")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator("#rules")).to_contain_text("run shred *")
+    page.goto("/admin/permissions/")
+    assert findings(page) == []
+    page.get_by_role("button", name=re.compile("Take back rule .* deny run shred")).click()
+    expect(page.locator("#rules")).not_to_contain_text("shred")
 
 
 def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:
