@@ -5,6 +5,7 @@ RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 AGENTS := $(abspath $(or $(NEXUS_AGENTS),$(VENV)/agents))
 OKTO := $(VENV)/okto/installed
+NEXUS_CORE := $(VENV)/nexus-core/node_modules
 # The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them. Of rights, trust
 # and worktrees these are who descends from whom, whose session it is, and the records of trees; git and paths are not.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
@@ -35,7 +36,7 @@ serve: $(RUN)
 demo: $(RUN)
 	$(VENV)/bin/python manage.py demo
 
-test: $(DEV) $(OKTO)
+test: $(DEV) $(OKTO) $(NEXUS_CORE)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/djangofmt --check templates
@@ -85,6 +86,10 @@ $(DEV): pyproject.toml | $(VENV)/bin/pip
 $(OKTO): tests/compat/okto.py | $(DEV)
 	$(VENV)/bin/python -m tests.compat.okto
 	touch $@
+
+# The published nexus-core, whose answers are compared; without npm the tests that do so are skipped.
+$(NEXUS_CORE): tests/compat/nexus_core.py | $(DEV)
+	$(if $(CI)$(shell command -v npm),$(VENV)/bin/python -m tests.compat.nexus_core)
 
 clean:
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

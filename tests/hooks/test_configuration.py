@@ -472,6 +472,14 @@ def test_it_names_a_variable_where_no_key_is_given(cloned: str, client: str, pla
     assert said in Path(cloned, place).read_text()
 
 
+def test_it_connects_a_client_to_what_takes_another_systems_place(cloned: str) -> None:
+    nexus(*connect("cursor", cloned, "--as", "nexus-core"))
+    (entry,) = json.loads(Path(cloned, ".cursor", "mcp.json").read_text())["mcpServers"].values()
+    assert "runmcp" in entry["args"]
+    assert entry["args"][-2:] == ["--as", "nexus-core"]
+    assert "leave --url out" in failing(*connect("cursor", cloned, "--as", "nexus-core", "--url", URL))
+
+
 @pytest.mark.parametrize("url", [["--url", URL], []])
 def test_it_keeps_a_key_out_of_a_repository_unless_told_twice(cloned: str, url: list[str]) -> None:
     file = Path(cloned, ".mcp.json")

@@ -18,7 +18,9 @@ from mcp_types import INTERNAL_ERROR, CallToolRequestParams, CallToolResult, Lis
 from nexus.compat.nexus_core.arguments import Refused, kind_of, taken
 from nexus.compat.nexus_core.tools import NEXUS_CORE, words
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
 from nexus.core.operations.runner import aperform
+from nexus.core.operations.validation import MAX_NODES, unstorable
 
 NAME, VERSION = "nexus-core", "0.21.0"
 PROJECT_ROOT = "NEXUS_PROJECT_ROOT"  # the variable that names the project
@@ -65,6 +67,12 @@ async def answer(caller: Caller, name: str, arguments: Mapping[str, Any] | None)
     except Refused as error:
         said = f"Input validation error: Invalid arguments for tool {name}: {error}"
         return _error(f"MCP error -32602: {said}")
+    try:
+        problem = unstorable(given, lambda _: MAX_NODES)
+    except NexusError as error:
+        problem = error
+    if problem is not None:
+        return _error(problem.message)
     outcome = await aperform(NEXUS_CORE, caller, name, {"project_root": project_root(), "given": given})
     if outcome.error is not None:
         return _error(words(name, given, outcome.error))

@@ -31,6 +31,7 @@ NO_PLAN = "No active plan"
 DECIDED = "이미 결정된 issue입니다. 재결정은 reopen 후 진행하세요."
 ALL_DECIDED = "모든 안건이 결정되었습니다. tasks.json으로 태스크를 생성하세요."
 NO_RESEARCH = "research_summary is required — complete research before starting a plan"
+IN_A_FILE = " Write it to a file in the project, and give its path."
 RADIUS = 120  # characters around what was found
 Given = dict[str, Any]
 
@@ -92,6 +93,8 @@ def words(name: str, given: Mapping[str, Any], error: NexusError) -> str:
     if error.code == Code.INVALID_TRANSITION and name == "nx_task_close":
         left = ", ".join(map(str, error.details["tasks"]))
         return f"Cannot close: tasks [{left}] are incomplete. Pass force:true to override."
+    if error.code == Code.CONTENT_TOO_LARGE:
+        return error.message.partition(" Write it to a file")[0] + IN_A_FILE
     return error.message
 
 

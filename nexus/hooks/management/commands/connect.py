@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from django.core.management.base import CommandParser
 
+from nexus.core.apps import mcp_servers
 from nexus.core.cli import Group, NexusCommand, table
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.hooks import clients, configuration, setup
@@ -35,6 +36,7 @@ class Command(NexusCommand):
         "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp       the key comes from NEXUS_API_KEY\n"
         "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env BUILDER_KEY --scope user\n"
         "  nexus connect --client claude-code --toolsets all                   with every toolset's tools\n"
+        "  nexus connect --client claude-code --as nexus-core                  in the place of that program's server\n"
         "  nexus connect --client json                                         prints it\n"
         "  nexus connect --client cursor --remove\n"
         "\n"
@@ -63,6 +65,13 @@ class Command(NexusCommand):
             action="store_true",
             help="with --key: write the key even if git would track the file",
         )
+        parser.add_argument(
+            "--as",
+            dest="system",
+            choices=sorted(mcp_servers()),
+            metavar="SYSTEM",
+            help=f"without --url: serve the tools of another system in its place: {', '.join(sorted(mcp_servers()))}",
+        )
         parser.add_argument("--remove", action="store_true", help="remove the entry")
         parser.add_argument(
             "--project",
@@ -78,6 +87,8 @@ class Command(NexusCommand):
             self._list(project(options))
             return
         known = clients.CLIENTS[client]
+        if options["system"] and options["url"]:
+            raise invalid("--as is for a local server; leave --url out.", field="system")
         if options["key_env"] and not options["url"]:
             raise invalid("--key-env goes with --url: a local server takes NEXUS_API_KEY as it is.", field="key_env")
         if options["url"] is not None:
@@ -89,7 +100,12 @@ class Command(NexusCommand):
             "url": options["url"] and with_toolsets(options["url"]),
             "key": options["key"],
             "key_variable": variable,
-            "command": [*program(), "runmcp", *settings_flags(TOOLSETS)],
+            "command": [
+                *program(),
+                "runmcp",
+                *settings_flags(TOOLSETS),
+                *(["--as", options["system"]] if options["system"] else []),
+            ],
         }
         if not options["url"] and not options["remove"]:
             remind_of_password(self)
