@@ -47,6 +47,8 @@ class ControlConfig(NexusAppConfig):
         "pool_allow_always": "nexus questions allow --always",
         "pool_refuse": "nexus questions refuse",
         "pool_answer": "nexus questions answer",
+        "pool_answer_late": "nexus questions answer-late",
+        "pool_dismiss_question": "nexus questions dismiss",
         "pool_ask_again": "nexus questions ask-again",
     }
     clock_columns = {

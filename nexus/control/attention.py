@@ -45,6 +45,19 @@ def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, 
     return find
 
 
+def _expired_questions(picture: Picture, each: int) -> Found:
+    """Find questions whose time is over, of agents that could still use an answer."""
+    gone = Q(pool_agent__isnull=False, pool_agent__ended_at__isnull=False)
+    rows = Question.objects.left_unanswered(picture.moment).filter(_there(picture, "pool_agent__")).exclude(gone)
+    rows = rows.with_parents().order_by("-expires_at")
+    count = rows.count()
+    needs = [
+        AttentionItem(f"Nobody answered {row.agent_id}: {row.title}", row.detail[:WHOLE], row.pk, since=row.expires_at)
+        for row in (rows[:each] if count else ())
+    ]
+    return Found(count, needs)
+
+
 def _there(picture: Picture, pool_agent: str = "", name: str = "") -> Q:
     return selectors.in_workspace(picture.workspace, pool_agent, name)
 
@@ -139,7 +152,9 @@ def _held_agents(picture: Picture, each: int) -> Found:
 
 def _left_worktrees(picture: Picture, each: int) -> Found:
     """Find worktrees of ended agents that nobody has merged, kept or discarded."""
-    left = PoolWorktree.objects.filter(state=WorktreeState.OPEN, merged_at=None, agent__ended_at__isnull=False)
+    left = PoolWorktree.objects.filter(
+        state=WorktreeState.OPEN, merged_at=None, conflicted_at=None, agent__ended_at__isnull=False
+    )
     if picture.workspace:
         left = left.filter(Q(origin=picture.workspace.root_realpath) | _there(picture, "agent__", "agent__"))
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
@@ -150,6 +165,23 @@ def _left_worktrees(picture: Picture, each: int) -> Found:
         for row in rows
     ]
     return Found(left.count(), needs)
+
+
+def _conflicts(picture: Picture, each: int) -> Found:
+    """Find worktrees whose latest merge met conflicts."""
+    rows = PoolWorktree.objects.filter(state=WorktreeState.OPEN, conflicted_at__isnull=False)
+    if picture.workspace:
+        rows = rows.filter(Q(origin=picture.workspace.root_realpath) | _there(picture, "agent__", "agent__"))
+    needs = [
+        AttentionItem(
+            f"{row.branch} of {row.agent.agent_id} cannot be merged",
+            f"it has conflicts with {row.origin}; nothing was merged",
+            page_of=row.agent.pk,
+            since=row.conflicted_at,
+        )
+        for row in rows.select_related("agent").order_by("conflicted_at")[:each]
+    ]
+    return Found(rows.count(), needs)
 
 
 def _budgets(picture: Picture, each: int) -> Found:
@@ -228,6 +260,26 @@ KINDS = (
         actions=WORDS,
         command="nexus questions",
         answerable=_answerable,
+    ),
+    AttentionKind(
+        "expired-questions",
+        "Questions that nobody answered",
+        "event_busy",
+        14,
+        _expired_questions,
+        page="question",
+        look="Read",
+        actions=("pool_answer_late", "pool_dismiss_question"),
+        command="nexus questions --which ended",
+    ),
+    AttentionKind(
+        "conflicts",
+        "Worktrees with conflicts",
+        "merge",
+        15,
+        _conflicts,
+        page="pool_worktree",
+        look="What conflicts",
     ),
     AttentionKind(
         "runs",
@@ -381,6 +433,8 @@ ACTIONS = (
     _verdict("pool_allow_always", "Allow always", "allowed, now and by a rule from now on", undo="pool_ask_again"),
     _verdict("pool_refuse", "Refuse", "refused"),
     _verdict("pool_answer", "Answer…", "answered", {"words": "Your answer (a permission is not given with it)"}),
+    _verdict("pool_answer_late", "Answer late…", "answered by a message", {"words": "Your answer"}),
+    _verdict("pool_dismiss_question", "Dismiss", "dismissed"),
     _verdict("pool_ask_again", "Ask again from now on", "taken back: the agent has to ask again"),
     Action(
         "pool_resume",

@@ -126,6 +126,10 @@ SENTENCES = {
         "{question} was {status}[ {scope}] by {operator}, for {agent_id}[: {words}]", "{count} questions answered"
     ),
     "question.expired": Sentence("nobody answered {agent_id} in time: {question}", "{count} questions not answered"),
+    "question.answered_late": Sentence(
+        "{operator} looked after a question of {agent_id} that had expired: {question}[: {words}]",
+        "{count} expired questions looked after",
+    ),
     "question.withdrawn": Sentence(
         "{agent_id} stopped waiting for an answer: {question}", "{count} questions withdrawn"
     ),

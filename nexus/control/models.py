@@ -131,6 +131,7 @@ class PoolWorktree(models.Model):
     state = models.CharField(max_length=16, choices=WorktreeState, default=WorktreeState.OPEN)
     created_at = models.DateTimeField()
     merged_at = models.DateTimeField(null=True)  # the latest merge
+    conflicted_at = models.DateTimeField(null=True)  # the latest attempt to merge, where it met conflicts
 
     class Meta:
         db_table = "pool_worktrees"
@@ -386,6 +387,13 @@ class QuestionQuerySet(models.QuerySet["Question"]):
     def due(self, moment: datetime) -> QuestionQuerySet:
         """Questions that have expired, which is not recorded yet."""
         return self.open().filter(expires_at__lte=moment)
+
+    def left_unanswered(self, moment: datetime) -> QuestionQuerySet:
+        """Questions that expired within a day, and that no operator has looked after since."""
+        since = moment - timedelta(days=1)
+        recorded = Q(status=QuestionStatus.EXPIRED, ended_at__gt=since)
+        due = Q(status=QuestionStatus.ASKED, expires_at__lte=moment, expires_at__gt=since)
+        return self.filter(recorded | due, answered_by=None)
 
     def of(self, agent_id: str, pool_agent: PoolAgent | None) -> QuestionQuerySet:
         """Questions of one agent. For a pool agent, those of an earlier agent of the same name are left out."""

@@ -15,7 +15,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.hooks import notices, selectors, services
+from nexus.hooks import notices, problems, selectors, services
 from nexus.hooks.models import NoticeAddress, Webhook
 
 
@@ -257,3 +257,26 @@ def notice_remove(p: NoticeRef, caller: Caller) -> RemovedNotice:
 def notice_test(p: NoticeRef, caller: Caller) -> NoticeRow:
     """Have the hub send a test to an address now, whatever the hour. notice_list says how it went."""
     return notice_row(notices.request_test(notice_id=p.notice_id))
+
+
+class HookRef(Params):
+    hook_id: Id
+
+
+class HookProblemRow(TypedDict):
+    hook_id: str
+    agent_id: str
+    project_root: str
+    problem: str
+
+
+@operation(HookRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+def hook_dismiss(p: HookRef, caller: Caller) -> HookProblemRow:
+    """Hide that a hook fails or does not run, until it fails again."""
+    problem = problems.dismiss(p.hook_id)
+    return {
+        "hook_id": problem.hook_id,
+        "agent_id": problem.agent_id,
+        "project_root": problem.project_root,
+        "problem": problem.title,
+    }

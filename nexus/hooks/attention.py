@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from django.db.models import Count, Max, Q
 
+from coordination.paths import workspace_id_of
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
+from nexus.hooks import problems
 from nexus.hooks.models import NoticeAddress, Webhook, WebhookDelivery
 
 
@@ -36,7 +38,23 @@ def _silent_addresses(picture: Picture, each: int) -> Found:
     return Found(len(rows), needs)
 
 
+def _failing_hooks(picture: Picture, each: int) -> Found:
+    """Find hooks that fail, or that a client does not run."""
+    rows = [row for row in problems.find() if picture.includes(workspace_id_of(row.project_root))]
+    needs = [AttentionItem(row.title, row.advice, row.hook_id, since=row.since) for row in rows[:each]]
+    return Found(len(rows), needs)
+
+
 KINDS = (
+    AttentionKind(
+        "hooks",
+        "Hooks that fail, or do not run",
+        "link_off",
+        16,
+        _failing_hooks,
+        actions=("hook_dismiss",),
+        command="nexus setup --check",
+    ),
     AttentionKind(
         "notices",
         "Notices that fail",
@@ -68,7 +86,19 @@ def _addresses(notice_ids: Sequence[str]) -> dict[str, str]:
     return dict(NoticeAddress.objects.filter(pk__in=notice_ids).values_list("pk", "name"))
 
 
+def _hooks(hook_ids: Sequence[str]) -> dict[str, str]:
+    return {each.hook_id: f"hook of {each.agent_id}" for each in problems.find() if each.hook_id in hook_ids}
+
+
 ACTIONS = (
+    Action(
+        "hook_dismiss",
+        "Dismiss",
+        "dismissed",
+        ("hook", "hooks"),
+        lambda hook_id: {"hook_id": hook_id},
+        _hooks,
+    ),
     Action(
         "notice_test",
         "Send a test",

@@ -33,21 +33,28 @@ def is_call(arguments: Sequence[str]) -> bool:
 def main(configure: Configure, ask: Ask) -> None:
     """Handle one call, from stdin to stdout. An error prints one line on stderr and nothing on stdout; the exit code is
     0."""
+    settings = call = None
     try:
         with time_limit(TIME_LIMIT_SECONDS):
             settings, arguments = configure()
             text = "" if sys.stdin.isatty() else sys.stdin.read()
-            answer = respond(settings, harness.read(arguments, os.environ, text), ask)
-            sys.stdout.write(answer)
+            call = harness.read(arguments, os.environ, text)
+            sys.stdout.write(respond(settings, call, ask))
             sys.stdout.flush()
     except Exception as error:
-        _complain(error)
+        _complain(error, settings, call)
 
 
-def _complain(error: Exception) -> None:
-    said = " ".join(str(error).split())[:300]
+def _complain(error: Exception, settings: Any, call: Call | None) -> None:
+    """Print an error on stderr, which most harnesses hide, and store it for the operator's pages."""
+    said = " ".join(str(error).split())[:300] or type(error).__name__
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
+        sys.stderr.write(f"[nexus] hook: {said}\n")
+    if call is not None:
+        from nexus.hooks import memory  # not imported where nothing fails
+
+        with contextlib.suppress(OSError):
+            memory.record_fault(settings.home, call, said)
 
 
 def respond(settings: Any, call: Call, ask: Ask) -> str:
@@ -60,7 +67,7 @@ def respond(settings: Any, call: Call, ask: Ask) -> str:
     except Exception as error:
         if not said.context:
             raise
-        _complain(error)  # the app's text is printed all the same
+        _complain(error, settings, call)  # the app's text is printed all the same
         mail = ""
     text = "\n".join(part for part in (said.context, mail) if part)
     return harness.render(call, text) if text else ""
@@ -93,7 +100,7 @@ def _handled(settings: Any, call: Call, ask: Ask) -> Said:
         except TimeoutError:
             raise  # the time limit is over
         except Exception as error:
-            _complain(error)
+            _complain(error, settings, call)
     return Said(*("\n".join(filter(None, texts)) for texts in zip(*answers, strict=True))) if answers else NOTHING
 
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,9 +44,23 @@ class Credentials(NamedTuple):
     session_secret: str
 
 
+class Fault(NamedTuple):
+    """The latest failure of a hook."""
+
+    hook_id: str
+    agent_id: str
+    project_root: str
+    error: str
+    at: float  # unix time
+
+
+def hook_id(agent_id: str, root: str) -> str:
+    """Return the name of the files of an agent's hook in a project."""
+    return hashlib.sha256(f"{agent_id}\0{root}".encode()).hexdigest()
+
+
 def _file(home: Path, call: Call, kind: str) -> Path:
-    name = hashlib.sha256(f"{call.agent_id}\0{call.root}".encode()).hexdigest()
-    return home / "hooks" / f"{name}.{kind}"
+    return home / "hooks" / f"{hook_id(call.agent_id, call.root)}.{kind}"
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -95,6 +110,57 @@ def load(home: Path, call: Call) -> HookMemory:
 def save(home: Path, call: Call, memory: HookMemory) -> None:
     """Store the memory in one step: another call of the hook sees the old one or the new."""
     _save(_file(home, call, "told.json"), vars(memory))
+
+
+FAULT, DISMISSED = "fault.json", "dismissed"
+FAULT_SECONDS = 300  # that a failure is shown at least, however soon the hook works again
+
+
+def record_fault(home: Path, call: Call, error: str) -> None:
+    """Store a failure of the hook, for the operator's pages."""
+    about = {"agent_id": call.agent_id, "project_root": call.root, "error": error, "at": time.time()}
+    _save(_file(home, call, FAULT), about)
+
+
+def clear_fault(home: Path, call: Call) -> None:
+    """Remove a failure that is some time ago: the hook works again."""
+    file = _file(home, call, FAULT)
+    with contextlib.suppress(OSError):
+        if time.time() - file.stat().st_mtime > FAULT_SECONDS:
+            file.unlink()
+
+
+def faults(home: Path) -> Iterator[Fault]:
+    """Yield the stored failures."""
+    for file in (home / "hooks").glob(f"*.{FAULT}"):
+        with contextlib.suppress(TypeError, ValueError):
+            found = Fault(file.name.removesuffix(f".{FAULT}"), **_load(file))
+            if all(isinstance(each, str) for each in found[:4]) and 0 < found.at < time.time() + FAULT_SECONDS:
+                yield found
+
+
+def last_run(home: Path, name: str) -> float | None:
+    """Return when the hook of this name last stored something, in unix time; None if it never ran. A hook that is
+    called stores at least twice a minute."""
+    return _modified(home / "hooks" / f"{name}.told.json")
+
+
+def dismiss(home: Path, name: str) -> None:
+    """Record that an operator knows of the problem with this hook."""
+    private_directory(home / "hooks")
+    files.replace(home / "hooks" / f"{name}.{DISMISSED}", b"")
+
+
+def dismissed_at(home: Path, name: str) -> float | None:
+    """Return when that was, in unix time; None if it was not."""
+    return _modified(home / "hooks" / f"{name}.{DISMISSED}")
+
+
+def _modified(file: Path) -> float | None:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return None
 
 
 def credentials(home: Path, call: Call) -> Credentials | None:

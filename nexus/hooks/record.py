@@ -97,9 +97,12 @@ def alone(home: Path) -> Iterator[None]:
 def load(home: Path, project_root: Path) -> Record:
     """Return a project's record; an empty one if there is none. Raises CONFIG_ERROR if it cannot be read."""
     file = path(home, project_root)
-    text = configuration.read(file)
-    if text is None:
-        return Record(str(project_root))
+    return read(file) if file.exists() else Record(str(project_root))
+
+
+def read(file: Path) -> Record:
+    """Return the record in a file. Raises CONFIG_ERROR if it cannot be read."""
+    text = configuration.read(file) or ""
     try:
         held = json.loads(text)
         written = {name: Written(**each) for name, each in held.pop("files").items()}

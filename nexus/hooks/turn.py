@@ -39,6 +39,7 @@ def _turn(settings: Any, call: Call, ask: Ask) -> str:
         _in_background(lambda: ask("refresh", call))
     answer = _look(settings, call, kept, ask) if must_look else ""
     memory.save(settings.home, call, kept)
+    memory.clear_fault(settings.home, call)
     return answer
 
 

@@ -15,6 +15,8 @@ from coordination.log.selectors import event_visible
 from coordination.models import Event
 from coordination.routing import Profile
 from coordination.toolset import run as on_bus
+from inbox.monitoring import Picture
+from nexus.control.attention import KINDS
 from nexus.control.maintenance import EXPIRY
 from nexus.control.members import Actor
 from nexus.control.models import Question, QuestionKind, Turn, TurnStatus
@@ -26,6 +28,7 @@ from nexus.control.services.turns import Ended
 from nexus.control.toolset import CONTROL
 from nexus.core import waiting
 from nexus.core.background_work import work_once
+from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
@@ -586,3 +589,38 @@ def test_who_answers_a_family_at_once_with_another_answers_each_question_once(
     given = [key for answer in answers for key in (answer["data"]["question_id"], *answer["data"]["also_answered"])]
     assert sorted(given) == sorted(asked[name].pk for name in ("lead", "kid", "grand"))
     assert told().count("question.answered") == 3
+
+
+# Too late
+
+
+def test_what_nobody_answered_waits_for_a_person_who_answers_late(ann: str, workspace: str, clock: Clock) -> None:
+    on_bus(LOCAL, "session_open", {"agent_id": "ann", "workspace_id": workspace})
+    asked, other = ask("Which colour?")["question_id"], may()["question_id"]
+    [kind] = [kind for kind in KINDS if kind.name == "expired-questions"]
+
+    def left() -> list[str]:
+        return [need.subject for need in kind.find(Picture(now()), 5).needs]
+
+    assert left() == []
+    assert refused(BO, "pool_answer_late", question_id=asked, words="Red.")["code"] == "INVALID_TRANSITION"
+    clock.shift(timedelta(days=1) - timedelta(minutes=1))
+    assert set(left()) == {asked, other}, "whether or not that is recorded"
+    work_once(EXPIRY)
+    assert set(left()) == {asked, other}
+    late = call(BO, "pool_answer_late", question_id=asked, words="Red.")
+    assert (late["status"], late["allowed"], late["answered_by"]) == ("expired", False, "bo")
+    assert call(BO, "pool_dismiss_question", question_id=other)["allowed"] is False
+    assert left() == []
+    [message] = on_bus(LOCAL, "inbox_pull", {"agent_id": "ann"})["data"]["messages"]
+    assert (message["subject"], message["body"]) == ("A late answer: Which colour?", "Red.")
+    for again in (asked, other):
+        assert "looked after" in refused(CY, "pool_answer_late", question_id=again, words="Blue.")["message"]
+    assert told()[-2:] == ["question.answered_late"] * 2
+
+
+def test_a_late_answer_that_can_arrive_nowhere_is_refused(ann: str, clock: Clock) -> None:
+    asked = ask()["question_id"]
+    clock.shift(timedelta(hours=20))
+    assert refused(BO, "pool_answer_late", question_id=asked, words="Yes.")["code"] == "INVALID_TRANSITION"
+    assert questions.get(asked).answered_by is None

@@ -18,7 +18,9 @@ import psutil
 import pytest
 
 from coordination.models import Event
+from inbox.monitoring import Picture
 from nexus.control import trees
+from nexus.control.attention import KINDS
 from nexus.control.git import Git, GitFailed
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
@@ -26,6 +28,7 @@ from nexus.control.runners import sandbox
 from nexus.control.services import turns
 from nexus.control.toolset import CONTROL
 from nexus.control.trees import FOLDER, LOCKS
+from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -183,6 +186,13 @@ def test_it_tells_of_conflicts_and_merges_nothing_then(made: Path, repository: P
     assert git(repository, "status", "--porcelain") == ""
     assert (made / "notes.txt").read_text() == "mine\n"
     assert told("worktree.conflicted")
+    [kind] = [kind for kind in KINDS if kind.name == "conflicts"]
+    [need] = kind.find(Picture(now()), 5).needs
+    assert need.title.endswith("of smith cannot be merged")
+    (made / "notes.txt").write_text("theirs\n")
+    git(made, "commit", "--quiet", "--all", "-m", "Yield")
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    assert kind.find(Picture(now()), 5).count == 0
 
 
 def test_it_overwrites_nothing_that_is_not_committed_where_it_merges_into(made: Path, repository: Path) -> None:

@@ -160,6 +160,27 @@ def pool_answer(p: WithWords, caller: Caller) -> AnsweredRow:
     return _answered(p, caller, Verdict.WORDS, p.words)
 
 
+@operation(
+    WithWords,
+    *OF_ONE,
+    Code.CONTENT_TOO_LARGE,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def pool_answer_late(p: WithWords, caller: Caller) -> QuestionRow:
+    """Answer a question that expired: its agent gets your words as a message."""
+    operator = operator_behind(caller)
+    return question_row(questions.answer_late(question_id=p.question_id, words=p.words, operator=operator))
+
+
+@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_dismiss_question(p: OfQuestion, caller: Caller) -> QuestionRow:
+    """Leave a question that expired unanswered, and do not show it any more."""
+    operator = operator_behind(caller)
+    return question_row(questions.answer_late(question_id=p.question_id, words=None, operator=operator))
+
+
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_ask_again(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Take back the rule that the answer to a question wrote: the agent has to ask again."""

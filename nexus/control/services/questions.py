@@ -14,8 +14,11 @@ from django.db.models import QuerySet
 
 from coordination.ids import new_id
 from coordination.log.selectors import interest_in
+from coordination.models import Session
+from coordination.services import workspaces
 from coordination.services.limits import exceeded
 from coordination.services.retries import made_before
+from inbox import services as mail
 from nexus.control import rules
 from nexus.control.config import ControlSettings
 from nexus.control.events import QUOTED, emit_question_event
@@ -37,6 +40,7 @@ from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.waiting import READERS, WRITERS, Interest, in_thread, waiter
 
@@ -225,6 +229,52 @@ def _give(
     return True
 
 
+def answer_late(*, question_id: str, words: str | None, operator: str) -> Question:
+    """Look after a question that expired: its asker gets the words, if there are any, as a message.
+
+    Raises NOT_FOUND, CONTENT_TOO_LARGE, and INVALID_TRANSITION for a question that did not expire, that somebody looked
+    after before, or whose asker has no project in which the message could arrive.
+    """
+    within_limit(words, "words")
+    moment = now()
+    with write():
+        _end(Question.objects.due(moment).filter(pk=question_id), QuestionStatus.EXPIRED, moment)
+        question = get(question_id)
+        late = Question.objects.filter(pk=question_id, status=QuestionStatus.EXPIRED, answered_by=None)
+        if not late.update(answered_by=operator, words=words):
+            if question.status == QuestionStatus.ASKED:
+                raise NexusError(Code.INVALID_TRANSITION, "This question still waits: answer it.")
+            raise _over(question)
+        question.refresh_from_db()
+        if words is not None:
+            _write_to_asker(question, words, moment)
+        payload = {"operator": operator} | ({} if words is None else {"words": words[:QUOTED]})
+        emit_question_event("question.answered_late", None, question, moment, **payload)
+    return question
+
+
+def _write_to_asker(question: Question, words: str, moment: datetime) -> None:
+    """Send the answer as mail, in the project where the asker was last."""
+    sessions = Session.objects.filter(agent_id=question.agent_id).order_by("-started_at", "-pk")
+    workspace_id = sessions.values_list("workspace_id", flat=True).first()
+    if workspace_id is None and question.pool_agent is not None:
+        directory = workspaces.locate(question.pool_agent.cwd)
+        workspaces.ensure(directory, moment)
+        workspace_id = directory.workspace_id
+    if workspace_id is None:
+        raise NexusError(
+            Code.INVALID_TRANSITION, f"{question.agent_id!r} has been in no project: it has no inbox there."
+        )
+    mail.notify(
+        workspace_id=workspace_id,
+        from_agent_id=OPERATOR_AGENT,
+        recipient=question.agent_id,
+        subject=f"A late answer: {question.title}",
+        body=words,
+        moment=moment,
+    )
+
+
 def ask_again(*, question_id: str, operator: str) -> Question:
     """Take back the rules that the answer to a question wrote.
 
@@ -308,7 +358,8 @@ def _over(question: Question) -> NexusError:
         status = QuestionStatus.EXPIRED  # although that is not recorded yet
     match status:
         case QuestionStatus.EXPIRED:
-            why = "The time for an answer is over: it was refused."
+            after = f" {question.answered_by!r} has looked after it since." if question.answered_by else ""
+            why = f"The time for an answer is over: it was refused.{after}"
         case QuestionStatus.WITHDRAWN:
             why = f"{question.agent_id!r} waits for no answer any more."
         case _:

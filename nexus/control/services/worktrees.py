@@ -119,9 +119,10 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
     moment = now()
     with write():
         if merged.commit is not None:
-            PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment)
+            PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment, conflicted_at=None)
             _emit("merged", actor, row, moment, commit=merged.commit)
         elif merged.conflicts:
+            PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=moment)
             _emit("conflicted", actor, row, moment, files=merged.conflicts[:20])
     return row, merged
 

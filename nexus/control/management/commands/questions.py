@@ -69,6 +69,19 @@ class Command(VerbsCommand):
                 examples=['nexus questions answer qst_… "Use the second one."'],
             ),
             Verb(
+                "answer-late",
+                operation="pool_answer_late",
+                words=[QUESTION, "words"],
+                examples=['nexus questions answer-late qst_… "Use the second one."'],
+            ),
+            Verb(
+                "dismiss",
+                operation="pool_dismiss_question",
+                words=[QUESTION],
+                each=True,
+                examples=["nexus questions dismiss qst_…"],
+            ),
+            Verb(
                 "ask-again",
                 operation="pool_ask_again",
                 words=[QUESTION],

@@ -1,0 +1,103 @@
+"""Hooks of clients on this machine that fail, or that do not run although `nexus setup` installed them.
+
+A hook that fails leaves a file in the home (`nexus.hooks.memory`). One that the client refuses leaves nothing: its
+agent acts, and the files of the hook stay old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from coordination.models import Agent
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import NexusError, not_found
+from nexus.hooks import clients, memory, record
+from nexus.hooks.harness import derived_id
+
+GRACE = timedelta(minutes=10)  # between an agent's act and its hook's latest run; and to start a client anew
+MOST = 500  # hooks that are looked at
+
+
+class HookProblem(NamedTuple):
+    """A hook that an operator must look at."""
+
+    hook_id: str
+    agent_id: str
+    project_root: str
+    title: str
+    advice: str
+    since: datetime
+
+
+def find() -> list[HookProblem]:
+    """Return the problems that nobody has dismissed, the latest first."""
+    home = CoreSettings.current().home
+    found = {each.hook_id: each for each in (*_silent(home), *_failing(home))}
+    shown = [each for each in found.values() if not _is_dismissed(home, each)]
+    return sorted(shown, key=lambda each: each.since, reverse=True)
+
+
+def dismiss(hook_id: str) -> HookProblem:
+    """Hide a problem until the hook fails again, or stops to run after it ran again. Raises NOT_FOUND."""
+    problem = next((each for each in find() if each.hook_id == hook_id), None)
+    if problem is None:
+        raise not_found("hook", hook_id[:200])
+    memory.dismiss(CoreSettings.current().home, hook_id)
+    return problem
+
+
+def _failing(home: Path) -> Iterator[HookProblem]:
+    for fault in islice(memory.faults(home), MOST):
+        yield HookProblem(
+            fault.hook_id,
+            fault.agent_id,
+            fault.project_root,
+            f"The hook of {fault.agent_id} fails",
+            f"{fault.error} – until it works, no mail is announced to this agent",
+            datetime.fromtimestamp(fault.at, UTC),
+        )
+
+
+def _silent(home: Path) -> Iterator[HookProblem]:
+    installed = list(islice(_installed(home), MOST))
+    names = [derived_id(client, root) for client, root, _ in installed]
+    acted = dict(Agent.objects.filter(pk__in=names).values_list("pk", "last_seen_at"))
+    for agent_id, (client, root, since) in zip(names, installed, strict=True):
+        last_act = acted.get(agent_id)
+        hook_id = memory.hook_id(agent_id, root)
+        ran = memory.last_run(home, hook_id)
+        begun = since if ran is None else datetime.fromtimestamp(ran, UTC)
+        if last_act is None or last_act - max(begun, since) < GRACE:
+            continue
+        yield HookProblem(
+            hook_id,
+            agent_id,
+            root,
+            f"{agent_id} is at work, but its hook does not run",
+            f"No mail is announced to it. {clients.CLIENTS[client].first}",
+            begun,
+        )
+
+
+def _installed(home: Path) -> Iterator[tuple[str, str, datetime]]:
+    """Yield the client, the project and the time of each installation of hooks by `nexus setup`."""
+    for file in sorted((home / "setup").glob("*.json")):
+        try:
+            written = record.read(file)
+            since = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+        except (NexusError, OSError):
+            continue  # it is being written, or `nexus setup` says what is wrong with it
+        for each in written.files.values():
+            for kind, client in each.parts:
+                if kind == "hooks" and client in clients.HOOKED:
+                    yield client, written.project_root, since
+
+
+def _is_dismissed(home: Path, problem: HookProblem) -> bool:
+    dismissed = memory.dismissed_at(home, problem.hook_id)
+    return dismissed is not None and problem.since.timestamp() <= dismissed <= now().timestamp()

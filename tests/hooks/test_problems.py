@@ -1,0 +1,113 @@
+"""What an operator sees of hooks that fail, or that a client does not run."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import time_machine
+from django.conf import settings
+
+from coordination.models import Workspace
+from coordination.toolset import run
+from inbox.monitoring import Picture
+from nexus.core.clock import now
+from nexus.core.operations.errors import Code, NexusError
+from nexus.hooks import entry, memory, problems, record
+from nexus.hooks.attention import KINDS
+from nexus.hooks.harness import derived_id
+from nexus.hooks.record import Record, Written
+from tests.conftest import OPERATOR, Call
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def clock() -> Iterator[time_machine.Traveller]:
+    with time_machine.travel(now(), tick=False) as clock:
+        yield clock
+
+
+@pytest.fixture
+def home(tmp_path: Path, configure: Any) -> Path:
+    configure(home=tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def shown(workspace: Any = None) -> list[str]:
+    [kind] = [kind for kind in KINDS if kind.name == "hooks"]
+    return [need.title for need in kind.find(Picture(now(), workspace), 10).needs]
+
+
+def called(project: str, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client calls the hook."""
+    asked = json.dumps({"hook_event_name": "UserPromptSubmit", "cwd": project})
+    monkeypatch.setattr(sys, "stdin", io.StringIO(asked))
+    entry.main(lambda: (settings.NEXUS, ["--client", "codex"]), ask)
+
+
+def fails(name: str, call: Any, **arguments: Any) -> Any:
+    raise NexusError(Code.DB_ERROR, "The store is away.")
+
+
+def test_a_hook_that_fails_is_shown_until_it_works_or_is_dismissed(
+    home: Path, db: None, project: str, monkeypatch: pytest.MonkeyPatch, clock: time_machine.Traveller
+) -> None:
+    agent_id = derived_id("codex", project)
+    monkeypatch.setattr("nexus.hooks.turn._in_background", lambda work: work())
+    assert shown() == []
+    called(project, fails, monkeypatch)
+    assert shown() == [f"The hook of {agent_id} fails"]
+    [problem] = problems.find()
+    assert problem.advice.startswith("The store is away.")
+    clock.shift(MINUTE)
+    assert run(OPERATOR, "hook_dismiss", {"hook_id": problem.hook_id})["ok"]
+    assert shown() == []
+    assert run(OPERATOR, "hook_dismiss", {"hook_id": problem.hook_id})["error"]["code"] == "NOT_FOUND"
+    clock.shift(MINUTE)
+    called(project, fails, monkeypatch)
+    assert shown() == [f"The hook of {agent_id} fails"]
+
+
+def test_a_hook_that_its_client_does_not_run_is_shown(
+    home: Path, call: Call, project: str, clock: time_machine.Traveller
+) -> None:
+    agent_id = derived_id("codex", project)
+    written = {f"{project}/.codex/hooks.json": Written(None, "{}", [("hooks", "codex")], [])}
+    record.path(home, Path(project)).parent.mkdir()
+    record.save(home, Record(project, written))
+    call("agent_register", agent_id=agent_id)
+    assert shown() == [], "it may have to be started anew"
+    clock.shift(11 * MINUTE)
+    call("inbox_pull", agent_id=agent_id)
+    assert shown() == [f"{agent_id} is at work, but its hook does not run"]
+    assert "/hooks" in problems.find()[0].advice
+    call("workspace_resolve", project_root=project)
+    assert shown(Workspace.objects.get())
+    run(OPERATOR, "hook_dismiss", {"hook_id": problems.find()[0].hook_id})
+    assert shown() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"at": "x"}',
+        '{"agent_id": 1, "project_root": 2, "error": 3, "at": 4}',
+        '{"agent_id": "a", "project_root": "/", "error": "e", "at": 1e300}',
+    ],
+)
+def test_it_reads_what_is_no_record(home: Path, db: None, project: str, text: str) -> None:
+    for place, name in (("hooks", f"x.{memory.FAULT}"), ("setup", "x.json")):
+        (home / place).mkdir()
+        (home / place / name).write_text(text)
+    assert shown() == []
