@@ -20,6 +20,7 @@ from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
+    NEW_AGENT_STEPS,
     AnswerForm,
     BudgetForm,
     DiscardForm,
@@ -295,7 +296,7 @@ def new(request: HttpRequest) -> HttpResponse:
         below=plain(below),
         day_tokens=settings.pool_wake_tokens,
     )
-    if form.is_valid():
+    if form.is_valid() and "check" not in request.POST:  # Enter in a field creates nothing yet
         envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.given())
         made = find(envelope["data"]["agent_id"]) if envelope["ok"] else None
         if made is not None:
@@ -308,6 +309,8 @@ def new(request: HttpRequest) -> HttpResponse:
         "control/pool_form.html",
         "New agent of the pool",
         form=form,
+        steps=[(name, title) for name, (title, _) in NEW_AGENT_STEPS.items()],
+        step=form.step,
         filters=filters,
         on=settings.control,
         wrong=wrong,

@@ -57,7 +57,7 @@ class NoticeAddress(models.Model):
     allow_private = models.BooleanField(default=False)
     operator = models.CharField(max_length=ID_LENGTH)  # who added it, and in whose name its links answer
     created_at = models.DateTimeField()
-    told = models.JSONField(default=list)  # keys of the needs that were sent and still wait
+    sent_keys = models.JSONField(default=list)  # of the needs that were sent and still wait
     test_requested = models.BooleanField(default=False)
     claims = models.PositiveBigIntegerField(default=0)  # attempts, so that two hubs do not make the same one
     failures = models.PositiveIntegerField(default=0)  # in a row

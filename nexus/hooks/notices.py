@@ -304,7 +304,7 @@ class Notices(Work[Notice, Sent]):
         moment, newest = now(), log.newest_event_id()
         for row in rows:
             if row.test_requested:
-                self.ready[row.pk] = Notice(row, *TEST, keys=row.told)
+                self.ready[row.pk] = Notice(row, *TEST, keys=row.sent_keys)
         waiting = [row for row in rows if row.pk not in self.ready and _may_be_sent(row, moment)]
         if waiting and (self.looked is None or self.looked[0] != newest or moment - self.looked[1] >= LOOK):
             self.looked = newest, moment
@@ -346,7 +346,9 @@ def settle(notice: Notice, outcome: Sent) -> None:
         if outcome.gone:
             row.delete()
         elif outcome.error is None:
-            row.update(told=list(notice.keys), last_sent_at=moment, last_error=None, failures=0, next_attempt_at=None)
+            row.update(
+                sent_keys=list(notice.keys), last_sent_at=moment, last_error=None, failures=0, next_attempt_at=None
+            )
         else:
             failures = notice.address.failures + 1
             pause = timedelta(seconds=PAUSES[min(failures, len(PAUSES)) - 1])
@@ -363,8 +365,8 @@ def compose(row: NoticeAddress, needs: Sequence[tuple[AttentionKind, Any]]) -> N
         (kind, item) for kind, found in needs if row.kinds is None or kind.name in row.kinds for item in found.needs
     ]
     keys = {_key(kind, item): (kind, item) for kind, item in wanted}
-    told = [key for key in row.told if key in keys]
-    new = [key for key in keys if key not in told]
+    sent = [key for key in row.sent_keys if key in keys]
+    new = [key for key in keys if key not in sent]
     if not new:
         return None
     lines, links = [], []
@@ -382,7 +384,7 @@ def compose(row: NoticeAddress, needs: Sequence[tuple[AttentionKind, Any]]) -> N
     count = f"{len(new)} things need" if len(new) > 1 else "1 thing needs"
     where = f" in {Path(row.workspace.root_realpath).name}" if row.workspace else ""
     first = links[0] if len(new) == 1 and links else f"{root}/admin/attention/"
-    return Notice(row, f"Nexus: {count} a person{where}", "\n".join(lines), first, [*told, *new])
+    return Notice(row, f"Nexus: {count} a person{where}", "\n".join(lines), first, [*sent, *new])
 
 
 def _key(kind: AttentionKind, item: AttentionItem) -> str:

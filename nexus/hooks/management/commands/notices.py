@@ -67,7 +67,7 @@ class Command(VerbsCommand):
     def test(self, options: Mapping[str, Any]) -> int:
         """Send a test from this process, and store how it went."""
         row = notices.find(options["notice_id"])
-        notice = notices.Notice(row, *notices.TEST, keys=row.told)
+        notice = notices.Notice(row, *notices.TEST, keys=row.sent_keys)
         sent = notices.send(notice)
         notices.settle(notice, sent)
         self.show(options, {"notice_id": row.pk, "sent": sent.error is None, "error": sent.error})
