@@ -108,19 +108,26 @@ def _throughput(hubs: list[Server], scratch: Path, clients: int, seconds: float)
     }
 
 
-def sender(hub: Server, scratch: Path, number: int) -> Callable[[], None]:
-    """What sends one message in a workspace of its own with every call."""
+def sender(hub: Server, scratch: Path, number: int, *, project: int | None = None) -> Callable[[], None]:
+    """What sends one message with every call, in a workspace of its own or that of a project."""
     client = httpx.Client(base_url=f"{hub.url}/api/v1/operations", timeout=60)
 
-    def call(name: str, arguments: dict[str, Any]) -> None:
+    def call(name: str, arguments: dict[str, Any]) -> Any:
         answer = client.post(f"/{name}", json=arguments).json()
         assert answer["ok"], answer
+        return answer["data"]
 
     agent = f"agent-{number}"
     call("agent_register", {"agent_id": agent})
+    client.headers["Authorization"] = f"Bearer {call('agent_key_issue', {'agent_id': agent})['api_key']}"
     target = {"strategy": "direct", "agent_id": agent}
-    letter = {"project_root": str(scratch / f"project-{number}"), "from_agent_id": agent, "subject": "s", "body": "b"}
-    return lambda: call("message_create", {**letter, "target": target})
+    root = scratch / f"project-{number if project is None else project}"
+    letter = {"project_root": str(root), "from_agent_id": agent, "subject": "s", "body": "b"}
+
+    def send() -> None:
+        call("message_create", {**letter, "target": target})
+
+    return send
 
 
 def _until_the_end(listen: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.search import document_of
 from nexus.core.clock import now
 from nexus.core.database.prepared import Slot, Update, insert, unsaved
-from nexus.core.database.store import write
+from nexus.core.database.store import store, write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import invalid, not_found
 
@@ -101,8 +101,9 @@ def send(
         addressed, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
         check_breadth(from_agent_id, addressed)
         recipients, excluded_full = with_room(addressed, moment)
-        event = _post(message, recipients)
-        agents.touch(from_agent_id, moment)
+        with store().batch():
+            event = _post(message, recipients)
+            agents.touch(from_agent_id, moment)
     return Sent(message, event.event_id, recipients, excluded_stale, excluded_full, workspace_created)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import django
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from django.db.models import F, Model, Value
 from django.db.models.query import ModelIterable, ValuesListIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
@@ -17,6 +17,7 @@ from coordination.models import Agent, Event
 from inbox.models import Delivery, Message
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert, unsaved
+from nexus.core.database.store import store
 from tests.acceptance.hub import ROOT
 from tests.conftest import Call
 
@@ -173,3 +174,29 @@ def test_a_wrapper_has_the_drivers_connection_and_says_when_it_is_listened_to() 
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s", ["100%"])
         assert cursor.description and [tuple(row) for row in cursor.fetchall()] == [("100%",)]
+
+
+def test_a_batch_gives_each_row_its_key_and_says_what_failed(agents: None) -> None:
+    def event(kind: str) -> Event:
+        return unsaved(Event, stream="agent", type=kind, payload={}, visibility="public", created_at=now())
+
+    made = [event("batch.first"), event("batch.second")]
+    with transaction.atomic(), store().batch():
+        insert(made[0])
+        insert(unsaved(Agent, agent_id="batched", created_at=now(), updated_at=now()))
+        insert(made[1])
+    assert [Event.objects.get(pk=each.pk).type for each in made] == ["batch.first", "batch.second"]
+    with pytest.raises(IntegrityError), transaction.atomic(), store().batch():
+        insert(event("batch.lost"))
+        insert(unsaved(Agent, agent_id="batched", created_at=now(), updated_at=now()))
+        insert(event("batch.after"))
+    assert not Event.objects.filter(type__in=("batch.lost", "batch.after")).exists()
+
+
+def test_many_rows_are_one_statement(agents: None) -> None:
+    with CaptureQueriesContext(connection) as seen:
+        insert(*(unsaved(Agent, agent_id=f"many-{n}", created_at=now(), updated_at=now()) for n in range(50)))
+        change = Update(lambda: Agent.objects.filter(pk=Slot("agent")), role="changed")
+        assert change.each({"agent": f"many-{n}"} for n in range(60)) == 50
+    assert len(seen) == 2
+    assert Agent.objects.filter(role="changed").count() == 50

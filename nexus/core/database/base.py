@@ -87,6 +87,11 @@ class Store(Protocol):
     def write(self) -> AbstractContextManager[None]:
         """Run a writing transaction; inside another one, a savepoint. It waits for its turn within a time limit."""
 
+    def batch(self) -> AbstractContextManager[None]:
+        """Send the prepared inserts and updates of the block together where the server is far, as soon as a row's
+        automatic key or the block's end needs it. The error of one may come with a later one, and no update in the
+        block tells how many rows it changed."""
+
     def snapshot(self) -> AbstractContextManager[None]:
         """Let every read in the block see the same committed state, without a lock that a writer would wait for."""
 

@@ -144,13 +144,11 @@ class Update:
             }
             self._statement = _settled(*query.get_compiler(connection=connection).as_sql())
         sql, parameters = self._statement
-        changed, on = 0, connections[DEFAULT_DB_ALIAS]
-        cursor = _cursor(on)
+        on, bound = connections[DEFAULT_DB_ALIAS], []
         for values in bindings:
             prepared = {slot: prepare(values[slot], on) for slot, prepare in self._preparations.items()}
-            cursor.execute(sql, _bound(parameters, {**values, **prepared}, on))
-            changed += cursor.rowcount
-        return changed
+            bound.append(_bound(parameters, {**values, **prepared}, on))
+        return _run(on, sql, bound)
 
 
 def insert(*instances: Model) -> None:
@@ -159,13 +157,33 @@ def insert(*instances: Model) -> None:
         return
     sql, columns, key = _insertion(type(instances[0]))
     on = connections[DEFAULT_DB_ALIAS]
-    cursor = _cursor(on)
+    bound = [
+        [given[name] if prepare is None else prepare(given[name], on) for name, prepare in columns]
+        for given in (instance.__dict__ for instance in instances)
+    ]
+    if key is None:
+        _run(on, sql, bound)
+    else:
+        cursor = _cursor(on)
+        for instance, values in zip(instances, bound, strict=True):
+            cursor.execute(sql, values)
+            returned = on.features.can_return_columns_from_insert
+            setattr(instance, key, cursor.fetchall()[0][0] if returned else cursor.lastrowid)
     for instance in instances:
-        given = instance.__dict__
-        cursor.execute(sql, [given[name] if prepare is None else prepare(given[name], on) for name, prepare in columns])
-        if key is not None:
-            setattr(instance, key, cursor.fetchall()[0][0] if cursor.description else cursor.lastrowid)
         instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
+
+
+def _run(on: BaseDatabaseWrapper, sql: str, bound: list[list[Any]]) -> int:
+    """Run a statement without rows with each of several sets of values, all sent together where the server is far;
+    return the number of changed rows in all."""
+    if not bound:
+        return 0
+    cursor = _writer(on)
+    if len(bound) == 1:
+        cursor.execute(sql, bound[0])
+    else:
+        cursor.executemany(sql, bound)
+    return int(cursor.rowcount)
 
 
 def unsaved(model: type[M], **values: Any) -> M:
@@ -198,18 +216,24 @@ class _Kept(threading.local):
     cursor: Any = None
 
 
-_kept = _Kept()
+# What a batch sends together gives its rows later, so rows are never asked of the cursor that writes.
+_reading, _writing = _Kept(), _Kept()
 
 
-def _cursor(on: BaseDatabaseWrapper) -> Any:
+def _cursor(on: BaseDatabaseWrapper, kept: _Kept = _reading) -> Any:
     """Return the thread's cursor: creating one takes as long as a small statement. Whoever uses it reads all its
     rows."""
-    if on.connection is None or on.connection is not _kept.of or on.force_debug_cursor:
+    if on.connection is None or on.connection is not kept.of or on.force_debug_cursor:
         made = on.cursor()
         if on.force_debug_cursor:
             return made
-        _kept.of, _kept.cursor = on.connection, made
-    return _kept.cursor
+        kept.of, kept.cursor = on.connection, made
+    return kept.cursor
+
+
+def _writer(on: BaseDatabaseWrapper) -> Any:
+    """Return the thread's cursor for statements without rows."""
+    return _cursor(on, _writing)
 
 
 @cache

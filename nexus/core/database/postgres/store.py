@@ -22,6 +22,7 @@ from nexus.core.operations.errors import Code, NexusError
 
 __all__ = [
     "admit_gaps",
+    "batch",
     "check",
     "compact",
     "disk_used",
@@ -116,7 +117,7 @@ def write() -> Iterator[None]:
     done = False
     try:
         with transaction.atomic():
-            with connection.cursor() as cursor:
+            with batch(), connection.cursor() as cursor:  # the transaction's BEGIN goes with it
                 cursor.execute(TAKE_TURN, [WRITERS_LOCK, postgres_connection.CHANNEL, postgres_connection.OWN])
             yield
             done = True
@@ -135,6 +136,14 @@ def _in_doubt(error: Exception) -> NoReturn:
         "Look at what is there before you send it again.",
         {"cause": "commit_in_doubt"},
     ) from None
+
+
+@contextmanager
+def batch() -> Iterator[None]:
+    """Send the block's inserts together, in libpq's pipeline mode."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from nexus.core.sqlite import connect
 
 __all__ = [
     "admit_gaps",
+    "batch",
     "check",
     "compact",
     "disk_used",
@@ -72,6 +73,9 @@ def django_settings(config: CoreSettings) -> dict[str, Any]:
             "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={config.durability};",
         },
     }
+
+
+batch = contextlib.nullcontext  # the file is near: nothing is saved by sending statements together
 
 
 def release() -> None:
