@@ -97,7 +97,7 @@ def hit(pattern: str, line: str) -> Match:
     """Return whether a command that matches a pattern stands anywhere in a line."""
     if line == literal(pattern):
         return Match.YES
-    commands = commands_in(line)
+    commands = commands_in(line) if len(line) <= LONGEST_LINE else None  # the cache keeps no long line
     if commands is None:
         return Match.MAYBE
     return max((_match(pattern, command) for command in commands), key=lambda match: match.value, default=Match.NO)
@@ -361,7 +361,7 @@ class _Reader:
             words = words[1:]
         while words and ASSIGNMENT.match(words[0].text):  # of a value that is not known
             words = words[1:]
-        if words and words[0].text not in HEADERS:
+        if words and not (words[0].known and not words[0].quoted and words[0].text in HEADERS):
             self._keep(words)
             if words[0].known and _name(words[0]) in STARTERS:
                 self._started(words)

@@ -171,6 +171,8 @@ def test_a_rule_that_denies_a_command_finds_it_wherever_it_stands(line: str) -> 
     "line",
     [
         "$X x",
+        "$case rm x",
+        "${for} rm x",
         "${X} x",
         "`echo rm` x",
         "r$Y x",
