@@ -248,6 +248,9 @@ class Command(NexusCommand):
             known = clients.CLIENTS[client]
             say = f'"You are {derived_id(client, str(root))} on Nexus. Do your first turn."'
             self.stdout.write(f"{known.title}: {known.first} Then say {say}")
+        if holder := running(home):
+            url = f"{local_url(holder.host, holder.port)}/admin/"
+            self.stdout.write(f"Watch your agents and answer their questions at {url}")
         return LACKING if any(row.holds is False for row in rows) else 0
 
     def _rows(self, home: Path, root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Row]:
