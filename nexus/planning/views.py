@@ -18,7 +18,7 @@ from coordination.models import Agent, Workspace
 from handoffs.models import Handoff
 from nexus.core.operations import runner
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.planning import documents, graph, monitoring, rules, selectors
+from nexus.planning import documents, graph, monitoring, rules, schemas, selectors
 from nexus.planning.forms import CycleFilters, DecideForm, IssueChangeForm, IssueForm, StartForm, StatusForm, TaskForm
 from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
 from nexus.planning.monitoring import READY, Work
@@ -118,10 +118,12 @@ def _plan(
 
 
 def _answers(issue: Issue) -> list[tuple[str, str]]:
-    """Return who was asked about an issue, with each answer."""
+    """Return who was asked about an issue, with each answer, and the roles that analysed it."""
     said = issue.how_summary or {}
     named = [*(issue.how_agents or []), *said, *(issue.how_agent_ids or {})]
-    return [(name, said.get(name, "")) for name in dict.fromkeys(named)]
+    asked = [(name, said.get(name, "")) for name in dict.fromkeys(named)]
+    entries = [entry for entry in schemas.analyses(issue.extra) if isinstance(entry, dict)]
+    return [*asked, *((str(entry.get("role", "")), str(entry.get("summary", ""))) for entry in entries)]
 
 
 def _columns(work: Sequence[Work]) -> list[dict[str, Any]]:

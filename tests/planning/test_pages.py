@@ -220,6 +220,13 @@ def test_it_shows_an_issue_with_those_who_were_asked_and_its_tasks(project: Proj
     assert "Fewer rules" in text and "a-7" in text and "From it" in text and "Decide again" in text
 
 
+def test_it_shows_what_roles_found_about_an_issue(project: Project, browser: Browser) -> None:
+    project.call("plan_analysis_add", issue_id=2, role="tester", summary=f"It is slow. {HOSTILE}")
+    for path in (f"?workspace={place()}", f"issues/{issue(2).pk}/"):
+        text = browser.get(f"/admin/plan/{path}").content.decode()
+        assert "tester" in text and "It is slow. &lt;script&gt;alert" in text and "<script>alert" not in text
+
+
 def test_it_adds_renames_reopens_and_removes_an_issue(project: Project, browser: Browser) -> None:
     form = {"title": "Which tests?", "seen": "2"}
     assert "The issue is added." in send(browser, f"{place()}/issue/", **form)
