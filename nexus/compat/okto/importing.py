@@ -62,6 +62,8 @@ WITHOUT_PLACE = {
     "agent_comm_binding": "communication presets of agents",
     "ephemeral_poll_tokens": "poll tokens",
     "harness_sessions": "sessions of harnesses",
+    "tag_values": "tags",
+    "handoff_dependencies": "dependencies of handoffs (those that wait are offered at once)",
     "permission_presets": "presets of permissions",
 }
 
@@ -74,6 +76,11 @@ def counts(source: OktoStore) -> dict[str, int]:
 def without_place(source: OktoStore) -> dict[str, int]:
     """Return what a store holds that is not imported, in words, with how many there are."""
     found = {words: source.count(table) for table, words in WITHOUT_PLACE.items()}
+    if source.has("handoffs", "trace_id"):
+        found["criteria of handoffs"] = source.count("handoffs", "acceptance_criteria IS NOT NULL")
+        found["traces of messages and handoffs (events keep theirs)"] = sum(
+            source.count(table, "trace_id IS NOT NULL") for table in ("messages", "handoffs")
+        )
     return {words: count for words, count in found.items() if count}
 
 
