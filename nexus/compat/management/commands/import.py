@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
+from nexus.compat.nexus3 import importing as nexus3
+from nexus.compat.nexus3.source import Nexus3Home
 from nexus.compat.okto.importing import Import, counts, without_place
 from nexus.compat.okto.source import NOTHING, opened, owner
 from nexus.core.cli import Group, NexusCommand, login
@@ -25,49 +28,92 @@ class Command(NexusCommand):
         "okto: the home of okto-nexus 0.0.1 to 0.3.1, with workspaces, agents and their keys, permissions, channels,\n"
         "messages with deliveries, handoffs, artifacts, settings and the event log. It is only read. First you see\n"
         "what it holds, and what has no place here. All of it is imported, or nothing; a second import adds what is\n"
-        "new."
+        "new.\n\n"
+        "nexus3: the home of NEXUS3 1.x. Its saved sessions become ended agents of the pool, with their transcripts;\n"
+        "the models of its configuration become runners in runners.toml, shown before they are written. A runner that\n"
+        "is there stays as it is."
     )
     examples = """examples:
   nexus import okto ~/.okto_nexus --dry-run
   nexus import okto ~/.okto_nexus --yes --json
+  nexus import nexus3 ~/.nexus3 --dry-run
 
 exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothing was imported"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("system", choices=("okto",), help="The system.")
+        parser.add_argument("system", choices=("okto", "nexus3"), help="The system.")
         parser.add_argument("path", metavar="DIR", help="Its home, or its database file.")
         parser.add_argument("--dry-run", action="store_true", help="Show what there is, and import nothing.")
         parser.add_argument("--yes", action="store_true", help="Import without asking.")
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        with opened(Path(options["path"]).expanduser()) as source:
+        path = Path(options["path"]).expanduser()
+        if options["system"] == "nexus3":
+            self._nexus3(path, options)
+        else:
+            self._okto(path, options)
+
+    def _okto(self, path: Path, options: Mapping[str, Any]) -> None:
+        with opened(path) as source:
             found, unmoved = counts(source), without_place(source)
-            if not options["json"]:
-                self._print("It holds", found)
-                self._print("Without a place here", unmoved)
-            if options["dry_run"]:
-                if options["json"]:
-                    self.stdout.write(json.dumps({"found": found, "unmoved": unmoved, "imported": {}}))
+            if not self._shown(found, unmoved, options):
                 return
             if running := owner(source.home):
                 raise invalid(f"{NOTHING}: {running} has it open, and what it writes meanwhile would be lost. Stop it.")
-            if users := in_use(CoreSettings.current()):
-                raise invalid(f"{NOTHING}: Nexus's store is in use by {users}. Stop that first.")
-            if not options["yes"] and not self.ask("Import it?"):
+            if not self._agreed(options):
                 return
             store().prepare()
             importing = Import(source, operator=login(), progress=Bar(self.stderr, "import"))
             importing.run()
-        imported, unmoved = dict(importing.new), {what: count for what, count in importing.unmoved.items() if count}
+        self._done(found, importing.new, importing.unmoved, options)
+
+    def _nexus3(self, path: Path, options: Mapping[str, Any]) -> None:
+        config = CoreSettings.current()
+        importing = nexus3.Import(
+            Nexus3Home(path), home=config.home, operator=login(), progress=Bar(self.stderr, "import")
+        )
+        if importing.diff and not options["json"]:
+            self.stdout.write(importing.diff)
+        if not self._shown(importing.found, importing.unmoved, options) or not self._agreed(options):
+            return
+        store().prepare()
+        importing.run()
+        self._done(importing.found, importing.new, importing.unmoved, options)
+
+    def _shown(self, found: Mapping[str, int], unmoved: Mapping[str, int], options: Mapping[str, Any]) -> bool:
+        """Show what there is, and return whether to go on."""
+        if not options["json"]:
+            self._print("It holds", found)
+            self._print("Without a place here", _some(unmoved))
+        elif options["dry_run"]:
+            self.stdout.write(json.dumps({"found": found, "unmoved": _some(unmoved), "imported": {}}))
+        return not options["dry_run"]
+
+    def _agreed(self, options: Mapping[str, Any]) -> bool:
+        if users := in_use(CoreSettings.current()):
+            raise invalid(f"{NOTHING}: Nexus's store is in use by {users}. Stop that first.")
+        return bool(options["yes"]) or self.ask("Import it?")
+
+    def _done(
+        self,
+        found: Mapping[str, int],
+        imported: Mapping[str, int],
+        unmoved: Mapping[str, int],
+        options: Mapping[str, Any],
+    ) -> None:
         if options["json"]:
-            self.stdout.write(json.dumps({"found": found, "unmoved": unmoved, "imported": imported}))
+            self.stdout.write(json.dumps({"found": found, "unmoved": _some(unmoved), "imported": dict(imported)}))
             return
         self._print("Imported", imported)
-        self._print("Not imported", unmoved)
+        self._print("Not imported", _some(unmoved))
 
-    def _print(self, heading: str, numbers: dict[str, int]) -> None:
+    def _print(self, heading: str, numbers: Mapping[str, int]) -> None:
         if numbers:
             self.stdout.write(f"{heading}:")
             for what, count in numbers.items():
                 self.stdout.write(f"  {count:>9,}  {what.replace('_', ' ')}")
+
+
+def _some(numbers: Mapping[str, int]) -> dict[str, int]:
+    return {what: count for what, count in numbers.items() if count}

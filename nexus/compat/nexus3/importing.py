@@ -1,0 +1,332 @@
+"""Import of a home of NEXUS3: its sessions become ended agents, its models become runners; all of it, or nothing."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from coordination.models import ID_LENGTH, Agent
+from nexus.compat.nexus3.source import NOTHING, Nexus3Home, Session, damaged
+from nexus.compat.nexus3.wire import our_tools
+from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role
+from nexus.control.rules import TOOLS, Preset, is_temporary
+from nexus.control.runners import configuration
+from nexus.control.runners.configuration import NAME
+from nexus.control.services.transcript import estimate
+from nexus.core.clock import now
+from nexus.core.database.store import write
+from nexus.core.operations.errors import NexusError, invalid
+from nexus.maintenance.store_file import Progress
+
+AT_ONCE = 200  # entries
+PRESETS = {"sandboxed": Preset.SANDBOXED, "trusted": Preset.TRUSTED, "yolo": Preset.TRUSTED}  # by level
+COMPATIBLE = ("openrouter", "openai", "ollama", "vllm")  # providers that speak the protocol of OpenAI
+ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9./_-]*)?")  # without a password and a query
+VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+USUAL_WINDOW, USUAL_VARIABLE = 131_072, "OPENROUTER_API_KEY"
+USUAL_URL, ANTHROPIC_URL = "https://openrouter.ai/api/v1", "https://api.anthropic.com"
+KEYLESS = "none"
+UNKNOWN_RUNNER = "nexus3"  # of a session that does not name its model
+
+
+class Import:
+    """One import: counts what it finds and writes, and notes what has no place here."""
+
+    def __init__(self, source: Nexus3Home, *, home: Path, operator: str, progress: Progress) -> None:
+        self.new: Counter[str] = Counter()
+        self.unmoved: Counter[str] = Counter()
+        self._source, self._operator, self._progress = source, operator, progress
+        self._file = home / configuration.FILE
+        self._before = self._runners_now()
+        self.runners = self._new_runners()
+        self._note_unmoved()
+
+    @property
+    def found(self) -> dict[str, int]:
+        """How much the home holds."""
+        sessions = self._source.sessions
+        return {
+            "sessions": len(sessions),
+            "messages": sum(session.messages for session in sessions),
+            "runners": len(self.runners),
+        }
+
+    @property
+    def diff(self) -> str:
+        """What is added to runners.toml. Lines that are there are left out: they may hold a secret."""
+        lines = difflib.unified_diff(
+            self._before.splitlines(), self._after.splitlines(), str(self._file), str(self._file), lineterm="", n=0
+        )
+        return "\n".join(lines)
+
+    def run(self) -> None:
+        """Write everything that is not here yet. Raises VALIDATION_ERROR and CONFIG_ERROR, and then wrote nothing."""
+        draft = self._draft() if self.runners else None
+        try:
+            with write():
+                self._agents()
+                if draft is not None:
+                    if self._runners_now() != self._before:
+                        raise invalid(f"{NOTHING}: {self._file} was changed meanwhile. Try again.")
+                    draft.replace(self._file.resolve())
+        finally:
+            if draft is not None:
+                draft.unlink(missing_ok=True)
+        self.new["runners"] = len(self.runners)
+
+    def _agents(self) -> None:
+        left = total = len(self._source.sessions)
+        made: dict[str, PoolAgent] = {}  # the newest of each name
+        for session in _parents_first(self._source.sessions):
+            pk = _id_of(session)
+            known = PoolAgent.objects.filter(pk=pk).first()
+            if known is not None:
+                made[session.agent_id] = known
+                self.unmoved["sessions that went on since they were imported"] += (
+                    known.last_action_at < session.modified_at
+                )
+            elif self._is_anothers(session.agent_id):
+                self.unmoved[f"the session of {session.agent_id}, which is an agent outside of the pool here"] += 1
+            else:
+                try:
+                    made[session.agent_id] = self._agent(pk, session, made.get(session.parent or ""))
+                except RecursionError:  # nested deeper than JSON is written
+                    raise damaged(session.path) from None
+            left -= 1
+            self._progress(0, left, total)
+
+    def _is_anothers(self, agent_id: str) -> bool:
+        """Return whether a name is an identity that the pool did not create, which an operator could give away then."""
+        return Agent.everyone.filter(pk=agent_id).exists() and not PoolAgent.objects.filter(agent_id=agent_id).exists()
+
+    def _agent(self, pk: str, session: Session, parent: PoolAgent | None) -> PoolAgent:
+        content = self._source.content(session)
+        entries = list(_said(content))
+        agent = PoolAgent.objects.create(
+            pool_agent_id=pk,
+            agent_id=session.agent_id,
+            parent=parent,
+            depth=parent.depth + 1 if parent else 0,
+            preset=PRESETS.get(session.level, Preset.SANDBOXED),
+            cwd=_text(session.cwd)[:PATH_LENGTH],
+            disabled_tools=sorted(TOOLS & set(our_tools(session.disabled_tools))),
+            runner=_text(session.model or UNKNOWN_RUNNER)[:ID_LENGTH],
+            is_temporary=is_temporary(session.agent_id),
+            entries_made=len(entries),
+            entries_known=len(entries),
+            created_by=parent.agent_id if parent else self._operator,
+            created_at=session.created_at,
+            last_action_at=session.modified_at,
+            ended_at=now(),  # so that retention counts from here
+        )
+        for start in range(0, len(entries), AT_ONCE):
+            Entry.objects.bulk_create(
+                Entry(agent=agent, position=position, created_at=session.created_at, **fields)
+                for position, fields in enumerate(entries[start : start + AT_ONCE], start)
+            )
+        self.new["agents"] += 1
+        self.new["entries"] += len(entries)
+        return agent
+
+    def _note_unmoved(self) -> None:
+        sessions, given = self._source.sessions, self._source.configuration
+        self.unmoved["links, pipes and others that are no files"] += self._source.left_out
+        self.unmoved["clipboards of agents"] += sum(session.has_clipboard for session in sessions)
+        self.unmoved["sessions with the level yolo, which is trusted here"] += sum(
+            session.level == "yolo" for session in sessions
+        )
+        for server in _dicts(given.get("mcp_servers")):
+            self.unmoved[f"the MCP server {_name(server.get('name'))}: agents' own programs know such servers"] += 1
+        for name, preset in _tables(_table(given.get("permissions")).get("presets")):
+            self.unmoved[f"the preset {_name(name)}: create its agents with {_as_options(preset)}"] += 1
+
+    def _new_runners(self) -> dict[str, str]:
+        """Return the tables of the runners that the file does not have, by name."""
+        here = configuration.read(self._file).by_name
+        given, found = self._source.configuration, dict[str, str]()
+        for provider, table in _tables(given.get("providers")):
+            for alias, model in _tables(table.get("models")):
+                problem = self._problem(alias, table, model)
+                if problem is None and (alias in here or alias in found):
+                    problem = "a runner of this name is here"
+                if problem is not None:
+                    self.unmoved[f"the model {_name(alias)} of {_name(provider)}: {problem}"] += 1
+                else:
+                    found[alias] = _runner(alias, table, model, given.get("max_tool_iterations"))
+            for field in ("extra_headers", "ssl_ca_cert", "api_version", "deployment"):
+                self.unmoved[f"{field} of the provider {_name(provider)}"] += bool(table.get(field))
+            self.unmoved[f"verify_ssl = false of the provider {_name(provider)}"] += table.get("verify_ssl") is False
+        return found
+
+    def _problem(self, alias: str, provider: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
+        """Return why a model cannot be a runner; None if it can."""
+        kind, url = provider.get("type", "openrouter"), provider.get("base_url")
+        if not NAME.fullmatch(alias):
+            return "a runner's name has letters, digits, _ and -"
+        if not isinstance(model.get("id"), str) or not model["id"].isprintable() or not model["id"]:
+            return "it has no id"
+        if type(window := model.get("context_window", USUAL_WINDOW)) is not int or not 1_000 <= window <= 100_000_000:
+            return "its context is no number of tokens from 1,000 on"
+        if not VARIABLE.fullmatch(str(provider.get("api_key_env", USUAL_VARIABLE))):
+            return "its api_key_env is no name of a variable"
+        if kind == "anthropic":
+            return None if url in (None, ANTHROPIC_URL) else "a runner reaches Anthropic at its own address alone"
+        if kind not in COMPATIBLE:
+            return f"there is no runner for providers of the type {_name(kind)}"
+        if url is not None and (not isinstance(url, str) or not ADDRESS.fullmatch(url)):
+            return "its base_url is no plain address; it may hold a secret"
+        return None
+
+    @property
+    def _after(self) -> str:
+        default = _table_default(self._source.configuration, self.runners)
+        head = f"default = {_quoted(default)}\n" if default and not self._before.strip() else ""
+        parts = [part for part in (self._before.rstrip("\n"), head.rstrip("\n"), *self.runners.values()) if part]
+        return "\n\n".join(parts) + "\n" if self.runners else self._before
+
+    def _runners_now(self) -> str:
+        try:
+            return self._file.read_text(encoding="utf-8") if self._file.is_file() else ""
+        except (OSError, UnicodeDecodeError):
+            raise invalid(f"{NOTHING}: {self._file} cannot be read. Correct it first.") from None
+
+    def _draft(self) -> Path:
+        """Return a checked file beside the one that it replaces. Raises VALIDATION_ERROR and CONFIG_ERROR."""
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{self._file.name}.", suffix=".partial", dir=self._file.parent)
+            draft = Path(name)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(self._after)
+            if self._file.exists():
+                shutil.copymode(self._file, draft)
+        except OSError as error:
+            raise invalid(f"{NOTHING}: {self._file} cannot be written: {error.strerror}.") from None
+        try:
+            configuration.read(draft)
+        except NexusError as error:
+            draft.unlink(missing_ok=True)
+            message = error.message.replace(str(draft), str(self._file))
+            raise NexusError(error.code, f"{NOTHING}: {message}") from None
+        return draft
+
+
+def _parents_first(sessions: Iterable[Session]) -> list[Session]:
+    """Return sessions so that a parent comes before its children. Those that are their own ancestors come as they
+    are."""
+    left, done, names = list(sessions), list[Session](), set[str]()
+    while left:
+        waiting = {session.agent_id for session in left}
+        ready = [each for each in left if each.parent is None or each.parent in names or each.parent not in waiting]
+        ready = ready or left
+        done += ready
+        names |= {session.agent_id for session in ready}
+        gone = set(ready)
+        left = [session for session in left if session not in gone]
+    return done
+
+
+def _id_of(session: Session) -> str:
+    """Return the id of an imported agent: one that sorts by time like our own, the same each time."""
+    digest = hashlib.sha256(f"nexus3 {session.agent_id} {session.created_at.isoformat()}".encode()).hexdigest()
+    return f"pool_{max(int(session.created_at.timestamp() * 1000), 0):012x}7{digest[:19]}"
+
+
+def _said(content: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """Yield the fields of a session's entries."""
+    if isinstance(prompt := content.get("system_prompt"), str) and prompt:
+        yield _entry(Role.SYSTEM, prompt, None, {})
+    for message in content["messages"]:
+        meta = dict(message["meta"]) if isinstance(message.get("meta"), dict) else {}
+        if message.get("tool_calls"):
+            meta["tool_calls"] = message["tool_calls"]
+        yield _entry(Role(message["role"]), message.get("content") or "", message.get("tool_call_id"), meta)
+
+
+def _entry(role: Role, content: str, tool_call_id: str | None, meta: Mapping[str, Any]) -> dict[str, Any]:
+    content, clean = _text(content), _clean(meta) or None
+    return {
+        "role": role,
+        "content": content,
+        "tool_call_id": tool_call_id and _text(tool_call_id)[:ID_LENGTH],
+        "meta": clean,
+        "tokens": estimate(content) + (estimate(str(clean)) if clean else 0),
+    }
+
+
+def _text(text: str) -> str:
+    """Return a text without what a store cannot hold."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict):
+        return {_text(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _tables(value: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(name, each) for name, each in _table(value).items() if isinstance(each, dict)]
+
+
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _name(value: Any) -> str:
+    """Return a name for a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(value))[:80]
+
+
+def _as_options(preset: Mapping[str, Any]) -> str:
+    """Return a preset as the options of `nexus rpc create`."""
+    base = preset.get("extends")
+    tools = [name for name, each in _tables(preset.get("tool_permissions")) if each.get("enabled") is False]
+    parts = [f"--preset {base if base in ('trusted', 'sandboxed') else Preset.SANDBOXED}"]
+    paths = preset.get("allowed_paths")
+    parts += [f"--cwd {_name(path)}" for path in (paths[:1] if isinstance(paths, list) else [])]
+    parts += [f"--disable-tool {tool}" for tool in sorted(TOOLS & set(our_tools(tools)))]
+    return " ".join(parts)
+
+
+def _table_default(given: Mapping[str, Any], runners: Mapping[str, str]) -> str | None:
+    alias = str(given.get("default_model", "")).rpartition("/")[2]
+    return alias if alias in runners else None
+
+
+def _runner(alias: str, provider: Mapping[str, Any], model: Mapping[str, Any], iterations: Any) -> str:
+    """Return a runner's table. A key is named by its variable, and never read."""
+    kind = provider.get("type", "openrouter")
+    lines = [f"[runners.{alias}]", 'kind = "model"', f"model = {_quoted(kind + ':' + model['id'])}"]
+    if kind != "anthropic":
+        lines.append(f"base_url = {_quoted(provider.get('base_url') or USUAL_URL)}")
+    if provider.get("auth_method") != KEYLESS:
+        lines.append(f"api_key_env = {_quoted(provider.get('api_key_env', USUAL_VARIABLE))}")
+    window = model.get("context_window", USUAL_WINDOW)
+    lines.append(f"context_tokens = {window}")
+    if window <= 16_384:
+        lines.append(f"reply_tokens = {window // 4}")
+    if type(iterations) is int and 1 <= iterations <= 10_000:
+        lines.append(f"max_iterations = {iterations}")
+    return "\n".join(lines)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
