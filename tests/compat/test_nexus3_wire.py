@@ -97,6 +97,21 @@ async def test_its_names_of_tools_are_understood(wire: Wire, tmp_path: Path) -> 
         assert refused["error"]["code"] == -32602, bad
 
 
+async def test_its_names_of_models_are_understood(wire: Wire, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(exist_ok=True)
+    runners = '[runners.fast]\nkind = "rehearsal"\n[runners.gpt]\nkind = "model"\nmodel = "openrouter:openai/gpt-5.2"\n'
+    (tmp_path / "home" / "runners.toml").write_text(runners)
+    for number, (model, runner) in enumerate(
+        {"fast": "fast", "openrouter/fast": "fast", "openai/gpt-5.2": "gpt"}.items()
+    ):
+        await call(wire, "/", "create_agent", agent_id=f"a{number}", cwd=str(tmp_path), model=model)
+        agent = await PoolAgent.objects.aget(agent_id=f"a{number}")
+        assert agent.runner == runner, model
+    for bad in ("openrouter/slow", "/", "gpt-5.2/"):
+        refused = await call(wire, "/", "create_agent", agent_id="bob", cwd=str(tmp_path), model=bad)
+        assert refused["error"]["code"] == -32602, bad
+
+
 async def test_its_in_process_client_is_answered(wire: Wire, worker: Worker, tmp_path: Path) -> None:
     pool, everywhere = Pool(), Dispatcher()
     given = {"agent_id": "ann", "preset": "trusted", "cwd": str(tmp_path), "disable_tools": ["git"]}

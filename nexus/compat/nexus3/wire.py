@@ -1,4 +1,4 @@
-"""The arguments of NEXUS3's clients in the words of our operations: its names of tools, and numbers as request ids."""
+"""The arguments of NEXUS3's clients in our words: its names of tools and models, and numbers as request ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ ABSENT_PREFIXES = ("clipboard_", "gitlab_", "mcp_")
 
 def concerns(operation: Operation[Any], given: Mapping[str, Any]) -> bool:
     """Return whether arguments may hold anything that only clients of NEXUS3 say."""
-    return operation.toolset.name == "control" and ("disable_tools" in given or type(given.get("request_id")) is int)
+    return operation.toolset.name == "control" and (
+        "disable_tools" in given or type(given.get("request_id")) is int or _is_path(given.get("model"))
+    )
 
 
 def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -40,7 +42,22 @@ def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[st
     tools = said.get("disable_tools")
     if isinstance(tools, list) and all(isinstance(name, str) for name in tools):
         said["disable_tools"] = our_tools(tools)
+    if _is_path(model := said.get("model")):
+        said["model"] = _our_runner(str(model))
     return said
+
+
+def _is_path(model: Any) -> bool:
+    return isinstance(model, str) and "/" in model  # which no runner of ours has in its name
+
+
+def _our_runner(model: str) -> str:
+    """Return the runner of a model's full id, or of `provider/alias`. What is unknown stays as it is."""
+    from nexus.control.runners.configuration import Model, runners
+
+    known, alias = runners().by_name, model.rpartition("/")[2]
+    full = (name for name, each in known.items() if isinstance(each, Model) and each.model.endswith(f":{model}"))
+    return next(full, alias if alias in known else model)
 
 
 def our_tools(names: Iterable[str]) -> list[str]:
