@@ -11,16 +11,14 @@ import asyncio
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
 from benchmarks.harness import WARM_UP, Benchmark, Figures, Server, amount, running, seconds
-from benchmarks.postgres import sender
+from benchmarks.postgres import sender, sent
 from tests.ports import free_port
 from tests.postgres import SERVER, fresh_database, programs
 
@@ -35,17 +33,20 @@ class Proxy:
         self.milliseconds, self.turns = 0.0, 0
         self.port = free_port()
         self._to = host, port
-        self._loop = asyncio.new_event_loop()
+        self._loop, self._end = asyncio.new_event_loop(), asyncio.Event()
 
     def run(self) -> None:
         """Carry until `stop`."""
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.start_server(self._carry, "127.0.0.1", self.port))
-        self._loop.run_forever()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
     def stop(self) -> None:
         """End `run`, from another thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._end.set)
+
+    async def _serve(self) -> None:
+        await asyncio.start_server(self._carry, "127.0.0.1", self.port)
+        await self._end.wait()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(*self._to)
@@ -125,17 +126,7 @@ def throughput(hubs: list[Server], scratch: Path, writers: int, projects: int, l
     ]
     for send in senders:
         send()
-    end = time.perf_counter() + lasting
-
-    def work(send: Callable[[], None]) -> int:
-        count = 0
-        while time.perf_counter() < end:
-            send()
-            count += 1
-        return count
-
-    with ThreadPoolExecutor(writers) as pool:
-        return sum(pool.map(work, senders)) / lasting
+    return sent(senders, lasting) / lasting
 
 
 BENCHMARK = Benchmark(

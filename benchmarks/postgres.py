@@ -90,7 +90,17 @@ def _throughput(hubs: list[Server], scratch: Path, clients: int, seconds: float)
     for send in senders:
         send()
     before = sum(hub.cpu_seconds() for hub in hubs)
-    end = time.perf_counter() + seconds
+    calls = sent(senders, seconds)
+    busy = (sum(hub.cpu_seconds() for hub in hubs) - before) / seconds * 100
+    return {
+        f"calls a second, {clients} workspaces": calls / seconds,
+        f"hubs, % of a core, {clients} workspaces": busy,
+    }
+
+
+def sent(senders: list[Callable[[], None]], lasting: float) -> int:
+    """Let senders send at once for so many seconds; return how many calls came to an end."""
+    end = time.perf_counter() + lasting
 
     def work(send: Callable[[], None]) -> int:
         count = 0
@@ -99,13 +109,8 @@ def _throughput(hubs: list[Server], scratch: Path, clients: int, seconds: float)
             count += 1
         return count
 
-    with ThreadPoolExecutor(clients) as pool:
-        calls = sum(pool.map(work, senders))
-    busy = (sum(hub.cpu_seconds() for hub in hubs) - before) / seconds * 100
-    return {
-        f"calls a second, {clients} workspaces": calls / seconds,
-        f"hubs, % of a core, {clients} workspaces": busy,
-    }
+    with ThreadPoolExecutor(len(senders)) as pool:
+        return sum(pool.map(work, senders))
 
 
 def sender(hub: Server, scratch: Path, number: int, *, project: int | None = None) -> Callable[[], None]:
