@@ -315,7 +315,7 @@ KINDS = (
     ),
     AttentionKind(
         "budgets",
-        "Budgets that are nearly spent",
+        "Budgets that are spent, or nearly",
         "account_balance_wallet",
         11,
         _budgets,

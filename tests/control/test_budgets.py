@@ -233,7 +233,8 @@ def test_the_page_sets_shows_and_removes(lead: PoolAgent, browser: Browser) -> N
     assert "2 turns a day for lead" in page and "2 turns spent, 100 %" in page and ">spent<" in page
     run = shown(browser.get(f"/admin/runs/{Turn.objects.with_outcome('out_of_budget').get().pk}/"))
     assert "out of budget" in run and "the limit is 2 turns a day for lead" in run
-    assert "A budget is spent" in shown(browser.get("/admin/attention/"))
+    attention = shown(browser.get("/admin/attention/"))
+    assert "A budget is spent" in attention and "Budgets that are spent, or nearly" in attention
     act(browser, do=f"pool_remove_budget {Budget.objects.get().pk}")
     assert "There is no budget" in shown(browser.get("/admin/budgets/"))
     refusal = shown(browser.post("/admin/budgets/", {**given, "name": ""}))
