@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from django.test import Client as Browser
+from django.utils.html import strip_tags
 
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from tests.control.playing import at_hand, lead, say, send, settle, take
@@ -36,6 +38,20 @@ def test_a_run_has_a_page(lead: PoolAgent, browser: Browser) -> None:
     settle(next_turn, input_tokens=1_200, output_tokens=34)
     assert "1,200 in, 34 out" in page_of(browser, next_turn) and "needs you" not in page_of(browser, next_turn)
     assert browser.get("/admin/runs/turn_none/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("source", "asked_by"),
+    [
+        ("rpc", "an operator"),
+        ("dashboard", "an operator on the dashboard"),
+        ("ci", "an operator through ci"),
+    ],
+)
+def test_it_says_who_asked_for_a_run(lead: PoolAgent, browser: Browser, source: str, asked_by: str) -> None:
+    send("lead", "Write the parser.", source=source)
+    facts = strip_tags(page_of(browser, take()))
+    assert f"Asked by {asked_by} Queued" in " ".join(facts.split())
 
 
 def test_it_retries_with_the_prompt_that_a_person_changed(lead: PoolAgent, browser: Browser) -> None:
