@@ -24,8 +24,7 @@ import re2
 
 LONGEST_LINE = 8_192  # characters; a longer line is not walked
 DEEPEST = 8  # levels of substitutions, and of lines in the words of others
-MOST_COMMANDS = 500  # of a line
-MOST_WORDS = 200  # of a command that starts what its words name
+MOST_COMMANDS = 200  # of a line, with those that the words of a command may start: each meets each rule
 LONGEST_PATTERN = 1_000  # characters
 
 BARE = r"[\w@%+=:,./^-]"
@@ -169,11 +168,13 @@ def compiled(expression: str) -> Any:
     return re2.compile(f"(?s:{expression})", options)
 
 
+@lru_cache(maxsize=1024)
 def _expression(pattern: str) -> Any:
     words = pattern.split()
     return compiled("".join("(?:[^\0]*\0)*" if word == "*" else _word(word) + "\0" for word in words))
 
 
+@lru_cache(maxsize=1024)
 def _word(pattern: str) -> str:
     return wildcards(pattern, "[^\0\1]*", "[^\0\1]")
 
@@ -369,8 +370,6 @@ class _Reader:
     def _started(self, words: Sequence[Word]) -> None:
         """Keep what a command may start: from each of its words on, and each word that may be a line of shell."""
         names = [_name(word) for word in words]
-        if len(words) > MOST_WORDS:
-            raise Unreadable
         added = [UNKNOWN] if FROM_INPUT.intersection(names) else []
         for first in range(1, len(words)):
             self._keep([*words[first:], *added])

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.control.command_lines import LONGEST_LINE, Match, commands_in, covers, escaped, hit, literal, plain_words
+from nexus.control.command_lines import (
+    LONGEST_LINE,
+    MOST_COMMANDS,
+    Match,
+    commands_in,
+    covers,
+    escaped,
+    hit,
+    literal,
+    plain_words,
+)
 
 HOSTILE = (
     "git status; rm -rf x",
@@ -191,13 +201,18 @@ def test_a_rule_that_denies_a_command_finds_it_wherever_it_stands(line: str) -> 
         "ls \ud800",
         "x" * (LONGEST_LINE + 1),
         "sh -c '" * 20,
-        "sudo " * 1_000 + "ls",
-        "a;" * 1_000,
+        "a;" * (MOST_COMMANDS + 1),
+        "sudo " * MOST_COMMANDS + "ls",
         "$(" * 1_000,
     ],
 )
 def test_what_cannot_be_seen_through_may_be_the_command(line: str) -> None:
     assert hit("rm *", line) is Match.MAYBE
+
+
+@pytest.mark.parametrize("line", ["a;" * (MOST_COMMANDS - 1) + "rm x", "sudo " * (MOST_COMMANDS - 2) + "rm x"])
+def test_as_many_commands_as_a_line_may_have_are_seen_through(line: str) -> None:
+    assert hit("rm *", line) is Match.YES
 
 
 @pytest.mark.parametrize(
