@@ -468,3 +468,12 @@ def test_it_reassigns_in_a_dialog_over_the_page_and_says_what_changed(page: Page
     page.get_by_label("To which agent").fill("nobody-here")
     page.get_by_role("button", name="Reassign").click()
     expect(page.get_by_label("To which agent")).to_have_attribute("aria-invalid", "true")
+
+
+def test_a_phone_shows_the_whole_title_of_needs_a_person(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/admin/attention/")
+    title = page.get_by_role("heading", level=1)
+    expect(title).to_have_text("Needs a person")
+    assert title.evaluate("each => [...each.children].every(part => part.scrollWidth <= part.clientWidth)")
+    assert title.evaluate("each => each.scrollWidth <= each.clientWidth")
