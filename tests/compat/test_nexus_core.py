@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nexus.compat.nexus_core.arguments import number_of
 from tests.compat.programs import Program, ours, timeless
 
 OWNER = {"role": "engineer", "resume_tier": "bounded"}
@@ -104,6 +106,16 @@ def test_it_replies_to_mistakes_in_its_words(nx: Project) -> None:
     assert nx("plan_update", action="remove", issue_id=1.5) == "Issue 1.5 not found"
     assert nx("task_update", id=4, status="pending") == "Task 4 not found"
     assert nx("artifact_write", filename="../..", content="") == "Invalid filename: empty after sanitize"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0x1F", 31), (" 0b11 ", 3), ("0o17", 15), ("0x" + "f" * 400, math.inf), ("1e400", math.inf), ("1_0", None),
+     ("0x-1", None), ("0x 1", None), ("0x0x1", None), ("0x", None), ("0b2", None), ("\uff11", None)],
+)  # fmt: skip
+def test_it_reads_a_text_as_the_number_that_javascript_does(text: str, number: float | None) -> None:
+    found = number_of(text)
+    assert math.isnan(found) if number is None else found == number
 
 
 def test_it_keeps_artifacts_inside(nx: Project) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 NOTHING = object()
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-RADIX = {"0x": 16, "0o": 8, "0b": 2}
+WITH_RADIX = re.compile("0(?:x[0-9a-f]+|o[0-7]+|b[01]+)", re.IGNORECASE)
 
 
 class Refused(Exception):
@@ -94,7 +94,7 @@ def number_of(value: Any) -> float | int:
     if isinstance(value, bool) or value is None:
         return int(value or 0)
     if isinstance(value, int):
-        return value if abs(value) < 2**53 else _float(value)
+        return _rounded(value)
     if isinstance(value, float):
         return value
     if isinstance(value, list):
@@ -104,14 +104,16 @@ def number_of(value: Any) -> float | int:
     text = value.strip()
     if not text:
         return 0
-    if text[:2].lower() in RADIX:
-        try:
-            return int(text[2:].replace("_", "?"), RADIX[text[:2].lower()])
-        except ValueError:
-            return math.nan
+    if WITH_RADIX.fullmatch(text):
+        return _rounded(int(text, 0))
     if text.lstrip("+-") == "Infinity" and len(text) <= len("+Infinity"):
         return -math.inf if text[0] == "-" else math.inf
     return _float(text) if text.isascii() and NUMBER.fullmatch(text) else math.nan
+
+
+def _rounded(number: int) -> float | int:
+    """Return a number as exactly as JavaScript has it."""
+    return number if abs(number) < 2**53 else _float(number)
 
 
 def _float(value: int | str) -> float:
