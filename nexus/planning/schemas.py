@@ -294,6 +294,8 @@ class StateFile(Generic[T]):
             raise self.fault(str(error)) from None
         if b"\\u" in content and unstorable({"": document}, lambda _: inf):
             raise self.fault("a text in it holds a NUL character or a lone surrogate, which no store takes")
+        if newer := _newer_version(parsed):
+            raise self.fault(f"{VERSION} {newer[:20]!r} is newer than this Nexus knows ({LATER}); update Nexus")
         numbers = [entry["id"] for entry in _numbered(parsed)]
         if len(set(numbers)) < len(numbers):
             raise self.fault("it contains an id twice")
@@ -306,6 +308,14 @@ class StateFile(Generic[T]):
             f".nexus/{self.path} breaks its schema: {what}. It was left as it is; correct it, or move it away.",
             {"file": f".nexus/{self.path}", "fault": what},
         )
+
+
+def _newer_version(document: Any) -> str | None:
+    """Return the version of a file, or of a cycle in it, if we do not know it: its fields may mean something else."""
+    if not isinstance(document, Mapping):
+        return None
+    stated = (each.get("extra", {}).get(VERSION, LATER) for each in (document, *document.get("cycles", ())))
+    return next((str(version) for version in stated if str(version).partition(".")[0] not in ("0", "1")), None)
 
 
 def _numbered(document: Any) -> list[Any]:

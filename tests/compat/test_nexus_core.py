@@ -145,6 +145,16 @@ def test_a_file_that_it_cannot_read_stays_as_it_is(nx: Project, text: str, said:
     assert (nx.files / "state" / "tasks.json").read_text() == text
 
 
+@pytest.mark.parametrize("newer", [{"schema_version": "2.0"}, {"cycles": [{"schema_version": "2.0"}]}])
+def test_a_history_of_a_newer_version_stays_as_it_is(nx: Project, newer: dict[str, Any]) -> None:
+    cycles = [{"completed_at": "later", "branch": "main", "plan": None, **each} for each in newer.pop("cycles", [{}])]
+    text = json.dumps({**newer, "cycles": cycles})
+    nx.write("history.json", text)
+    for answer in (nx("history_search"), nx("task_add", **TASK)):
+        assert "'2.0' is newer than this Nexus knows (1.0); update Nexus" in answer
+    assert (nx.files / "history.json").read_text() == text
+
+
 def test_a_link_in_the_place_of_its_directory_is_named(nx: Project) -> None:
     (nx.files.parent / "elsewhere").mkdir()
     nx.files.symlink_to("elsewhere")
