@@ -283,6 +283,7 @@ def test_a_truncated_store_is_refused_whole(keep: float, newer: Day, db: None) -
     "statement",
     [
         "UPDATE messages SET created_at = 'soon' WHERE rowid = 2",
+        "UPDATE messages SET created_at = '0001-01-01T00:00:00+01:00' WHERE rowid = 2",
         "UPDATE messages SET artifacts = '[' WHERE rowid = 2",
         "UPDATE message_deliveries SET status = 'lost' WHERE rowid = 2",
         "UPDATE events SET payload = '{' WHERE event_id = 20",

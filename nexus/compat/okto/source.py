@@ -103,9 +103,9 @@ def moment(text: Any, field: str) -> datetime:
     """Return a time of the store. Raises VALIDATION_ERROR."""
     try:
         parsed = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (TypeError, ValueError, OverflowError):
         raise invalid(f"{NOTHING}: {field} of a row holds {str(text)[:60]!r}, which is no time.") from None
-    return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def value(text: Any, field: str) -> Any:
