@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -293,6 +294,17 @@ def test_a_truncated_store_is_refused_whole(keep: float, newer: Day, db: None) -
 def test_a_row_that_cannot_be_taken_is_named(statement: str, newer: Day, db: None) -> None:
     change(newer, statement)
     refused(newer.home)
+
+
+def test_a_pipe_in_the_place_of_an_artifact_is_left_out(newer: Day, db: None) -> None:
+    change(newer, "UPDATE artifacts SET storage_path = 'odd/file', path = NULL, content = NULL")
+    odd = newer.home / "artifacts" / "odd"
+    odd.mkdir(parents=True)
+    os.mkfifo(odd / "file")
+    (odd / "manifest.json").write_text("[" * 100_000)
+    done = run(newer.home)
+    assert done.new["artifacts"] == 0
+    assert any(words.startswith("artifacts") for words in done.unmoved)
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path, db: None) -> None:

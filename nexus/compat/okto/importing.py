@@ -39,6 +39,7 @@ from nexus.compat.okto.source import NOTHING, OktoStore, Row, moment, value
 from nexus.core.clock import now
 from nexus.core.config import TABLE, CoreSettings
 from nexus.core.database.store import store, write
+from nexus.core.files import read_regular
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.maintenance.store_file import Progress
 
@@ -245,7 +246,8 @@ class Import:
         manifest: Mapping[str, Any] = {}
         content, path = row["content"], row["path"]
         if row.get("storage_path"):
-            content, path, manifest = self._payload(row)
+            path = None
+            content, manifest = self._payload(row)
         if content is None and path is None:
             self.unmoved["artifacts whose file is no text, too large or missing (they stay in its home)"] += 1
             return None
@@ -266,22 +268,23 @@ class Import:
             created_at=made,
         )
 
-    def _payload(self, row: Row) -> tuple[str | None, str | None, Mapping[str, Any]]:
-        """Return the text of an artifact that 0.3.1 keeps as a file, its path in the project, and its manifest."""
-        home = (self._source.home / "artifacts").resolve()
-        file = (home / row["storage_path"]).resolve()
+    def _payload(self, row: Row) -> tuple[str | None, Mapping[str, Any]]:
+        """Return the text of an artifact that 0.3.1 keeps as a file, and its manifest. What is no regular file, such as
+        a pipe, is not opened: it would wait for ever."""
+        home, largest = (self._source.home / "artifacts").resolve(), CoreSettings.current().max_inline_bytes
+        file = (home / row["storage_path"].replace("\0", "")).resolve()
         if not file.is_relative_to(home):
-            return None, None, {}
+            return None, {}
         try:
-            manifest = json.loads((file.parent / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            manifest = {}
+            manifest = json.loads(read_regular(str(file.parent / "manifest.json"), largest) or b"")
+        except (ValueError, RecursionError):
+            manifest = None
         try:
-            if file.stat().st_size > CoreSettings.current().max_inline_bytes:
-                return None, None, manifest
-            return file.read_bytes().decode(), None, manifest
-        except (OSError, UnicodeDecodeError):
-            return None, None, manifest
+            content = read_regular(str(file), largest + 1)
+            text = None if content is None or len(content) > largest else content.decode()
+        except UnicodeDecodeError:
+            text = None
+        return text, manifest if isinstance(manifest, dict) else {}
 
     def _messages(self) -> None:
         query = (
