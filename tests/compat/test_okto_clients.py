@@ -58,3 +58,9 @@ def test_who_verifies_may_be_named_as_there(call: Call, refused: Call, project: 
 def test_what_is_unknown_in_both_is_refused(refused: Call, project: str, ann: str) -> None:
     assert refused("inbox_pull", agent_id=ann, profil="full")["code"] == "VALIDATION_ERROR"
     assert refused("inbox_count", agent_id=ann, profile="full")["code"] == "VALIDATION_ERROR"
+
+
+def test_old_ids_in_what_is_no_parameter_are_not_looked_up(refused: Call, ann: str) -> None:
+    ids = [f"hof_{number:012x}4{'0' * 19}" for number in range(300_000)]
+    lists = {f"more_{start}": ids[start : start + 1000] for start in range(0, len(ids), 1000)}
+    assert refused("inbox_pull", agent_id=ann, **lists)["code"] == "VALIDATION_ERROR"

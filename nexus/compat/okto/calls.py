@@ -46,7 +46,8 @@ def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[st
             raise workspaces.mismatch("project_root", str(said["project_root"]))
     if "verify_by" in said and "verifier" in fields:
         said["verifier"] = _verifier(said.pop("verify_by"))
-    old = {each for name, value in said.items() for each in _old_ids(name, value)}
+    # What is no parameter is refused later; a call could name any number of such lists.
+    old = {each for name, value in said.items() if name in fields for each in _old_ids(name, value)}
     known = dict(ImportedId.objects.filter(pk__in=old).values_list("old_id", "new_id")) if old else {}
     return {name: _replaced(value, known) if _old_ids(name, value) else value for name, value in said.items()}
 
