@@ -226,6 +226,7 @@ def test_the_command_shows_first_and_then_imports(there: Path, tmp_path: Path) -
     home = tmp_path / "home"
     shown = nexus(home, "import", "nexus3", str(there), "--dry-run")
     assert shown.returncode == 0 and "+[runners.fast]" in shown.stdout and "3  sessions" in shown.stdout
+    assert "--preset sandboxed --disable-tool write_file\n" in shown.stdout
     assert "sk-hidden" not in shown.stdout and not (home / "runners.toml").exists()
     done = nexus(home, "import", "nexus3", str(there), "--yes", "--json")
     assert json.loads(done.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 3}

@@ -112,7 +112,8 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
         if numbers:
             self.stdout.write(f"{heading}:")
             for what, count in numbers.items():
-                self.stdout.write(f"  {count:>9,}  {what.replace('_', ' ')}")
+                words = what.replace("_", " ") if what.isidentifier() else what  # which may have a command in it
+                self.stdout.write(f"  {count:>9,}  {words}")
 
 
 def _some(numbers: Mapping[str, int]) -> dict[str, int]:
