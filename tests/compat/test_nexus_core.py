@@ -37,12 +37,18 @@ class Project:
         path.write_text(text)
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One home for all projects: to prepare a store takes longer than a test."""
+    return tmp_path_factory.mktemp("home")
+
+
 @pytest.fixture
-def nx(tmp_path: Path) -> Iterator[Project]:
+def nx(tmp_path: Path, home: Path) -> Iterator[Project]:
     root = tmp_path / "project"
     (root / ".git").mkdir(parents=True)
     (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    project = Project(root, tmp_path / "home")
+    project = Project(root, home)
     yield project
     project.server.end()
 

@@ -79,7 +79,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     roots = {name: _project(folder / name) for name in Sides._fields}
     named = {name: {"NEXUS_PROJECT_ROOT": str(root)} for name, root in roots.items()}
     theirs = [published(SERVER, roots[name], **named[name]) for name in ("theirs", "both")]
-    mine = [ours("nexus-core", folder / f"home of {name}", **named[name]) for name in ("ours", "both")]
+    mine = [ours("nexus-core", folder / "home", **named[name]) for name in ("ours", "both")]
     yield Sides(Side(roots["theirs"], theirs[0]), Side(roots["ours"], mine[0]), Side(roots["both"], mine[1], theirs[1]))
     for program in (*theirs, *mine):
         program.end()
