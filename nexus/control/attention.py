@@ -394,8 +394,13 @@ def _budget_names(budget_ids: Sequence[str]) -> dict[str, str]:
 
 
 def _rule_names(rule_ids: Sequence[str]) -> dict[str, str]:
-    numbers = [int(rule_id) for rule_id in rule_ids if rule_id.isdecimal() and len(rule_id) < 19]
-    return {str(rule.pk): f"rule {rule.pk}: {rule}" for rule in PermissionRule.objects.filter(pk__in=numbers)}
+    found = PermissionRule.objects.filter(pk__in=map(_rule_number, rule_ids))
+    return {str(rule.pk): f"rule {rule.pk}: {rule}" for rule in found}
+
+
+def _rule_number(rule_id: str) -> int:
+    """Return the number of a rule; 0, which no rule has, for a text that is none, or too long."""
+    return int(rule_id) if rule_id.isdecimal() and len(rule_id) < 19 else 0
 
 
 ACTIONS = (
@@ -404,7 +409,7 @@ ACTIONS = (
         "Take back",
         "taken back",
         ("rule", "rules"),
-        lambda rule_id: {"rule_id": int(rule_id) if rule_id.isdecimal() else 0},
+        lambda rule_id: {"rule_id": _rule_number(rule_id)},
         _rule_names,
         toolset="control",
     ),
