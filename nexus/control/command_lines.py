@@ -123,7 +123,7 @@ def plain_words(line: str) -> list[str] | None:
     return words if words and words[0] and not ASSIGNMENT.match(words[0]) and words[0] not in HEADS | HEADERS else None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # up to 2 MB each: rules ask one after another about the line of one call
 def commands_in(line: str) -> tuple[Command, ...] | None:
     """Return every command in a line, with those that its commands start; None for a line that cannot be read."""
     if len(line) > LONGEST_LINE or SURROGATE.search(line):
