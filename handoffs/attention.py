@@ -18,7 +18,7 @@ from handoffs.config import HandoffSettings
 from handoffs.debts import patience
 from handoffs.events import titles
 from handoffs.lifecycle import OPERATOR, STEPS, Part
-from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus
+from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus, can_start
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
@@ -215,8 +215,11 @@ def _comma_separated(names: Sequence[str]) -> str:
 
 
 def _open(picture: Picture) -> list[Handoff]:
-    """Return the open handoffs to look at, oldest first, without those whose deadline has passed."""
-    rows = _here(picture, Handoff.objects.open()).only("title", "target", "created_at", "updated_at")
+    """Return the open handoffs to look at, oldest first, without those that wait for others and those whose deadline
+    has passed."""
+    rows = _here(picture, Handoff.objects.open().filter(can_start())).only(
+        "title", "target", "created_at", "updated_at"
+    )
     return list(rows.exclude(deadline_at__lt=picture.moment).order_by("created_event_id")[:EXAMINED])
 
 

@@ -16,6 +16,7 @@ def titles(ids: Collection[str]) -> Mapping[str, str]:
 THINGS = {"handoff": EntityRef("a handoff", "handoff", "handoff_id", name="title", names=titles)}
 SENTENCES = {
     "handoff.created": Sentence("{actor} handed {handoff} to {target}", "{count} handoffs created"),
+    "handoff.unblocked": Sentence("{handoff} can start: what it waited for is done", "{count} handoffs can start"),
     "handoff.claimed": Sentence("{actor} took {handoff}", "{count} handoffs claimed"),
     "handoff.started": Sentence("{actor} works on {handoff}", "{count} handoffs started"),
     "handoff.blocked": Sentence("{actor} is stuck with {handoff}[: {reason}]", "{count} handoffs blocked"),

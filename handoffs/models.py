@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.expressions import Combinable
 
 from coordination.models import ID_LENGTH, TargetField, VisibilityChoices, Workspace, not_empty, one_of
 from coordination.routing import Target, describe
@@ -90,6 +91,8 @@ class Handoff(models.Model):
     deadline_at = models.DateTimeField(null=True)  # when it expires unless somebody has it
     verifier = models.CharField(max_length=ID_LENGTH + 16, null=True)  # creator, operator, agent:NAME or role:NAME
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator knows a repeated call
+    trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator finds what belongs together
+    acceptance_criteria = models.JSONField(null=True)  # a list of texts that its verifier looks at
     payload = models.TextField(null=True)  # a string as given, anything else as JSON text
     result = models.TextField(null=True)  # likewise
     rejected_reason = models.TextField(null=True)
@@ -145,6 +148,29 @@ class Handoff(models.Model):
 
     def __str__(self) -> str:
         return self.handoff_id
+
+
+class Dependency(models.Model):
+    """A handoff that must be completed before another one may be claimed."""
+
+    handoff = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="dependencies", db_index=False)
+    depends_on = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="dependents")
+    done = models.BooleanField(default=False)  # it is completed; for good, as nothing leads out of that state
+
+    class Meta:
+        db_table = "handoff_dependencies"
+        verbose_name_plural = "dependencies"
+        # A look for work reads what is left alone, however much of it is done.
+        indexes = [models.Index(fields=["handoff"], name="handoff_dependencies_left", condition=Q(done=False))]
+        constraints = [models.UniqueConstraint(fields=["handoff", "depends_on"], name="handoff_dependencies_once")]
+
+    def __str__(self) -> str:
+        return f"{self.handoff_id} after {self.depends_on_id}"
+
+
+def can_start() -> Combinable:
+    """Return the condition that all a handoff depends on is completed."""
+    return ~Exists(Dependency.objects.filter(handoff=OuterRef("pk"), done=False))
 
 
 class RemarkKind(models.TextChoices):

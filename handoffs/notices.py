@@ -8,12 +8,16 @@ from coordination import selectors as agents_known
 from coordination.routing import Strategy
 from handoffs import selectors
 from handoffs.lifecycle import OPERATOR, target_of_verifier
-from handoffs.models import Handoff, in_quotes
+from handoffs.models import Dependency, Handoff, can_start, in_quotes
+from handoffs.steps import record
 from inbox import services as mail
+from nexus.core.database.prepared import Slot, Update
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 
 TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
+
+_mark_done = Update(lambda: Dependency.objects.filter(depends_on=Slot("handoff_id")), done=True)
 
 
 def notify(
@@ -36,14 +40,28 @@ def notify(
 
 
 def offered(handoff: Handoff, moment: datetime) -> list[str]:
-    """Notify the agent that a direct target names."""
+    """Notify the agent that a direct target names, unless the handoff waits for others: `unblocked` does it then."""
     if handoff.target["strategy"] not in (Strategy.DIRECT, Strategy.DIRECT_WITH_FALLBACK):
+        return []
+    if handoff.dependencies.filter(done=False).exists():
         return []
     body = (
         f"{handoff.from_agent_id} hands work to you. "
         f"Take it with handoff_claim(handoff_id={handoff.handoff_id!r}), or handoff_reject it."
     )
     return notify(handoff, handoff.target["agent_id"], "is for you", body, moment)
+
+
+def unblocked(handoff: Handoff, actor: str | None, moment: datetime) -> None:
+    """Offer what waited for a completed handoff alone, inside its transaction: writers take turns, so of two that are
+    completed at the same time the second one sees the first one's end."""
+    if not _mark_done(handoff_id=handoff.handoff_id):
+        return
+    dependents = Dependency.objects.filter(depends_on=handoff).values("handoff_id")
+    waiting = Handoff.objects.open().filter(can_start(), pk__in=dependents).exclude(deadline_at__lt=moment)
+    for dependent in waiting.order_by("created_event_id"):
+        record(dependent, "unblocked", actor, moment)
+        offered(dependent, moment)
 
 
 def ended(handoff: Handoff, agent_id: str, outcome: str, text: str | None, moment: datetime) -> list[str]:

@@ -32,7 +32,7 @@ from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, Shown, Time, parse_cursor
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Label, Limit, Params, Shown, Terse, Time, parse_cursor
 from nexus.core.operations.registry import Wait
 from nexus.core.waiting import Interest
 
@@ -103,6 +103,9 @@ VERIFIER = {"anyOf": [TEXT, {
 }]}  # fmt: skip
 
 
+Criterion = Annotated[str, Field(min_length=1, max_length=500)]
+
+
 class HandoffCreate(Params):
     project_root: ProjectRoot
     from_agent_id: Annotated[Id, Field(description="You.")]
@@ -138,6 +141,17 @@ class HandoffCreate(Params):
             "never who did it."
         ),
     ] = None
+    acceptance_criteria: Annotated[
+        list[Criterion] | None,
+        Terse(),
+        Field(min_length=1, max_length=20, description="What the result is measured by, a sentence each."),
+    ] = None
+    depends_on: Annotated[list[Id] | None, Field(max_length=50, description="handoff_ids to be COMPLETED first.")] = (
+        None
+    )
+    trace_id: Annotated[
+        Label | None, Terse(), Field(description="By which you know what belongs together; its events repeat it.")
+    ] = None
     session_id: SessionId = None
     session_secret: SessionSecret = None
     client_id: ClientId = None
@@ -161,6 +175,7 @@ class CreatedHandoff(TypedDict):
     Code.NOT_OWNER,
     Code.CONTENT_TOO_LARGE,
     CoordinationCode.QUOTA_EXCEEDED,
+    CoordinationCode.WORKSPACE_MISMATCH,
     acts_as="from_agent_id",
     guards=(in_session("session_id"),),
 )
@@ -177,6 +192,9 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         title=p.title,
         deadline_seconds=p.deadline_seconds,
         verifier=p.verifier,
+        acceptance_criteria=p.acceptance_criteria,
+        depends_on=p.depends_on or (),
+        trace_id=p.trace_id,
         client_id=p.client_id,
     )
     data: CreatedHandoff = {
@@ -500,7 +518,13 @@ def _mine(handoff: Handoff, moment: datetime) -> MyHandoff:
     }
 
 
+class DependencyRow(TypedDict):
+    handoff_id: str
+    status: HandoffState
+
+
 class WholeHandoff(HandoffRow):
+    depends_on: Annotated[list[DependencyRow], Field(description="It is offered once all are COMPLETED.")]
     remarks: Annotated[list[RemarkRow], Field(description="Late results, and returned results with the reasons.")]
 
 
@@ -508,4 +532,12 @@ class WholeHandoff(HandoffRow):
 def handoff_get(p: HandoffRef, caller: Caller) -> WholeHandoff:
     """One handoff with its status, claimant, payload, outcome and remarks."""
     handoff = services.get(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
-    return {**handoff_row(handoff, now()), "remarks": remarks_of(handoff)}
+    moment = now()
+    return {
+        **handoff_row(handoff, moment),
+        "depends_on": [
+            {"handoff_id": each.handoff_id, "status": selectors.state_at(each, moment)}
+            for each in selectors.dependencies(handoff)
+        ],
+        "remarks": remarks_of(handoff),
+    }

@@ -11,7 +11,7 @@ from coordination.services import agents, workspaces
 from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
-from handoffs.notices import notify
+from handoffs.notices import notify, unblocked
 from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update
@@ -188,6 +188,7 @@ def _accept(handoff: Handoff, by: By) -> list[str]:
     settle(handoff, _step("accept", handoff, by, moment), moment, result=handoff.result)
     record(handoff, "accepted", by.actor, moment, **by.event_fields)
     record(handoff, "completed", handoff.claimed_by, moment)
+    unblocked(handoff, handoff.claimed_by, moment)
     doer = str(handoff.claimed_by)
     if handoff.task_key is not None:
         work().completed(handoff.task_key, workspaces.directory_of(handoff.workspace), doer, moment)

@@ -32,6 +32,8 @@ class HandoffRow(TypedDict):
     blocked_reason: str | None
     deadline_at: Annotated[Time | None, Field(description="When it expires if nobody claims it.")]
     verifier: Annotated[Any, Field(description="Who accepts the result, as handoff_create takes it.")]
+    acceptance_criteria: list[str] | None
+    trace_id: str | None
     payload: str | None
     task_id: Annotated[int | None, Field(description="The planned task it carries.")]
     result: str | None
@@ -58,6 +60,8 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
         "blocked_reason": handoff.blocked_reason,
         "deadline_at": iso(handoff.deadline_at),
         "verifier": serialize_verifier(handoff.verifier),
+        "acceptance_criteria": handoff.acceptance_criteria,
+        "trace_id": handoff.trace_id,
         "payload": handoff.payload,
         "task_id": handoff.task_id,
         "result": handoff.result,
@@ -96,6 +100,8 @@ class OfferRow(TypedDict):
     from_agent_id: str
     payload: str | None
     task_id: NotRequired[int]
+    acceptance_criteria: NotRequired[list[str]]
+    trace_id: NotRequired[str]
     created_at: Time
 
 
@@ -112,4 +118,8 @@ def offer_row(handoff: Handoff) -> OfferRow:
     }
     if handoff.task_id is not None:
         row["task_id"] = handoff.task_id
+    if handoff.acceptance_criteria:
+        row["acceptance_criteria"] = handoff.acceptance_criteria
+    if handoff.trace_id is not None:
+        row["trace_id"] = handoff.trace_id
     return row

@@ -16,7 +16,7 @@ from coordination import selectors as agents_known
 from coordination.models import Event, Workspace
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
 from handoffs import lifecycle
-from handoffs.models import LIVE, Handoff, HandoffStatus
+from handoffs.models import LIVE, Dependency, Handoff, HandoffStatus, can_start
 from handoffs.steps import work
 from nexus.core.clock import iso, now
 from nexus.core.fulltext import fts5_query, tsquery, words_of
@@ -37,8 +37,8 @@ class Page:
 
 
 def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready_only: bool = False) -> Page:
-    """Return the open handoffs that an agent may see and claim, oldest first; `ready_only` leaves out those whose task
-    has unfinished dependencies.
+    """Return the open handoffs that an agent may see and claim, oldest first, without those that wait for others;
+    `ready_only` leaves out those whose task has unfinished dependencies, too.
 
     A page has a next_cursor whenever the search stopped before the end: also when it found nothing so far, or when its
     texts filled the page before `limit` was reached.
@@ -46,7 +46,7 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
     agent, moment = agents_known.profile_of(agent_id), now()
     found: list[Handoff] = []
     examined, left = after, EXAMINED_AT_ONCE
-    here = Handoff.objects.filter(workspace_id=workspace_id).exclude(deadline_at__lt=moment)
+    here = Handoff.objects.filter(can_start(), workspace_id=workspace_id).exclude(deadline_at__lt=moment)
     # No index serves both. In this order, so that one whose end is recorded meanwhile is in the second list.
     pool = [here.lapsed(moment), here.open()]
     if ready_only and any(rows.filter(task_key__isnull=False).exists() for rows in pool):
@@ -65,6 +65,18 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
         if left <= 0:
             return _page(found, str(examined))
     return _page(found, None)
+
+
+def dependencies(handoff: Handoff) -> list[Handoff]:
+    """Return what a handoff depends on, in the order in which its creator named it."""
+    rows = Dependency.objects.filter(handoff=handoff).select_related("depends_on").order_by("pk")
+    return [row.depends_on for row in rows.defer("depends_on__payload", "depends_on__result")]
+
+
+def unfinished(handoff: Handoff) -> list[str]:
+    """Return the ids of what a handoff waits for."""
+    left = Dependency.objects.filter(handoff=handoff, done=False).order_by("pk")
+    return list(left.values_list("depends_on", flat=True))
 
 
 def _oldest(lists: Iterable[QuerySet[Handoff]], *, after: int) -> list[Handoff]:

@@ -5,6 +5,7 @@ The steps between claim and completion are in `progress`, those of operators in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -21,16 +22,17 @@ from coordination.services.limits import exceeded, limit
 from handoffs import leases, lifecycle, notices, remarks, selectors
 from handoffs.leases import expire, record_expiries
 from handoffs.lifecycle import HandoffCode, named_agent, parse_verifier
-from handoffs.models import Handoff, HandoffStatus, RemarkKind, single_line, title_of
+from handoffs.models import SETTLED, Dependency, Handoff, HandoffStatus, RemarkKind, can_start, single_line, title_of
 from handoffs.steps import find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update, insert
 from nexus.core.database.store import write
 from nexus.core.limits import opaque_text, within_limit
-from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 _take = Update(
     lambda: Handoff.objects.open().filter(
+        can_start(),
         Q(deadline_at=None) | Q(deadline_at__gte=Slot("moment")),
         pk=Slot("handoff_id"),
         workspace_id=Slot("workspace_id"),
@@ -63,7 +65,8 @@ class Created(NamedTuple):
 
 # What a call says; the title may be the payload's, and the deadline is counted from the first call.
 QUOTA_RETRY_SECONDS = 60.0  # when to look again whether somebody took one
-CONTENT = ("workspace_id", "title", "target", "visibility", "payload", "task_id", "verifier")
+CONTENT = ("workspace_id", "title", "target", "visibility", "payload", "task_id", "verifier", "trace_id",
+           "acceptance_criteria")  # fmt: skip
 
 
 def create(
@@ -77,14 +80,19 @@ def create(
     title: str | None = None,
     deadline_seconds: int | None = None,
     verifier: Any = None,
+    acceptance_criteria: Sequence[str] | None = None,
+    depends_on: Sequence[str] = (),
+    trace_id: str | None = None,
     client_id: str | None = None,
 ) -> Created:
-    """Create an OPEN handoff, which expires when nobody claims it within `deadline_seconds`. If its creator already
-    made one with the same client_id, return that one as it is now.
+    """Create an OPEN handoff, which expires when nobody claims it within `deadline_seconds`. It is offered once all
+    that it depends on is completed. If its creator already made one with the same client_id, return that one as it is
+    now.
 
-    Raises VALIDATION_ERROR (missing or malformed target, malformed verifier), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE,
-    QUOTA_EXCEEDED, and NOT_FOUND for a direct target or a verifier that is not registered and for a task that the open
-    cycle does not have.
+    Raises VALIDATION_ERROR (missing or malformed target, malformed verifier, a dependency that came to nothing),
+    WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, QUOTA_EXCEEDED, WORKSPACE_MISMATCH for a dependency of another workspace,
+    and NOT_FOUND for a direct target or a verifier that is not registered, for a task that the open cycle does not have
+    and for a dependency.
     """
     parsed = parse_target(target)
     if parsed is None:
@@ -104,6 +112,8 @@ def create(
             task_id=task_id,
             deadline_at=None if deadline_seconds is None else moment + timedelta(seconds=deadline_seconds),
             verifier=verified_by,
+            acceptance_criteria=list(acceptance_criteria) if acceptance_criteria else None,
+            trace_id=trace_id,
             client_id=client_id,
             created_at=moment,
             updated_at=moment,
@@ -118,13 +128,39 @@ def create(
         named = named_agent(verified_by)
         if named is not None:
             require_agent(named)
+        dependencies = _dependencies(handoff, depends_on, moment)
         handoff.task_key = None if task_id is None else work().find(project.workspace_id, task_id)
         event = record(handoff, "created", from_agent_id, moment)
         handoff.created_event_id = event.event_id
         insert(handoff)
+        insert(*dependencies)
         notified = notices.offered(handoff, moment)
         agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
+
+
+def _dependencies(handoff: Handoff, depends_on: Sequence[str], moment: datetime) -> list[Dependency]:
+    """Return the dependencies of a new handoff, inside the transaction that creates it. It can name only handoffs that
+    exist, so there are no cycles.
+
+    Raises NOT_FOUND, WORKSPACE_MISMATCH, VALIDATION_ERROR for one that can never be completed.
+    """
+    if not depends_on:
+        return []
+    rows = Handoff.objects.filter(pk__in=depends_on).defer("payload", "result")
+    found = {row.handoff_id: row for row in rows}
+    made = []
+    for each in dict.fromkeys(depends_on):
+        if each not in found:
+            raise not_found("handoff", each)
+        if found[each].workspace_id != handoff.workspace_id:
+            raise workspaces.mismatch("handoff", each)
+        status = selectors.state_at(found[each], moment)
+        done = status == HandoffStatus.COMPLETED
+        if status in SETTLED and not done:
+            raise invalid(f"{each} is {status}: nothing can wait for it.", field="depends_on")
+        made.append(Dependency(handoff=handoff, depends_on=found[each], done=done))
+    return made
 
 
 def _as_made(handoff: Handoff) -> dict[str, Any]:
@@ -160,6 +196,12 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
             )
         won = {"handoff_id": handoff_id, "workspace_id": project.workspace_id, "agent_id": agent_id}
         if not _take(**won, lease_seconds=seconds, lease=lease, moment=moment):
+            if handoff.status == HandoffStatus.OPEN and (left := selectors.unfinished(handoff)):
+                raise NexusError(
+                    HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
+                    f"This handoff waits until {', '.join(left[:5])} are completed.",
+                    {"handoff_id": handoff_id, "waits_for": left},
+                )
             if selectors.state_at(handoff, moment) == HandoffStatus.EXPIRED:
                 lifecycle.step("claim", HandoffStatus.EXPIRED, frozenset())
             raise _not_open_error(handoff, agent_id)
@@ -242,6 +284,7 @@ def _finish(
         record(handoff, "submitted", agent_id, moment)
         return notices.submitted(handoff, agent_id, result, moment)
     record(handoff, "completed", agent_id, moment)
+    notices.unblocked(handoff, agent_id, moment)
     if handoff.task_key is not None:
         work().completed(handoff.task_key, project, agent_id, moment)
     return notices.ended(handoff, agent_id, "completed", result, moment)

@@ -13,7 +13,7 @@ from coordination.selectors import require_agent
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, selectors
 from handoffs.leases import expire
-from handoffs.models import HELD, STREAM, Handoff, in_quotes
+from handoffs.models import HELD, STREAM, Dependency, Handoff, in_quotes
 from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle, work
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
@@ -131,7 +131,7 @@ def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
 
 def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
     """Offer the work of a rejected, cancelled or expired handoff again, to the same target or to an agent: a new
-    handoff.
+    handoff, which waits for what the former one waited for. What waited for the former one waits for it.
 
     Raises NOT_FOUND (handoff, agent); INVALID_TRANSITION where it is live, completed, or was offered again already.
     """
@@ -159,12 +159,17 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
             task_id=former.task_id,
             task_key=former.task_key,
             verifier=former.verifier,
+            trace_id=former.trace_id,
+            acceptance_criteria=former.acceptance_criteria,
             created_at=moment,
             updated_at=moment,
         )
         created = record(handoff, "created", handoff.from_agent_id, moment, of=handoff_id, operator=operator)
         handoff.created_event_id = created.event_id
         insert(handoff)
+        waits_for = Dependency.objects.filter(handoff=former).order_by("pk").values("depends_on_id", "done")
+        insert(*(Dependency(handoff=handoff, **each) for each in waits_for))
+        Dependency.objects.filter(depends_on=former).update(depends_on=handoff)
         record(former, "reoffered", None, moment, **{"as": handoff.handoff_id}, operator=operator)
         notices.offered(handoff, moment)
     return handoff

@@ -37,7 +37,7 @@ def concerned(event: Event) -> set[str]:
 
 
 IN_THE_END = datetime.max.replace(tzinfo=UTC)  # after this, every fallback is open
-SIGNALLED = ARRIVALS | {"handoff.created", "handoff.expired"}
+SIGNALLED = ARRIVALS | {"handoff.created", "handoff.unblocked", "handoff.expired"}
 
 
 def announce(sender: Any, event: Event, **_: Any) -> None:

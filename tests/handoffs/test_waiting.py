@@ -70,6 +70,19 @@ async def test_it_wakes_when_work_that_one_may_claim_comes_and_not_before(projec
     assert await found(poll) == [handoff]
 
 
+async def test_it_wakes_when_the_last_that_work_waits_for_is_done(project: str, offer: Offer) -> None:
+    firsts = [await sync_to_async(offer)() for _ in range(2)]
+    waits = await sync_to_async(offer)(depends_on=firsts, target={"strategy": "direct", "agent_id": "cleo"})
+    for first in firsts:
+        await act("handoff_claim", project_root=project, handoff_id=first, agent_id="bob")
+    poll = waiting(project, "cleo")
+    await parked()
+    for first in firsts:
+        await act("handoff_complete", project_root=project, handoff_id=first, agent_id="bob")
+
+    assert await found(poll) == [waits]
+
+
 async def test_it_wakes_when_a_lease_lapses(project: str, offer: Offer) -> None:
     with time_machine.travel(datetime.now(UTC) - timedelta(seconds=300) + MOMENT):
         handoff = await sync_to_async(offer)()

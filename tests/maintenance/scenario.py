@@ -75,6 +75,7 @@ def main(home: Path) -> None:
         ("task_add", {"title": "Write it", "context": "Once.", "goal": "A letter"}),
     ):
         assert runner.run(PLANNING, Caller(transport="test"), name, {**planned, **given})["ok"], name
+    made: list[str] = []
     for outcome in ("open", "claimed", "completed", "rejected", "cancelled", "returned"):
         handoff_id = call(
             "handoff_create",
@@ -85,7 +86,9 @@ def main(home: Path) -> None:
             payload={"then": outcome},
             task_id=1 if outcome == "open" else None,
             verifier="creator" if outcome == "returned" else None,
+            depends_on=made[:1] if outcome == "cancelled" else None,
         )["handoff_id"]
+        made.append(handoff_id)
         given = {"project_root": project, "handoff_id": handoff_id}
         if outcome in ("claimed", "completed", "returned"):
             call("handoff_claim", **given, agent_id="bob")

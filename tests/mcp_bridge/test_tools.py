@@ -50,7 +50,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "inbox_count": "agent_id*",
     "inbox_history": "agent_id* cursor limit session_id session_secret",
     "handoff_create": "project_root* from_agent_id* target* visibility* payload title task_id deadline_seconds"
-    " verifier session_id session_secret client_id",
+    " verifier acceptance_criteria depends_on trace_id session_id session_secret client_id",
     "handoff_list_available": "project_root* agent_id* cursor limit timeout_seconds ready_only=False",
     "handoff_claim": "project_root* handoff_id* agent_id* lease_seconds session_id session_secret",
     "handoff_start": "project_root* handoff_id* agent_id* claim_epoch session_id session_secret",
