@@ -31,7 +31,7 @@ from coordination.models import (
 from coordination.routing import parse_target
 from coordination.services import settings as stored_settings
 from coordination.services.agents import hash_secret
-from handoffs.models import HELD, Handoff, HandoffStatus, title_of
+from handoffs.models import HELD, Dependency, Handoff, HandoffStatus, title_of
 from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.compat.models import ImportedId, ImportedStore
 from nexus.compat.okto import permissions
@@ -64,7 +64,6 @@ WITHOUT_PLACE = {
     "ephemeral_poll_tokens": "poll tokens",
     "harness_sessions": "sessions of harnesses",
     "tag_values": "tags",
-    "handoff_dependencies": "dependencies of handoffs (those that wait are offered at once)",
     "permission_presets": "presets of permissions",
 }
 
@@ -78,10 +77,7 @@ def without_place(source: OktoStore) -> dict[str, int]:
     """Return what a store holds that is not imported, in words, with how many there are."""
     found = {words: source.count(table) for table, words in WITHOUT_PLACE.items()}
     if source.has("handoffs", "trace_id"):
-        found["criteria of handoffs"] = source.count("handoffs", "acceptance_criteria IS NOT NULL")
-        found["traces of messages and handoffs (events keep theirs)"] = sum(
-            source.count(table, "trace_id IS NOT NULL") for table in ("messages", "handoffs")
-        )
+        found["traces of messages (handoffs and events keep theirs)"] = source.count("messages", "trace_id IS NOT NULL")
     return {words: count for words, count in found.items() if count}
 
 
@@ -381,6 +377,13 @@ class Import:
                     made.append(self._handoff(row, row["created"] + self._shift))
             self._write("handoffs", made, len(page))
         store().give_out_above(Event, free)
+        if self._source.has("handoff_dependencies"):
+            for page in self._source.pages("SELECT handoff_id, depends_on_id FROM handoff_dependencies ORDER BY rowid"):
+                known = self._ids(each for row in page for each in row.values())
+                pairs = [(known.get(row["handoff_id"]), known.get(row["depends_on_id"])) for row in page]
+                rows = [Dependency(handoff_id=one, depends_on_id=other) for one, other in pairs if one and other]
+                Dependency.objects.bulk_create(rows, ignore_conflicts=True)
+            Dependency.objects.filter(depends_on__status=HandoffStatus.COMPLETED, done=False).update(done=True)
 
     def _events(self) -> None:
         """Events keep their numbers in an empty log; else they follow what is here, in their order."""
@@ -416,6 +419,8 @@ class Import:
             lease_seconds=max(1, round((lease - changed).total_seconds())) if held else None,
             lease_expires_at=lease if held else None,
             verifier=self._verifier(verify_by),
+            acceptance_criteria=value(row.get("acceptance_criteria"), "handoffs.acceptance_criteria"),
+            trace_id=row.get("trace_id"),
             payload=row["payload"],
             result=row["result"],
             rejected_reason=row["rejected_reason"],
