@@ -72,7 +72,6 @@ PROCESSES = {
     "sends-text-without-end": Acp("flood", "bytes in one turn"),
     "moans-without-end": Acp("moan", "turn_seconds", turn_seconds=2),
     "is-deaf": Acp("ignore", "turn_seconds", turn_seconds=2),
-    "asks-for-everything": Acp("greedy", "things at once"),
     "forks": Acp(f"forks {MARK}", "exit code 4"),
 }
 

@@ -130,9 +130,11 @@ def compare(day: Day, call: Call) -> None:
             for event in call("event_get", project_root=day.project, agent_id=name, stream=stream, limit=1000)["events"]
         ]
         same = ("event_id", "type", "actor_agent_id", "created_at")
-        assert [[row[field] for field in same] for row in events] == [
-            [row[field] for field in same] for row in seen["events"]
-        ]
+        here, there = ([[row[field] for field in same] for row in rows] for rows in (events, seen["events"]))
+        for rows in (here, there):  # this store gave out numbers before
+            first = min(row[0] for row in rows)
+            rows[:] = [[row[0] - first, *row[1:]] for row in rows]
+        assert here == there
 
 
 def test_every_agent_sees_the_same_on_both_sides(day: Day, call: Call) -> None:

@@ -447,13 +447,13 @@ class Agent:
             await asyncio.sleep(0)
 
     async def do_greedy(self) -> None:
-        """Everything at once."""
-        call = acp.schema.ToolCallUpdate(tool_call_id="c", title="Again", kind="other")
-        asking = [
-            self.client.request_permission(session_id=self.session, tool_call=call, options=OPTIONS)
-            for _ in range(1_000)
-        ]
-        await asyncio.gather(*asking)
+        """Everything at once: what the pipe holds, before an answer to the first can come."""
+        params = {"sessionId": self.session, "toolCall": {"toolCallId": "c", "title": "Again"}, "options": []}
+        ask = {"jsonrpc": "2.0", "method": "session/request_permission", "params": params}
+        lines = [json.dumps({**ask, "id": number}, separators=(",", ":")) for number in range(10_000, 11_000)]
+        os.set_blocking(1, True)
+        os.write(1, "\n".join([*lines, ""]).encode())
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class Told:
     async def say(self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Any = None) -> None:
         self.texts += [content, json.dumps(meta)]
 
-    async def ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+    async def ask(self, kind: str, title: str, detail: str, *, subject: str, action: Any = None) -> Decision:
         self.texts += [title, detail]
         return Decision(False)
 

@@ -42,8 +42,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Happening]]:
     yield told
 
 
-def say(*arguments: str, **payload: Any) -> Any:
-    answer = entry.respond(SimpleNamespace(), read(*arguments, **payload), lambda: None)
+def say(*arguments: str, home: Path | None = None, **payload: Any) -> Any:
+    answer = entry.respond(SimpleNamespace(home=home), read(*arguments, **payload), lambda: None)
     return json.loads(answer) if answer else None
 
 
@@ -172,14 +172,14 @@ def test_it_knows_where_an_agent_listens(heard: list[Happening], client: str, na
 
 
 def test_it_tells_of_mail_although_a_listener_failed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(what: Happening) -> Said:
         raise ValueError("no\nroom")
 
     monkeypatch.setattr(entry, "HANDLERS", [fail, lambda what: Said(context="C")])
     monkeypatch.setattr(entry, "_mail", lambda *_: "M")
-    answer = say(hook_event_name="UserPromptSubmit")
+    answer = say(home=tmp_path, hook_event_name="UserPromptSubmit")
     assert answer["hookSpecificOutput"]["additionalContext"] == "C\nM"
     assert capsys.readouterr().err == "[nexus] hook: no room\n"
 

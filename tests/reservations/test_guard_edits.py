@@ -49,7 +49,9 @@ class Hook:
         )
         payload = {"hook_event_name": BEFORE[client], "tool_name": tool, "tool_input": asked}
         given = ["--client", client, "--agent-id", "ben", "--project", str(self.root)]
-        settings = SimpleNamespace(guard_edits=mode, database_url=None, database=self.held.file)
+        settings = SimpleNamespace(
+            guard_edits=mode, database_url=None, database=self.held.file, home=self.held.file.parent
+        )
         return entry.respond(settings, dialects.read(given, {}, json.dumps(payload)), lambda: None)
 
 
