@@ -60,6 +60,7 @@ class Contract(RuleBasedStateMachine):
         self.tasks: Document | None = None
         self.cycles: list[Document] = []
         self.next_issue = 1
+        self.epochs: dict[int, int] = {}  # how often each task of the cycle was begun
 
     def teardown(self) -> None:
         self.place.cleanup()
@@ -69,6 +70,9 @@ class Contract(RuleBasedStateMachine):
 
     def refusal(self, tool: str, **arguments: Any) -> str:
         return self.project.refused(tool, **arguments)[1]
+
+    def begin(self, number: int, before: str, after: str) -> None:
+        self.epochs[number] = self.epochs.get(number, 0) + (before != after == "in_progress")
 
     def issue(self, issue_id: int) -> Document | None:
         assert self.plan is not None
@@ -177,8 +181,10 @@ class Contract(RuleBasedStateMachine):
             wrong = f"Task id {number} not found" if self.tasks else "tasks.json not found"
             assert self.refusal("task_update", id=number, status=status) == wrong
             return
+        self.begin(number, task["status"], status)
         task["status"] = status
-        assert self.project.call("task_update", id=number, status=status) == {"task": task}
+        epoch = {"claim_epoch": self.epochs[number]} if status == "in_progress" else {}
+        assert self.project.call("task_update", id=number, status=status) == {"task": task, **epoch}
 
     @rule()
     def close(self) -> None:
@@ -187,7 +193,7 @@ class Contract(RuleBasedStateMachine):
         done = tasks["tasks"] if tasks else []
         decided = sum(issue["status"] == "decided" for issue in plan["issues"]) if plan else 0
         self.archive(done)
-        self.tasks = None
+        self.tasks, self.epochs = None, {}
         assert told["archived"] == {"plan": bool(plan), "decisions": decided, "tasks": len(done)}
         assert told["deleted"] == ["plan.json"] * bool(plan) + ["tasks.json"] * bool(tasks)
         assert told["total_cycles"] == len(self.cycles)
@@ -202,11 +208,16 @@ class Contract(RuleBasedStateMachine):
     @rule(number=st.integers(1, 9), status=statuses, drop=st.integers(0, 4))
     def another_consumer_edits_the_tasks(self, number: int, status: str, drop: int) -> None:
         assert self.tasks is not None
+        before = {task["id"]: task["status"] for task in self.tasks["tasks"]}
         del self.tasks["tasks"][drop : drop + 1]
         if number not in [task["id"] for task in self.tasks["tasks"]]:
             other = {"id": number, "title": "Theirs", "context": "Why.", "status": status, "deps": []}
             self.tasks["tasks"].insert(0, other)
         self.project.write(TASKS, self.tasks)
+        after = {task["id"]: task["status"] for task in self.tasks["tasks"]}
+        self.epochs = {each: epoch for each, epoch in self.epochs.items() if each in after}
+        for each, now in after.items():
+            self.begin(each, before.get(each, "pending"), now)
 
     @precondition(lambda self: self.plan)
     @rule(number=st.integers(1, 9), title=texts)
@@ -223,7 +234,7 @@ class Contract(RuleBasedStateMachine):
         if name == PLAN:
             self.plan = None
         else:
-            self.tasks = None
+            self.tasks, self.epochs = None, {}
 
     @rule(query=st.none() | texts | st.sampled_from(["theirs", "how_agents"]), last_n=st.integers(1, 3))
     def search(self, query: str | None, last_n: int) -> None:
