@@ -43,7 +43,7 @@ def offered(handoff: Handoff, moment: datetime) -> list[str]:
     """Notify the agent that a direct target names, unless the handoff waits for others: `unblocked` does it then."""
     if handoff.target["strategy"] not in (Strategy.DIRECT, Strategy.DIRECT_WITH_FALLBACK):
         return []
-    if handoff.dependencies.filter(done=False).exists():
+    if selectors.unfinished(handoff):
         return []
     body = (
         f"{handoff.from_agent_id} hands work to you. "

@@ -19,6 +19,7 @@ from handoffs import lifecycle
 from handoffs.models import LIVE, Dependency, Handoff, HandoffStatus, can_start
 from handoffs.steps import work
 from nexus.core.clock import iso, now
+from nexus.core.database.prepared import Select, Slot
 from nexus.core.fulltext import fts5_query, tsquery, words_of
 from nexus.core.limits import fitting
 from nexus.core.operations.errors import not_found
@@ -73,10 +74,14 @@ def dependencies(handoff: Handoff) -> list[Handoff]:
     return [row.depends_on for row in rows.defer("depends_on__payload", "depends_on__result")]
 
 
+_left = Select(
+    lambda: Dependency.objects.filter(handoff=Slot("handoff_id"), done=False).order_by("pk").values_list("depends_on")
+)
+
+
 def unfinished(handoff: Handoff) -> list[str]:
     """Return the ids of what a handoff waits for."""
-    left = Dependency.objects.filter(handoff=handoff, done=False).order_by("pk")
-    return list(left.values_list("depends_on", flat=True))
+    return [depends_on for (depends_on,) in _left(handoff_id=handoff.handoff_id)]
 
 
 def _oldest(lists: Iterable[QuerySet[Handoff]], *, after: int) -> list[Handoff]:

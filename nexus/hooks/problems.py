@@ -43,7 +43,7 @@ def find() -> list[HookProblem]:
 
 
 def dismiss(hook_id: str) -> HookProblem:
-    """Hide a problem until the hook fails again, or stops to run after it ran again. Raises NOT_FOUND."""
+    """Hide a problem until the hook fails again, or stops running after it ran again. Raises NOT_FOUND."""
     problem = next((each for each in find() if each.hook_id == hook_id), None)
     if problem is None:
         raise not_found("hook", hook_id[:200])

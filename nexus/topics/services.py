@@ -490,17 +490,14 @@ def restore(
     Raises INVALID_ARGUMENT for topics that are here already, or a message of another topic, and for an inconsistent
     file.
     """
-    missing = [(topic, _missing(topic)) for topic in topics]
+    missing = [(topic, messages) for topic in topics if (messages := _missing(topic)) is not None]
     _check_unique(topics)
-    begun = {topic.topic_id for topic, messages in missing if messages is not None}
-    if topics and not begun:
+    if topics and not missing:
         first = topics[0]
         raise argument(f"Nothing was imported: the topic {first.topic_id} ({first.name!r}) is here already.")
     stored = Counted(0, 0, 0)
     try:
         for topic, messages in missing:
-            if messages is None:
-                continue
             with write():
                 made, peers = _begin(topic)
             for start in range(0, len(messages), AT_ONCE):

@@ -178,7 +178,7 @@ def _run(on: BaseDatabaseWrapper, sql: str, bound: list[list[Any]]) -> int:
     return the number of changed rows in all."""
     if not bound:
         return 0
-    cursor = _writer(on)
+    cursor = _cursor(on, _writing)
     if len(bound) == 1:
         cursor.execute(sql, bound[0])
     else:
@@ -229,11 +229,6 @@ def _cursor(on: BaseDatabaseWrapper, kept: _Kept = _reading) -> Any:
             return made
         kept.of, kept.cursor = on.connection, made
     return kept.cursor
-
-
-def _writer(on: BaseDatabaseWrapper) -> Any:
-    """Return the thread's cursor for statements without rows."""
-    return _cursor(on, _writing)
 
 
 @cache

@@ -122,9 +122,7 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor, cla
     with changing(project_root, by) as change:
         task = _task(change.project, number)
         check_claim(claim_epoch, task.claim_epoch, "task")
-        if task.status != status:
-            _set_status(task, status, by.name, change.moment)
-            notices.notify_holder(task, by.name, change.moment)
+        _move(task, status, by.name, change.moment)
     return task
 
 
@@ -162,9 +160,8 @@ def edit(
             notices.notify_holder(task, by.name, change.moment, changed)
             if news:
                 notices.notify_ready(selectors.ready_among([task]), by.name, change.moment)
-        if status is not None and task.status != status:
-            _set_status(task, status, by.name, change.moment)
-            notices.notify_holder(task, by.name, change.moment)
+        if status is not None:
+            _move(task, status, by.name, change.moment)
     return task, warnings(task)
 
 
@@ -175,6 +172,13 @@ def _task(project: ProjectDirectory, number: int) -> Task:
     if task is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
     return task
+
+
+def _move(task: Task, status: str, actor: str | None, moment: datetime) -> None:
+    """Give a task another status, and notify its holder. Call it inside a change."""
+    if task.status != status:
+        _set_status(task, status, actor, moment)
+        notices.notify_holder(task, actor, moment)
 
 
 def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
