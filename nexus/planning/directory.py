@@ -17,7 +17,8 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from io import BufferedReader
 from math import inf
 from pathlib import Path
@@ -72,6 +73,7 @@ MAX_BYTES = 32 << 20  # the largest file that is read
 SLACK = 1 / 32  # share of it that is never used by a write: a handoff may lengthen a file a little, and must not fail
 REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no directory is where one should be"}
 ROOM = 1 << 20  # a disk with less free space counts as full
+STALE_SECONDS = 30  # after which nexus-core's programs remove another's lock of a file
 TIME_LIMIT_SECONDS = 5.0  # for the lock: as long as a busy store may delay its holder
 _in_vain: dict[str, float] = {}  # by root, when a call last waited in vain: others then do not wait, too
 _flags = {name: getattr(os, name, 0) for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")}
@@ -225,37 +227,103 @@ class Directory:
         if self.read(IGNORE[0]) is None:
             self.write(*IGNORE, durable=False)
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this user may not write the files."""
+        with self._explained(STATE):
+            there = [folder for path in ("", STATE) if (folder := self._folder(path, make=False)) is not None]
+            if not there:
+                return not os.access(self.root, os.W_OK)
+            return not all(os.access(".", os.W_OK, dir_fd=folder) for folder in there)
+
     @contextlib.contextmanager
-    def locked(self, patience: float = TIME_LIMIT_SECONDS) -> Iterator[None]:
-        """Lock the files against other processes of ours. Raises STATE_BUSY after `patience` seconds, or at once if
-        another call has just waited in vain for the whole time limit."""
-        self.initialise()
+    def locked(
+        self, patience: float = TIME_LIMIT_SECONDS, *, files: Sequence[str] = (), reading: bool = False
+    ) -> Iterator[None]:
+        """Lock the directory against other processes of ours, and `files` against nexus-core's programs.
+
+        `reading` writes nothing. Raises STATE_BUSY after `patience` seconds, or at once if another call has just waited
+        in vain for the whole time limit.
+        """
+        if not reading:
+            self.initialise()
         with self._explained(LOCK):
-            folder, name = self._at(LOCK, make=True)
-            flags = os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC
-            descriptor = os.open(name, flags, 0o644, dir_fd=folder)
+            descriptor = self._open_to_read() if reading else self._open_lock()
         try:
-            began = time.monotonic()
-            waits = patience if began - _in_vain.get(self.root, -inf) >= TIME_LIMIT_SECONDS else 0.0
-            while not self._try_lock(descriptor):
-                if time.monotonic() - began >= waits:
-                    if waits >= TIME_LIMIT_SECONDS:
-                        _in_vain[self.root] = time.monotonic()
-                    raise NexusError(
-                        PlanningCode.STATE_BUSY,
-                        "Another process works on this project's plan; send the same call again in a moment.",
-                        {"retryable": True},
-                    )
-                time.sleep(0.002)
-            self._lock = descriptor
-            _in_vain.pop(self.root, None)
-            try:
-                yield
-            finally:
+            with contextlib.ExitStack() as held:
+                self._wait_for(lambda: self._try_lock(descriptor), patience)
                 if fcntl is None:
-                    _threads[self.root].release()
+                    held.callback(_threads[self.root].release)
+                self._lock = descriptor
+                if files:
+                    os.utime(descriptor)  # the age of its links, which nexus-core's programs look at
+                for path in (f"{each}.lock" for each in files):
+                    self._wait_for(partial(self._try_take, path), patience)
+                    held.callback(self._let_go, path)
+                _in_vain.pop(self.root, None)
+                yield
         finally:
             os.close(descriptor)
+
+    def _open_lock(self) -> int:
+        folder, name = self._at(LOCK, make=True)
+        return os.open(name, os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC, 0o644, dir_fd=folder)
+
+    def _open_to_read(self) -> int:
+        """Open the lock's file; the project's root where it is missing and cannot be created."""
+        folder, name = self._at(LOCK, make=False)
+        if folder is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(name, os.O_RDONLY | NOFOLLOW | CLOEXEC, dir_fd=folder)
+        return os.open(self.root, FOLDER)
+
+    def _wait_for(self, take: Callable[[], bool], patience: float) -> None:
+        began = time.monotonic()
+        waits = patience if began - _in_vain.get(self.root, -inf) >= TIME_LIMIT_SECONDS else 0.0
+        while not take():
+            if time.monotonic() - began >= waits:
+                if waits >= TIME_LIMIT_SECONDS:
+                    _in_vain[self.root] = time.monotonic()
+                raise NexusError(
+                    PlanningCode.STATE_BUSY,
+                    "Another process works on this project's plan; send the same call again in a moment.",
+                    {"retryable": True},
+                )
+            time.sleep(0.002)
+
+    def _try_take(self, path: str) -> bool:
+        """Create the file that nexus-core's programs create before they write another; return whether it was missing.
+
+        Ours is a link to our lock. One that was there before us was left by a process that was killed, because a
+        living one would hold our lock.
+        """
+        with self._explained(path):
+            folder, name = self._at(path, make=True)
+            assert folder is not None
+            try:
+                self._create(name, folder)
+            except FileExistsError:
+                with contextlib.suppress(FileNotFoundError):  # it was let go meanwhile
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    left = os.path.samestat(status, os.fstat(self._lock))
+                    if not left and time.time() - status.st_mtime <= STALE_SECONDS:
+                        return False
+                    os.unlink(name, dir_fd=folder)
+                return self._try_take(path)
+            return True
+
+    def _create(self, name: str, folder: int) -> None:
+        """Create a file that must be missing. A link takes a third of the time, where the disk has links."""
+        try:
+            os.link(LOCK.rpartition("/")[2], name, src_dir_fd=self._folders[STATE], dst_dir_fd=folder)
+        except FileExistsError:
+            raise
+        except OSError:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o644, dir_fd=folder))
+
+    def _let_go(self, path: str) -> None:
+        with contextlib.suppress(NexusError):
+            self.remove(path)
 
     @property
     def interrupted(self) -> bool:

@@ -73,7 +73,7 @@ def changing(project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) ->
     CONTENT_TOO_LARGE for a file that would be larger than what is read, STATE_BUSY after `patience` seconds;
     nothing of the caller is changed then.
     """
-    with Directory(project.root) as directory, directory.locked(patience):
+    with Directory(project.root) as directory, directory.locked(patience, files=list(FILES)):
         crashed = directory.interrupted
         look = _Look(project, directory, crashed)
         look.read()
@@ -111,8 +111,25 @@ def take_in(project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) -> 
     with Directory(project.root) as directory:
         if not directory.interrupted and _Look(project, directory, False).in_step:
             return
+        if directory.is_read_only:
+            _take_in_read_only(project, directory, patience)
+            return
     with changing(project, patience):
         pass
+
+
+def _take_in_read_only(project: ProjectDirectory, directory: Directory, patience: float) -> None:
+    """Take in the files of a directory that this user may not write: they stay as they are."""
+    with directory.locked(patience, reading=True):
+        look = _Look(project, directory, directory.interrupted)
+        look.read()
+        look.take_in_parts()
+        if look.strange:
+            with write():
+                moment = now()
+                workspaces.ensure(project, moment)
+                look.finish(moment)
+                look.keep()
 
 
 def take_in_beside(project: ProjectDirectory) -> None:
@@ -151,7 +168,7 @@ def follow(project: ProjectDirectory) -> None:
 def _follow(project: ProjectDirectory) -> None:
     path = schemas.TASKS.path
     try:
-        with Directory(project.root) as directory, directory.locked(BESIDE_PATIENCE):
+        with Directory(project.root) as directory, directory.locked(BESIDE_PATIENCE, files=[path]):
             row, found = _rows(project.workspace_id).get(path), directory.digest(path)
             if row is None or not row.behind or found not in row.ours or directory.interrupted:
                 return  # it was written meanwhile, or the next call takes in a foreign change
@@ -255,6 +272,11 @@ class _Look:
             self.behind[path] = _newest(row) if found is None else found
             _leave_behind(self.project.workspace_id, path, row, [self.behind[path]])
 
+    def keep(self) -> None:
+        """Record the foreign files as ours. Call it inside the transaction."""
+        for path in self.strange:
+            _keep(self.project.workspace_id, path, self._rows.get(path), [self.digests[path]], behind=False)
+
     def _check_size(self, path: str, more: int) -> None:
         """Check that a file stays small enough to be read back. Raises CONTENT_TOO_LARGE."""
         size = self.directory.size(path) + more
@@ -283,11 +305,15 @@ def _rows(workspace_id: str) -> dict[str, MirroredFile]:
 def _leave_behind(workspace_id: str, path: str, row: MirroredFile | None, digests: Sequence[str]) -> None:
     """Record that a file has one of these texts of ours until it is written anew. Call it in a transaction that
     changes rows."""
-    ours = [*digests, f"{CHANGE}{secrets.token_hex(8)}"]
+    _keep(workspace_id, path, row, [*digests, f"{CHANGE}{secrets.token_hex(8)}"], behind=True)
+
+
+def _keep(workspace_id: str, path: str, row: MirroredFile | None, ours: list[str], *, behind: bool) -> None:
     if row is None:
-        insert(MirroredFile(workspace_id=workspace_id, machine=directory.machine(), name=path, ours=ours, behind=True))
+        machine = directory.machine()
+        insert(MirroredFile(workspace_id=workspace_id, machine=machine, name=path, ours=ours, behind=behind))
     else:
-        _keep_ours(row=row.pk, ours=ours, behind=True)
+        _keep_ours(row=row.pk, ours=ours, behind=behind)
 
 
 def _rendered(project: ProjectDirectory, behind: Mapping[str, str]) -> dict[str, bytes | None]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
 
 from nexus.compat.nexus_core.arguments import number_of
+from tests.acceptance.processes import ROOT, environment
 from tests.compat.programs import Program, ours, timeless
 
 OWNER = {"role": "engineer", "resume_tier": "bounded"}
@@ -165,3 +168,40 @@ def test_a_link_in_the_place_of_its_directory_is_named(nx: Project) -> None:
     (nx.files.parent / "elsewhere").mkdir()
     nx.files.symlink_to("elsewhere")
     assert nx("task_add", **TASK).startswith(".nexus/state of this project cannot be used: it is a link")
+
+
+WITHOUT_PRIVILEGE = """import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 1)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
+
+
+def test_it_reads_a_project_that_it_may_not_write(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    state = root / ".nexus" / "state"
+    state.mkdir(parents=True)
+    plan = {
+        "id": 1,
+        "topic": "Cache",
+        "issues": [{"id": 1, "title": "Which?", "status": "pending"}],
+        "created_at": "2026-01-01T00:00:00.000Z",
+    }
+    environ = environment(tmp_path / "home", NEXUS_STANDALONE="1", NEXUS_PROJECT_ROOT=str(root))
+    # Root may write everywhere, unless a process gives that up for what it executes (CAP_DAC_OVERRIDE).
+    command = [sys.executable, "-c", WITHOUT_PRIVILEGE, "manage.py", "runmcp", "--as", "nexus-core"]
+    server = Program(Popen(command, cwd=ROOT, env=environ, stdin=PIPE, stdout=PIPE, text=True))
+    try:
+        for topic in ("Cache", "Later"):
+            (state / "plan.json").write_text(json.dumps({**plan, "topic": topic}))
+            for folder in (state, state.parent, root):
+                folder.chmod(0o500)
+            for _ in range(2):
+                status = server.call("nx_plan_status")
+                assert status["topic"] == topic, status
+        assert server.call("nx_history_search") == {"total": 0, "showing": 0, "cycles": []}
+        assert server.call("nx_plan_update", {"action": "add", "title": "Who?"}).startswith(".nexus/")
+        assert server.call("nx_plan_status")["summary"]["total"] == 1
+        assert sorted(path.name for path in (root / ".nexus").rglob("*")) == ["plan.json", "state"]
+    finally:
+        server.end()
+        for folder in (root, state.parent, state):
+            folder.chmod(0o700)

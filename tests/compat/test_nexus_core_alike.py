@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.compat.nexus_core import SERVER
 from tests.compat.programs import Program, ours, published, timeless
+from tests.conftest import at_once
 
 pytestmark = [
     pytest.mark.skipif(not SERVER.exists(), reason="`make test` installs nexus-core from npm"),
@@ -202,6 +203,29 @@ def test_it_answers_every_mistake_alike(sides: Sides) -> None:
             assert sides.ours.call(call) == sides.theirs.call(call), call
     for name in ("nope", "plan"):
         assert sides.ours.call(Call(name, {}, True)) == sides.theirs.call(Call(name, {}, True))
+
+
+def test_two_programs_that_write_at_once_lose_nothing(sides: Sides) -> None:
+    """One of each: what either acknowledged is in the files, under a number of its own."""
+    sides.both.clear()
+    sides.both.call(START)
+
+    def write(server: Program, role: str) -> list[Any]:
+        answers = []
+        for number in range(15):
+            title = f"{role} {number}"
+            answers.append(server.call("nx_task_add", {**BEGIN.arguments, "title": title})["task"])
+            server.call("nx_plan_analysis_add", {"issue_id": 1, "role": role, "summary": title})
+        return answers
+
+    mine, theirs = sides.both.servers
+    added = at_once([lambda: write(mine, "mine"), lambda: write(theirs, "theirs")])
+    files = sides.both.files()
+    assert [(task["id"], task["title"]) for task in files["state/tasks.json"]["tasks"]] == sorted(
+        (task["id"], task["title"]) for tasks in added for task in tasks
+    )
+    said = [entry["summary"] for entry in files["state/plan.json"]["issues"][0]["analysis"]]
+    assert sorted(said) == sorted(task["title"] for tasks in added for task in tasks)
 
 
 class Difference(NamedTuple):

@@ -294,3 +294,41 @@ def test_it_starts_without_fcntl_and_says_what_is_not_locked(tmp_path: Path) -> 
     )
     assert done.stdout.split() == ["STATE_BUSY", "again"], done.stderr
     assert done.stderr.count("not locked between processes") == 1
+
+
+def test_it_waits_for_programs_of_nexus_core(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They create a file beside each file that they write."""
+    nexus.task()
+    monkeypatch.setattr(directory, "TIME_LIMIT_SECONDS", 0.05)
+    lock = nexus.state / "tasks.json.lock"
+    lock.touch()
+    assert nexus.refused("task_add", title="x", context="y")[0] == "STATE_BUSY"
+    assert len(nexus.call("task_list")["tasks"]) == 1  # who only reads does not wait
+    monkeypatch.undo()
+    left = lock.stat().st_mtime - directory.STALE_SECONDS
+    os.utime(lock, (left, left))
+    assert nexus.task("Second")["id"] == 2
+    assert not list(nexus.root.rglob("*.json.lock"))
+
+
+def test_locks_that_a_killed_process_left_hold_up_nobody(nexus: Project) -> None:
+    nexus.task()
+    program = (
+        "import os\n"
+        "from nexus.planning.directory import HISTORY, TASKS, Directory\n"
+        f"with Directory({str(nexus.root)!r}) as held, held.locked(files=[TASKS, HISTORY]): os._exit(9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=False)
+    assert done.returncode == 9 and len(list(nexus.root.rglob("*.json.lock"))) == 2
+    assert nexus.task("Second")["id"] == 2
+    assert not list(nexus.root.rglob("*.json.lock"))
+
+
+def test_it_locks_files_on_a_disk_without_links(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with directory.Directory(str(nexus.root)) as held, held.locked(files=[directory.TASKS]):
+        assert (nexus.state / "tasks.json.lock").read_bytes() == b""
+    assert nexus.task()["id"] == 1
