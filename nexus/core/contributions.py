@@ -158,7 +158,7 @@ class AttentionItem:
 
 @dataclass(frozen=True)
 class Answerable:
-    """An item in full, as a page without a login shows it before somebody acts. Its texts are agents' words."""
+    """An item in full, as a person reads it before acting, also by a link. Its texts are agents' words."""
 
     title: str
     text: str

@@ -83,8 +83,10 @@ def test_it_answers_on_home(ask: Ask, browser: Client, verdict: str, status: str
 
 
 def test_it_answers_in_words_on_home(ask: Ask, browser: Client) -> None:
-    question_id = ask("Which colour?", kind="question")
-    assert "Your answer" in act(browser, do=f"pool_answer {question_id}")
+    question_id = ask("Which colour?", kind="question", detail="The design shows two.")
+    form = act(browser, do=f"pool_answer {question_id}")
+    assert "Your answer" in form
+    assert "The design shows two." in form
     assert Question.objects.get().status == QuestionStatus.ASKED
     act(browser, do="pool_answer", on=question_id, asked="1", words="")
     assert Question.objects.get().status == QuestionStatus.ASKED

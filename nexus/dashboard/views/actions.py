@@ -16,7 +16,8 @@ from coordination.models import Agent
 from coordination.toolset import COORDINATION, run
 from inbox.models import Delivery
 from nexus.core import apps
-from nexus.core.contributions import Action
+from nexus.core.clock import now
+from nexus.core.contributions import Action, Answerable
 from nexus.core.operations import runner
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
@@ -72,7 +73,14 @@ def _ask(
 ) -> HttpResponse:
     things = [(subject, called.get(subject, subject)) for subject in chosen]
     title = f"{action.label.rstrip('…')}: {len(chosen)} {action.things[len(chosen) > 1]}"
-    return render(request, "dashboard/act.html", title, action=action, form=form, things=things, back=back)
+    whole = _whole(action, chosen[0]) if len(chosen) == 1 else None
+    return render(request, "dashboard/act.html", title, action=action, form=form, things=things, whole=whole, back=back)
+
+
+def _whole(action: Action, subject: str) -> Answerable | None:
+    """Return what a person should read before acting; None if its title says all."""
+    kinds = (kind for kind in apps.kinds_of_needs() if kind.answerable and action.operation in kind.actions)
+    return next((whole for kind in kinds if kind.answerable and (whole := kind.answerable(subject, now()))), None)
 
 
 def _perform(
