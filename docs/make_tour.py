@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/tour.md: a hub, a day of a team of twelve on it, and Chromium looking on.
+"""Makes the pictures of docs/tour.md: a hub, a day of a team of twelve on it, and Chromium looking on; and of setup.
 
 Run `.venv/bin/python -m docs.make_tour` in a checkout with the development environment and Debian's
 chromium or chromium-headless-shell.
@@ -6,9 +6,10 @@ chromium or chromium-headless-shell.
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "tour"
@@ -34,7 +37,9 @@ script = [
   { say = "The first nine bytes. *reader* takes the digest instead." },
 ]
 """
-LARGE, NARROW, WIDE = (1280, 800), (400, 800), (2560, 1200)
+LARGE, NARROW, WIDE, PHONE = (1280, 800), (400, 800), (2560, 1200), (390, 844)
+TERMINAL = """<!doctype html><body style="margin: 0; padding: 20px; width: fit-content; background: #0f172a;
+color: #e2e8f0; font: 13px/1.5 ui-monospace, monospace"><pre style="margin: 0; width: 118ch; white-space: pre-wrap">"""
 expect.set_options(timeout=60_000)  # a bound against hanging: five seconds are short on a loaded machine
 
 
@@ -44,6 +49,7 @@ def main() -> None:
     )
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nexus-tour-") as room:
+        said = set_up(Path(room).resolve() / "ann")
         home = f"{room}/home"  # which the day makes
         subprocess.run([sys.executable, "-m", "docs.day", "--home", home], check=True, cwd=ROOT)  # noqa: S603  # our own
         with hub(home) as url, sync_playwright() as playwright:
@@ -55,6 +61,9 @@ def main() -> None:
             planned(url, home)
             pooled(url, home)
             look(browser, url)
+            act(browser, url)
+            printed(browser, "setup", said)
+            browser.close()
 
 
 def look(browser: Browser, url: str) -> None:
@@ -87,7 +96,61 @@ def look(browser: Browser, url: str) -> None:
     plan.get_by_role("heading", name="In which order").evaluate("heading => heading.scrollIntoView()")
     take(plan, "plan-drawing")
     pool(window(browser, url, LARGE, "light"))
-    browser.close()
+
+
+def set_up(person: Path) -> str:
+    """What `nexus setup --yes` says below its diffs to Ann, who has three clients, in a project of hers."""
+    shop, port = person / "shop", free_port()
+    for each in (shop, *(person / client for client in (".claude", ".codex", ".cursor"))):
+        each.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet"], cwd=shop, check=True)  # noqa: S607  # our own
+    environment = {"HOME": str(person), "NEXUS_HOME": f"{person}/.nexus", "PATH": os.environ["PATH"]}
+    command = [f"{Path(sys.executable).parent}/nexus", "setup", "--yes"]
+
+    def run(*more: str) -> str:
+        ended = subprocess.run([*command, *more], cwd=shop, env=environment, stdout=subprocess.PIPE, text=True)  # noqa: S603  # our own
+        return ended.stdout
+
+    try:
+        output = run("--port", str(port))
+    finally:
+        run("--undo")  # which ends the hub
+    said = output[output.index("what  ") :].replace(str(person), "/home/ann").replace(str(port), "8420")
+    return f"$ nexus setup --yes\n…\n{said}"
+
+
+def printed(browser: Browser, name: str, text: str) -> None:
+    """A picture of what a terminal shows."""
+    page = browser.new_page(viewport={"width": LARGE[0], "height": LARGE[1]})
+    page.set_content(f"{TERMINAL}{html.escape(text)}</pre>")
+    save(page.locator("body"), name)
+    page.close()
+
+
+def act(browser: Browser, url: str) -> None:
+    """What an operator does: choose a workspace, release a handoff, answer a question on a phone."""
+    page = window(browser, url, LARGE, "light")
+    page.goto("/admin/")
+    page.locator(".nx-switcher summary").click()
+    take(page, "workspaces")
+    page.close()
+    page = window(browser, url, LARGE, "dark")
+    page.goto("/admin/")
+    page.get_by_role("button", name="Release").first.click()
+    expect(page.get_by_role("status").get_by_role("button", name="Undo")).to_be_visible()
+    take(page, "released-dark")
+    page.close()
+    page = window(browser, url, PHONE, "light")
+    question = {"kind": "question", "title": "Which colour has the button?", "detail": "The design shows two."}
+    call(url, "ask_operator", "control", agent_id="reader", timeout_seconds=0, **question)
+    page.goto("/admin/")
+    page.get_by_role("button", name=f"Answer… reader, below lead, asks: {question['title']}").click()
+    page.get_by_label("Your answer").fill("Red, as on the old page.")
+    take(page, "answer-narrow")
+    page.get_by_role("dialog").get_by_role("button", name="Answer").click()
+    expect(page.get_by_role("status").get_by_text("answered")).to_be_visible()
+    take(page, "answered-narrow")
+    page.close()
 
 
 def quiet(browser: Browser, url: str) -> None:
@@ -212,9 +275,7 @@ def pooled(url: str, home: str) -> None:
 @contextmanager
 def hub(home: str) -> Iterator[str]:
     """A hub over a throwaway home, on a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     (Path(home) / "runners.toml").write_text(RUNNERS)
     present = ("--session-stale-ttl-seconds", "1200")  # all but the one who left: nobody acts while pictures are taken
@@ -256,7 +317,11 @@ def take(page: Page, name: str) -> None:
     expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
     page.evaluate("document.fonts.ready")
     page.wait_for_timeout(300)
-    page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+    save(page, name)
+
+
+def save(shown: Page | Locator, name: str) -> None:
+    shown.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
     print(f"{name}.png, {(PICTURES / f'{name}.png').stat().st_size // 1000} kB")
 
 
