@@ -1,15 +1,24 @@
-"""What agents on stdio pay for a call, a cycle of a handoff and a wake, each beside a call that does nothing."""
+"""What agents on stdio pay for a call, a cycle of a handoff and a wake, each beside a call that does nothing.
+
+python -m benchmarks.stdio
+python -m benchmarks.stdio --first-turn   # the calls and characters of an agent's first turn, and its tokens if the
+                                          # package bpe-openai is installed
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
+import json
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mcp.client.client import Client
+from mcp_types import Tool
 
 from benchmarks.harness import WARM_UP, Benchmark, Figures, StdioCalls, amount, call, seconds
 
@@ -21,6 +30,8 @@ RECEIVER = {"agent_id": "receiver"}
 async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
     """By kind of call, its median and how many calls that do nothing take as long."""
     (scratch / "project").mkdir()
+    if options.first_turn:
+        return await first_turn(scratch)
     project = str(scratch / "project")
     log = {"project_root": project, **RECEIVER, "stream": "workspace"}
     async with StdioCalls(scratch) as calls:
@@ -43,6 +54,65 @@ async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
         for _ in range(WARM_UP + max(20, options.calls // 8)):
             await wake(calls, one, other, project, log)
         return calls.figures()
+
+
+async def first_turn(scratch: Path) -> Figures:
+    """What an agent reads and calls until it is at work, where one letter waits for it: with `join`, and call by call
+    as before there was one."""
+    return {way: await turn(scratch, way) for way in ("with join", "call by call")}
+
+
+async def turn(scratch: Path, way: str) -> dict[str, Any]:
+    """A first turn with the toolsets that `nexus setup` chooses."""
+    place, me = {"project_root": str(scratch / "project")}, {"agent_id": "receiver"}
+    letter = {"subject": "Hello", "body": "Take the parser, please.", "target": {"strategy": "direct", **me}}
+    made: list[str] = []
+    async with StdioCalls(scratch) as calls:
+        other = await calls.connect(scratch / way)
+        await call(other, "agent_register", **me)
+        await call(other, "join", agent_id="sender", **place)
+        await call(other, "message_create", **letter)
+        client = await calls.connect(scratch / way, "--toolsets", "coordination,files,questions")
+        tools = (await client.list_tools()).tools
+
+        async def act(tool: str, **given: Any) -> dict[str, Any]:
+            data = await call(client, tool, **given)
+            made.append(tool + json.dumps(given) + json.dumps(data))
+            return data
+
+        if way == "with join":
+            await act("join", **me, **place)
+        else:
+            workspace_id = (await act("workspace_resolve", **place))["workspace_id"]
+            await act("agent_register", **me)
+            await act("session_open", **me, workspace_id=workspace_id)
+            await act("agent_list")
+            await act("inbox_count", **me)
+            await act("handoff_list_available", **place, **me)
+        [message] = (await act("inbox_pull", **me))["messages"]
+        await act("inbox_ack", **me, message_ids=[message["message_id"]])
+        texts = {
+            "tools": "".join(map(shown, tools)),
+            "instructions": client.instructions or "",
+            "calls and answers": "".join(made),
+        }
+    return {"calls": len(made), "tools": len(tools)} | {
+        f"{unit} of {what}": count(text) for unit, count in counters().items() for what, text in texts.items()
+    }
+
+
+def shown(tool: Tool) -> str:
+    """What a client puts into its model's context for a tool."""
+    return tool.name + str(tool.description) + json.dumps(tool.input_schema)
+
+
+def counters() -> dict[str, Callable[[str], int]]:
+    """How texts are counted, by unit."""
+    try:
+        encoding = importlib.import_module("bpe_openai").get_encoding("o200k_base")
+    except ImportError:
+        return {"characters": len}
+    return {"characters": len, "tokens": lambda text: len(encoding.encode(text))}
 
 
 async def send(client: Client, project: str) -> None:
@@ -91,6 +161,15 @@ def write_rows(store: sqlite3.Connection) -> None:
     store.execute("COMMIT")
 
 
-BENCHMARK = Benchmark("stdio", __doc__, measure, {"--calls": amount(400, "of each kind")}, quick={"calls": 30})
+BENCHMARK = Benchmark(
+    "stdio",
+    __doc__,
+    measure,
+    {
+        "--calls": amount(400, "of each kind"),
+        "--first-turn": {"action": "store_true", "help": "count what an agent's first turn takes, and nothing else"},
+    },
+    quick={"calls": 30},
+)
 if __name__ == "__main__":
     BENCHMARK.main()
