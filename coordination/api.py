@@ -45,7 +45,7 @@ from nexus.core.clock import iso, now
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Time
 from nexus.core.rest import schema, viewsets
-from nexus.core.rest.pagination import page_size
+from nexus.core.rest.pagination import page_of, page_size
 
 # a row has its id at most this long after its `created_at`, even if its writer waited
 WRITTEN_WITHIN = timedelta(hours=1)
@@ -322,9 +322,8 @@ class Capabilities(Endpoint):
             return response
         rows = [row for row in response.data["data"]["capabilities"] if row["capability"] > after]
         rows = [row for row in rows if agent is None or agent in row["agents"]]
-        more = len(rows) > limit
-        cursor = rows[limit - 1]["capability"] if more else None
-        return Response({"results": rows[:limit], "next_cursor": cursor, "has_more": more})
+        cursor = rows[limit - 1]["capability"] if len(rows) > limit else None
+        return Response(page_of(rows[:limit], cursor))
 
 
 class Settings(Endpoint):

@@ -278,6 +278,7 @@ def rest(schema: Schema, views: Mapping[str, str]) -> str:
         "Paths of the hub below `/api/v1`. The full schema, with every field, is `/api/v1/schema`, and "
         "`/api/v1/docs` shows it. Unless noted otherwise, an answer is the envelope. Lists answer "
         '`{"results": […], "next_cursor": …, "has_more": …}`; pass `next_cursor` back as `cursor` for the next page. '
+        "`items` holds the same rows as `results`, for clients of okto-nexus. "
         "A page with `has_more` may be short or even empty, because one request examines a few thousand rows at most: "
         "go on from `next_cursor`. [A client of your own](../how-to/write-a-client.md) describes how to authenticate "
         "and how to follow events.",

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nexus.core.apps import NexusAppConfig
@@ -12,13 +12,20 @@ class CompatConfig(NexusAppConfig):
     clock_columns = {"imported_stores": "imported_at"}
 
     def ready(self) -> None:
+        from coordination.toolset import COORDINATION
         from nexus.compat.nexus3 import wire
         from nexus.compat.okto import calls
         from nexus.core.operations.runner import Translator, translators
 
         for system in (calls, wire):
             translators.append(Translator(system.concerns, system.translate))
+        COORDINATION.administered_in("nexus.compat.okto.administration")
         super().ready()
+
+    def routes(self) -> Sequence[Any]:
+        from nexus.compat.okto.rest import routes
+
+        return routes
 
     def mcp_servers(self) -> Mapping[str, Callable[[Caller], Any]]:
         def nexus_core(caller: Caller) -> Any:

@@ -52,6 +52,14 @@ def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[st
     return {name: _replaced(value, known) if _old_ids(name, value) else value for name, value in said.items()}
 
 
+def our_id(given: str) -> str:
+    """Return our id of a row that was imported under another one; any other text as it is."""
+    if not OLD_ID.fullmatch(given):
+        return given
+    found = ImportedId.objects.filter(pk=given).values_list("new_id", flat=True).first()
+    return given if found is None else found
+
+
 def _old_ids(name: str, value: Any) -> list[str]:
     several = value if isinstance(value, list) and len(value) <= MOST else [value] if name.endswith("_id") else []
     return [each for each in several if isinstance(each, str) and OLD_ID.fullmatch(each)]

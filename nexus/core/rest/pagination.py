@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from nexus.core.operations.parameters import whole_number
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 EXAMINED_AT_ONCE = 2000  # rows a request looks at, seen or not: a short page with a cursor says to go on
 PASSED_AT_ONCE = 10_000  # rows it passes to filters that no index serves, likewise
+ROWS = ["results"]  # the names of a page's rows: the first is ours, others are added for clients of other systems
 BY_KEY = "by_key"  # an annotation of rows: a joined column that equals their key, along whose index they are read
 
 Position = tuple[Any, Any]  # the ordering column's value and the primary key of the last row examined
@@ -67,15 +69,15 @@ class Pages(BasePagination):
         return found
 
     def get_paginated_response(self, data: Any) -> Response:
-        return Response({"results": data, "next_cursor": self.next_cursor, "has_more": self.next_cursor is not None})
+        return Response(page_of(data, self.next_cursor))
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the shape of a page, for the OpenAPI schema."""
         return {
             "type": "object",
-            "required": ["results", "next_cursor", "has_more"],
+            "required": [*ROWS, "next_cursor", "has_more"],
             "properties": {
-                "results": schema,
+                **dict.fromkeys(ROWS, schema),
                 "next_cursor": {"type": ["string", "null"]},
                 "has_more": {"type": "boolean"},
             },
@@ -91,6 +93,11 @@ class Pages(BasePagination):
             "cursor": {"type": "string", "description": "next_cursor of the previous page, unchanged."},
         }
         return [{"name": name, "in": "query", "required": False, "schema": schemas[name]} for name in self.PARAMETERS]
+
+
+def page_of(rows: Sequence[Any], next_cursor: str | None) -> dict[str, Any]:
+    """Return the data of a page; without a cursor it is the last one."""
+    return {**dict.fromkeys(ROWS, rows), "next_cursor": next_cursor, "has_more": next_cursor is not None}
 
 
 def page_size(text: str | None) -> int:

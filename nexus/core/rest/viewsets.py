@@ -5,7 +5,7 @@ Reads are querysets narrowed to what the caller may see; every write is an opera
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
@@ -28,6 +28,9 @@ from nexus.core.operations.registry import TOOLSETS, Toolset
 from nexus.core.operations.replies import ENVELOPE
 from nexus.core.rest.errors import Whole, explain, json_object
 from nexus.core.rest.pagination import Pages
+
+# Each returns the id of ours that an id in a path means, which clients of another system write differently.
+id_translators: list[Callable[[str], str]] = []
 
 
 class ListFilters(FilterSet):
@@ -85,6 +88,8 @@ class Endpoint(GenericViewSet[Any]):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         domain().refresh_settings()
+        for translate in id_translators if "pk" in self.kwargs else ():
+            self.kwargs["pk"] = translate(self.kwargs["pk"])  # the dict that the handler gets, too
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         response = super().finalize_response(request, response, *args, **kwargs)
