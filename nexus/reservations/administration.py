@@ -32,6 +32,7 @@ class FilesList(Params):
 
 class KnownReservation(ReservationRow):
     project_root: str
+    refused: Annotated[list[services.Refusal], Field(description="Whose commit or push the guard refused for it.")]
 
 
 class Reservations(TypedDict):
@@ -48,7 +49,12 @@ def files_list(p: FilesList, caller: Caller) -> Reservations:
         search=p.search.strip(),
         limit=min(p.limit, MAX_LIMIT),
     )
-    return {"reservations": [{**reservation_row(row), "project_root": row.workspace.root_realpath} for row in rows]}
+    return {
+        "reservations": [
+            {**reservation_row(row), "project_root": row.workspace.root_realpath, "refused": row.refused}
+            for row in rows
+        ]
+    }
 
 
 class FilesEnd(Params):
@@ -56,7 +62,7 @@ class FilesEnd(Params):
     reason: Annotated[str | None, Field(description="The reason, for the log and the holder.")] = None
 
 
-class EndedReservation(TypedDict):
+class OneReservation(TypedDict):
     reservation: ReservationRow
 
 
@@ -70,15 +76,18 @@ class EndedReservation(TypedDict):
     tool=False,
     destructive=True,
 )
-def files_end(p: FilesEnd, caller: Caller) -> EndedReservation:
+def files_end(p: FilesEnd, caller: Caller) -> OneReservation:
     """End any agent's reservation, in any project, as an operator. Its holder gets a message."""
     ended = services.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=operator_behind(caller))
     return {"reservation": reservation_row(ended)}
 
 
-class FilesOverride(Params):
+class Guarded(Params):
     reservation_ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]
     paths: Annotated[Paths, Field(description="What is changed, below its work tree.")]
+
+
+class FilesOverride(Guarded):
     verb: Annotated[Literal["commit", "push"], Field(description="What was done.")]
     reason: Annotated[str, Field(description="Why."), AfterValidator(not_blank)]
 
@@ -101,3 +110,37 @@ def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
         reservation_ids=p.reservation_ids, paths=p.paths, verb=p.verb, reason=p.reason, operator=operator_behind(caller)
     )
     return {"holders": holders}
+
+
+class FilesRecordRefusal(Guarded):
+    verb: Annotated[Literal["commit", "push"], Field(description="What was refused.")]
+    agent_id: Annotated[Id | None, Field(description="The agent that was refused. Without it: a person.")] = None
+
+
+class RecordedRefusals(TypedDict):
+    reservation_ids: Annotated[list[str], Field(description="Those for which the agent was not refused before.")]
+
+
+@operation(FilesRecordRefusal, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def files_record_refusal(p: FilesRecordRefusal, caller: Caller) -> RecordedRefusals:
+    """Record that the guard refused a commit or a push of what agents hold, so that operators see it: once for each
+    reservation and agent, 20 agents at most."""
+    new = services.record_refusal(
+        reservation_ids=p.reservation_ids,
+        paths=p.paths,
+        verb=p.verb,
+        agent_id=p.agent_id,
+        operator=operator_behind(caller),
+    )
+    return {"reservation_ids": [row.reservation_id for row in new]}
+
+
+class FilesDismissRefusals(Params):
+    reservation_id: Id
+
+
+@operation(FilesDismissRefusals, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+def files_dismiss_refusals(p: FilesDismissRefusals, caller: Caller) -> OneReservation:
+    """Hide that the guard refused commits for a reservation, until it refuses another agent's."""
+    row = services.dismiss_refusals(reservation_id=p.reservation_id, operator=operator_behind(caller))
+    return {"reservation": reservation_row(row)}

@@ -37,11 +37,39 @@ def _need(row: Reservation, waiting: Sequence[Question]) -> AttentionItem:
     return AttentionItem(row.pattern, detail, row.pk, since=min(question.at for question in waiting))
 
 
+def _refused(picture: Picture, each: int) -> Found:
+    """Find reservations for which the guard refused others' commits or pushes."""
+    rows = selectors.held(picture.moment).exclude(refused=[]).order_by("created_at", "pk")
+    found = [row for row in rows[:EXAMINED] if picture.includes(row.workspace_id)]
+    needs = [
+        AttentionItem(
+            row.pattern,
+            f"{row.agent_id} holds it; refused: "
+            + ", ".join(f"a {it['verb']} of {it['agent_id'] or 'a person'}" for it in left)[:300],
+            row.pk,
+            since=datetime.fromisoformat(left[0]["at"]),
+        )
+        for row in found
+        if (left := [it for it in row.refused if not it.get("dismissed")])
+    ]
+    return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
+
+
 def _patterns(reservation_ids: Sequence[str]) -> dict[str, str]:
     return dict(Reservation.objects.filter(pk__in=reservation_ids).values_list("pk", "pattern"))
 
 
 KINDS = (
+    AttentionKind(
+        "refused",
+        "Refused commits",
+        "gpp_maybe",
+        17,
+        _refused,
+        page="reservation",
+        actions=("files_end", "files_dismiss_refusals"),
+        command="nexus reservations",
+    ),
     AttentionKind(
         "asked-files",
         "Asked for files, and not answered",
@@ -55,6 +83,15 @@ KINDS = (
 )
 
 ACTIONS = (
+    Action(
+        "files_dismiss_refusals",
+        "Dismiss",
+        "dismissed",
+        ("refusal", "refusals"),
+        lambda reservation_id: {"reservation_id": reservation_id},
+        _patterns,
+        toolset="files",
+    ),
     Action(
         "files_end",
         "End it…",

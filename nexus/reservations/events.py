@@ -12,5 +12,9 @@ SENTENCES = {
     "file.released": Sentence("{patterns} of {holder} is free[: {why}]", "{count} reservations released"),
     "file.expired": Sentence("The lease of {holder} on {patterns} expired", "{count} leases of files expired"),
     "file.asked": Sentence("{actor} asked {holder} for {patterns}", "{count} requests for files"),
+    "file.refused": Sentence(
+        "The guard refused a {verb} of {actor}: {holder} holds {patterns}", "{count} commits or pushes refused"
+    ),
+    "file.refusals_dismissed": Sentence("{actor} dismissed the refusals for {patterns}", "{count} refusals dismissed"),
     "file.overridden": Sentence("{actor} overrode {holder}'s reservation by a {verb}: {reason}", "{count} overrides"),
 }

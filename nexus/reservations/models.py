@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from nexus.core.database.prepared import Slot
@@ -55,6 +55,8 @@ class Reservation(models.Model):
     claim_epoch = models.BigIntegerField(default=0, db_default=0)
     item = models.PositiveSmallIntegerField()  # its number in that call
     asked_by = models.JSONField(default=list)  # the agents that requested it, without duplicates
+    # whose commits or pushes the guard refused for it: `services.Refusal`, one for each agent
+    refused = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     seconds = models.PositiveIntegerField()  # the length of its lease, from the holder's latest act
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired
 
 from django.db.models import Q
+from typing_extensions import TypedDict
 
 from coordination.errors import check_claim
 from coordination.ids import new_id
@@ -25,6 +26,7 @@ from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.operations.parameters import Time
 from nexus.reservations import selectors
 from nexus.reservations.config import FilesSettings
 from nexus.reservations.models import STREAM, Outcome, Reservation
@@ -32,6 +34,7 @@ from nexus.reservations.paths import patterns_of, shared_by
 from nexus.reservations.patterns import extension, prefix_key
 from nexus.reservations.selectors import Conflict
 
+MOST_REFUSED = 20  # agents, and people, that a reservation names as refused
 NAMED = 20  # patterns or files that an event or a message names; the rest is counted
 
 
@@ -522,6 +525,64 @@ def _record_end(
     type = "expired" if outcome == Outcome.EXPIRED else "released"
     for rows in by_holder(reservations):
         emit_event(type, actor, rows, moment, outcome=outcome.value, holder=rows[0].agent_id, **more)
+
+
+class Refusal(TypedDict):
+    """The first commit or push of an agent, or of a person, that the guard refused for a reservation."""
+
+    agent_id: str | None
+    verb: str
+    at: Time
+    dismissed: NotRequired[bool]
+
+
+def record_refusal(
+    *, reservation_ids: Sequence[str], paths: Sequence[str], verb: str, agent_id: str | None, operator: str
+) -> list[Reservation]:
+    """Record that the guard refused a commit or a push for what agents hold: once for each reservation and agent, so
+    that one that tries again and again writes nothing. Return the reservations for which it is new."""
+    with write():
+        moment = now()
+        rows = Reservation.objects.unended().select_for_update().filter(pk__in=reservation_ids).order_by("pk")
+        new = [
+            row
+            for row in rows
+            if len(row.refused) < MOST_REFUSED and all(each["agent_id"] != agent_id for each in row.refused)
+        ]
+        for row in new:
+            refusal: Refusal = {"agent_id": agent_id, "verb": verb, "at": iso(moment)}
+            row.refused = [*row.refused, refusal]
+            row.save(update_fields=["refused"])
+        for these in by_holder(new):
+            by = {} if agent_id else {"operator": operator}
+            emit_event(
+                "refused",
+                agent_id,
+                these,
+                moment,
+                holder=these[0].agent_id,
+                verb=verb,
+                paths=list(paths[:NAMED]),
+                **by,
+            )
+    return new
+
+
+def dismiss_refusals(*, reservation_id: str, operator: str) -> Reservation:
+    """Record that an operator knows whom the guard refused for a reservation. Raises NOT_FOUND where nobody is left."""
+    with write():
+        moment = now()
+        reservation = Reservation.objects.select_for_update().filter(pk=reservation_id).first()
+        if reservation is None:
+            raise not_found("reservation", reservation_id)
+        if all(each.get("dismissed") for each in reservation.refused):
+            raise NexusError(
+                Code.NOT_FOUND, "No refusal for this reservation is left.", {"reservation_id": reservation_id}
+            )
+        reservation.refused = [{**each, "dismissed": True} for each in reservation.refused]
+        reservation.save(update_fields=["refused"])
+        emit_event("refusals_dismissed", None, [reservation], moment, operator=operator)
+    return reservation
 
 
 def record_override(

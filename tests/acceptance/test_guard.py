@@ -120,9 +120,11 @@ def test_a_repository_is_unguarded_as_it_was(home: Path, repo: Repo, ann: Agent)
     ]
     ann.reserve("a.py")
     repo.change("a.py")
-    checked = nexus(home, "guard", "check", "--repo", str(repo.top))
+    checked = nexus(home, "guard", "check", "--repo", str(repo.top), NEXUS_OVERRIDE="only a check")
     assert checked.returncode == 1
     assert "a.py: held by" in checked.stderr
+    events = ann("event_get", project_root=str(ann.repo.top), agent_id="ann", stream="file", cursor=0)["events"]
+    assert [event["type"] for event in events] == ["file.reserved"]
     assert nexus(home, "guard", "uninstall", "--repo", str(repo.top)).returncode == 0
     repo.ok("commit", "-qm", "free")
     outside = nexus(home, "guard", "install", "--repo", str(home))

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 import time_machine
 from django.test import Client
 
+from coordination.log.lines import lines
+from coordination.models import Event
 from handoffs.debts import notify_creditors
 from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import run
 from nexus.reservations import attention
 from nexus.reservations.models import Reservation
-from tests.conftest import Call
+from nexus.reservations.services import MOST_REFUSED
+from nexus.reservations.toolset import FILES
+from tests.conftest import Call, at_once
 from tests.reservations.conftest import Project
 
 LONG = timedelta(hours=1)
@@ -134,3 +141,60 @@ def test_an_operator_ends_it_right_there(held: str, clock: time_machine.Travelle
     assert "“src/parser.py” was ended." in browser.post("/admin/act/", form, follow=True).text
     assert Reservation.objects.get().outcome == "released"
     assert asked() == []
+
+
+def refuse(reservation_id: str, agent_id: str | None, verb: str = "commit") -> list[str]:
+    """Record what the guard refused; return the reservations for which that is new."""
+    about = {"reservation_ids": [reservation_id], "paths": ["src/parser.py"], "verb": verb, "agent_id": agent_id}
+    body = run(FILES, Caller("test", operator="ada", connection="test:guard"), "files_record_refusal", about)
+    assert body["ok"], body
+    ids: list[str] = body["data"]["reservation_ids"]
+    return ids
+
+
+def refused() -> list[AttentionItem]:
+    found = {kind.name: these for kind, these in needs(Picture(now()), 3)}
+    return list(found["refused"].needs) if "refused" in found else []
+
+
+def test_a_refused_commit_needs_a_person_once_for_each_agent(held: str, clock: time_machine.Traveller) -> None:
+    first = now()
+    assert refuse(held, "bob") == [held]
+    clock.shift(timedelta(minutes=1))
+    assert refuse(held, "bob") == [] == refuse(held, "bob", "push")
+    assert refuse(held, None, "push") == [held]
+    [need] = refused()
+    assert (need.subject, need.title, need.since) == (held, "src/parser.py", first)
+    assert need.detail == "ana holds it; refused: a commit of bob, a push of a person"
+    events = Event.objects.filter(type="file.refused").order_by("event_id")
+    assert [(row.actor_agent_id, row.payload.get("operator")) for row in events] == [("bob", None), (None, "ada")]
+    [said] = ["".join(part.text for part in line.parts) for line in lines(list(events[:1]))]
+    assert said == "The guard refused a commit of bob: ana holds src/parser.py"
+
+
+def test_a_refusal_is_dismissed_until_another_agent_is_refused(held: str) -> None:
+    refuse(held, "bob")
+    browser = Client(headers={"host": "127.0.0.1:8420"})
+    assert "a commit of" in browser.get(f"/admin/files/{held}/").text
+    dismiss = {"do": f"files_dismiss_refusals {held}", "next": "/admin/"}
+    assert "“src/parser.py” was dismissed." in browser.post("/admin/act/", dismiss, follow=True).text
+    assert "No refusal for this reservation is left." in browser.post("/admin/act/", dismiss, follow=True).text
+    assert refuse(held, "bob") == [] and refused() == []
+    refuse(held, "cleo")
+    assert [need.detail for need in refused()] == ["ana holds it; refused: a commit of cleo"]
+
+
+def test_a_refusal_is_over_with_the_reservation(held: str, shop: Project) -> None:
+    refuse(held, "bob")
+    shop.call("release", agent_id="ana")
+    assert refused() == [] and refuse(held, "cleo") == []
+
+
+def test_a_reservation_names_few_refused_agents(held: str) -> None:
+    new = [refuse(held, f"agent-{number}") for number in range(MOST_REFUSED + 5)]
+    assert new == [[held]] * MOST_REFUSED + [[]] * 5
+
+
+def test_refusals_at_the_same_moment_are_all_recorded(committed: None, held: str) -> None:
+    at_once([partial(refuse, held, f"agent-{number}") for number in range(5)])
+    assert len(Reservation.objects.get().refused) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -456,6 +457,37 @@ def test_it_refuses_an_override_that_cannot_be_recorded(repo: Repo, held: Held) 
     assert done.returncode == 1
     assert "the override could not be recorded, so the commit was refused" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_records_a_refusal_once_however_often_an_agent_tries(repo: Repo, held: Held) -> None:
+    held.reserve("ann", repo.top, "/src", "*.py")
+    ben = repo.of("ben")
+    ben.change("src/b.py")
+    for _ in range(3):
+        assert "operators" not in refused(ben)
+    repo.change("src/b.py")
+    refused(repo)  # a person
+    with closing(sqlite3.connect(held.file)) as store:
+        refusals = store.execute("SELECT refused FROM file_reservations ORDER BY reservation_id").fetchall()
+        events = store.execute("SELECT actor_agent_id, payload FROM events WHERE type = 'file.refused'").fetchall()
+    assert [[it["agent_id"] for it in json.loads(text)] for (text,) in refusals] == [["ben", None], []]
+    assert [actor for actor, _ in events] == ["ben", None]
+    assert {name: json.loads(events[0][1])[name] for name in ("verb", "holder", "paths", "patterns")} == {
+        "verb": "commit",
+        "holder": "ann",
+        "paths": ["src/b.py"],
+        "patterns": ["/src"],
+    }
+
+
+def test_it_refuses_what_it_cannot_record(repo: Repo, held: Held) -> None:
+    held.reserve("ann", repo.top, "a.py")
+    with closing(sqlite3.connect(held.file)) as store, store:
+        store.execute("ALTER TABLE events RENAME TO gone")
+    ben = repo.of("ben")
+    ben.change("a.py")
+    said = refused(ben)
+    assert "held by" in said and "guard: operators do not see this refusal: " in said
 
 
 # Hooks that were there before

@@ -18,33 +18,41 @@ if TYPE_CHECKING:
     from nexus.reservations.guard.held import Conflict
 
 OVERRIDE_SECONDS = 120  # to record an override
+REFUSAL_SECONDS = 10  # to record a refusal, which counts in any case
 TIME_LIMIT_SECONDS = 5  # after that, the check counts as failed
 REFUSED, INTERRUPTED = 1, 130
 OVERRIDE, AGENT = "NEXUS_OVERRIDE", "NEXUS_AGENT_ID"
-PRE_COMMIT = "pre-commit"
-VERBS = {PRE_COMMIT: "commit", "pre-push": "push"}
+PRE_PUSH = "pre-push"
+VERBS = {"pre-commit": "commit", PRE_PUSH: "push"}
+CHECK = "check"  # instead of a hook's name
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return a hook's exit code. The arguments are the hook's name, the hook that was there before, the store, what to
-    do when the store cannot be read (`open` or `closed`), the flags with which `nexus` finds it, and git's own
-    arguments."""
+    """Return a hook's exit code. The arguments are the hook's name (or `check`, which changes and records nothing), the
+    hook that was there before, the store, what to do when the store cannot be read (`open` or `closed`), the flags
+    with which `nexus` finds it, and git's own arguments."""
     name, kept, store, unreadable, flags, *given = arguments
-    verb = VERBS[name]
+    verb, is_hook = VERBS.get(name, "commit"), name in VERBS
     try:
-        text = sys.stdin.buffer.read() if name != PRE_COMMIT else None
+        text = sys.stdin.buffer.read() if name == PRE_PUSH else None
         if code := _kept(kept, given, text):
             return code
         with time_limit(TIME_LIMIT_SECONDS):
             agent_id, conflicts = _conflicts(store, _pushed(text) if text is not None else _staged, os.environ)
-        said = _decided(verb, os.environ.get(OVERRIDE, "").strip(), flags, agent_id, conflicts)
+        reason = os.environ.get(OVERRIDE, "").strip() if is_hook and agent_id is None else ""
+        if conflicts and reason:
+            return _override(verb, reason, flags, conflicts)
     except KeyboardInterrupt:
         return INTERRUPTED
     except (Unreadable, OSError) as error:  # includes TimeoutError
         words.say(words.unanswered(" ".join(str(error).split()), closed=unreadable == "closed", verb=verb))
         return REFUSED if unreadable == "closed" else 0
-    words.say(said)
-    return REFUSED if said else 0
+    if not conflicts:
+        return 0
+    words.say(words.refusal(verb, agent_id, conflicts))
+    if is_hook:
+        _record_refusal(verb, flags, agent_id, conflicts)
+    return REFUSED
 
 
 def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
@@ -74,15 +82,6 @@ def _conflicts(
             return None, []  # nearly always: git is not needed
         agent_id = _agent(environ)
         return agent_id, held.conflicts(here, projects, agent_id, changed(here))
-
-
-def _decided(verb: str, reason: str, flags: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> str:
-    """Return why the commit or push is refused; the empty string when it is not."""
-    if not conflicts:
-        return ""
-    if reason and agent_id is None:
-        return _override(verb, reason, flags, conflicts)
-    return words.refusal(verb, agent_id, conflicts)
 
 
 def _agent(environ: Mapping[str, str]) -> str | None:
@@ -177,26 +176,51 @@ def _moves(about: str) -> bool:
     return SUBMODULE in about and SUBMODULE in about.lstrip(":").split()
 
 
-def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict]) -> str:
-    """Record that a person overrides the guard; return why it could not be recorded, else the empty string."""
+def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict]) -> int:
+    """Return the exit code of a commit or push for which a person overrides the guard; it must be recorded."""
+    if why := _recorded("override", verb, flags, conflicts, OVERRIDE_SECONDS, reason=_text(reason)):
+        words.say(words.unrecorded(verb, why))
+        return REFUSED
+    words.say(words.overridden(verb, conflicts))
+    return 0
+
+
+def _record_refusal(verb: str, flags: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> None:
+    """Let the operators see the refusal. It counts whether or not it can be recorded."""
+    try:
+        why = _recorded("refused", verb, flags, conflicts, REFUSAL_SECONDS, agent_id=agent_id and _text(agent_id))
+    except KeyboardInterrupt:
+        return
+    if why:
+        words.say(words.unseen(why))
+
+
+def _recorded(
+    what: str, verb: str, flags: str, conflicts: Sequence[Conflict], seconds: int, **about: str | None
+) -> str:
+    """Have `nexus guard` record what happened; return why it could not, else the empty string."""
     import json
     import shlex
 
-    command = python("nexus_site", "guard", "override", "--verb", verb, *shlex.split(flags))
-    override = {
-        "reason": os.fsencode(reason).decode(errors="replace"),
+    command = python("nexus_site", "guard", what, "--verb", verb, *shlex.split(flags))
+    happened = {
         "paths": [words.plain(each.path) for each in conflicts],
         "reservation_ids": [each.holding.reservation_id for each in conflicts],
+        **about,
     }
-    done = run(
-        command,
-        cwd=NEUTRAL,
-        env=own_environment(),
-        input=json.dumps(override).encode(),
-        seconds=OVERRIDE_SECONDS,
-        largest=CHUNK,
-    )
-    if done.code:
-        return words.unrecorded(verb, done.errors.decode(errors="replace"))
-    words.say(words.overridden(verb, conflicts))
-    return ""
+    try:
+        done = run(
+            command,
+            cwd=NEUTRAL,
+            env=own_environment(),
+            input=json.dumps(happened).encode(),
+            seconds=seconds,
+            largest=CHUNK,
+        )
+    except OSError as error:  # includes TimeoutError
+        return str(error)
+    return (done.errors.decode(errors="replace") or f"exit code {done.code}") if done.code else ""
+
+
+def _text(given: str) -> str:
+    return os.fsencode(given).decode(errors="replace")

@@ -88,6 +88,11 @@ def unrecorded(verb: str, said: str) -> str:
     return f"{MARK} the override could not be recorded, so the {verb} was refused: {why}\n"
 
 
+def unseen(said: str) -> str:
+    """Return the message that a refusal could not be recorded."""
+    return f"{MARK} operators do not see this refusal: {' '.join(said.split())[-300:]}\n"
+
+
 def overridden(verb: str, conflicts: Sequence[Conflict]) -> str:
     """Return the message about what a person overrides."""
     return f"{MARK} this {verb} goes on over what others hold, and that was recorded.\n{file_lines(conflicts)}"

@@ -71,10 +71,16 @@ class Command(VerbsCommand):
                 self.override,
                 _add_verb,
             ),
+            Verb(
+                "refused",
+                "Record that the guard refused a commit or a push; the hooks call it, with JSON on stdin.",
+                self.refused,
+                _add_verb,
+            ),
         )
 
     def run(self, **options: Any) -> None:
-        sys.exit(self.act(options))  # only an override needs the store, which may be away
+        sys.exit(self.act(options))  # only `override` and `refused` need the store, which may be away
 
     def status(self, options: Mapping[str, Any]) -> int:
         location = hooks.hooks_directory(options["repo"])
@@ -121,22 +127,28 @@ class Command(VerbsCommand):
         return 0
 
     def ask_now(self, options: Mapping[str, Any]) -> int:
-        command = [*shlex.split(hooks.program()), check.PRE_COMMIT, "", *asked()]
+        command = [*shlex.split(hooks.program()), check.CHECK, "", *asked()]
         top = hooks.top(options["repo"])
         return in_foreground(command, cwd=top).code  # the command that the hook runs
 
     def override(self, options: Mapping[str, Any]) -> int:
+        return self._record("files_override", options, "reason")
+
+    def refused(self, options: Mapping[str, Any]) -> int:
+        return self._record("files_record_refusal", options, "agent_id")
+
+    def _record(self, operation: str, options: Mapping[str, Any], about: str) -> int:
         try:
-            override = json.loads(sys.stdin.read())
+            happened = json.loads(sys.stdin.read())
             given = {
-                "reason": override["reason"],
-                "paths": override["paths"][:MOST_PATHS],
-                "reservation_ids": list(dict.fromkeys(override["reservation_ids"]))[:MOST_IDS],
+                about: happened[about],
+                "paths": happened["paths"][:MOST_PATHS],
+                "reservation_ids": list(dict.fromkeys(happened["reservation_ids"]))[:MOST_IDS],
             }
         except (ValueError, TypeError, KeyError):
-            raise invalid("What is overridden comes as JSON on stdin, from the hooks.") from None
+            raise invalid("What happened comes as JSON on stdin, from the hooks.") from None
         store().prepare()
-        self.call("files_override", verb=options["doing"], **given)
+        self.call(operation, verb=options["doing"], **given)
         return 0
 
 
