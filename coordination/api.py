@@ -278,6 +278,7 @@ class EventListFilters(viewsets.ListFilters):
             "actor_agent_id": ["exact"],
             "task_id": ["exact"],
             "handoff_id": ["exact"],
+            "trace_id": ["exact"],
         }
 
 

@@ -207,6 +207,7 @@ class Event(models.Model):
     target = TargetField(null=True)
     task_id = models.CharField(max_length=ID_LENGTH, null=True)
     handoff_id = models.CharField(max_length=ID_LENGTH, null=True)
+    trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # what its sender or creator put together
     created_at = models.DateTimeField()
 
     class Meta:
@@ -215,6 +216,7 @@ class Event(models.Model):
             models.Index(fields=["workspace", "event_id"], name="events_by_workspace"),
             models.Index(fields=["workspace", "stream", "event_id"], name="events_by_stream"),
             models.Index(fields=["handoff_id"], name="events_of_handoff", condition=Q(handoff_id__isnull=False)),
+            models.Index(fields=["trace_id"], name="events_of_trace", condition=Q(trace_id__isnull=False)),
             models.Index(  # for figures, which select them from the whole log
                 fields=["event_id", "actor_agent_id"], name="events_of_claims", condition=Q(type="handoff.claimed")
             ),

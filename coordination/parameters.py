@@ -38,7 +38,7 @@ IN_WORKSPACE = (  # errors of operations with a project_root
 )
 ClientId = Annotated[
     Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None,
-    Field(description="Your own id, for safe retries: the same id returns the first result."),
+    Field(description="Makes retries safe: the same id returns the first result."),
 ]
 ClaimEpoch = Annotated[int | None, Field(ge=0, le=MAX_INTEGER)]  # by which a late call of a former claim is refused
 SessionId = Id | None  # the instructions explain where session and secret come from, and which calls take them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -90,11 +90,12 @@ class EventRow(TypedDict):
     actor_agent_id: str | None
     task_id: str | None
     handoff_id: str | None
+    trace_id: NotRequired[str]
     created_at: Time
 
 
 def event_row(event: Event) -> EventRow:
-    return {
+    row: EventRow = {
         "event_id": event.event_id,
         "workspace_id": event.workspace_id,
         "stream": event.stream,
@@ -105,6 +106,9 @@ def event_row(event: Event) -> EventRow:
         "handoff_id": event.handoff_id,
         "created_at": iso(event.created_at),
     }
+    if event.trace_id is not None:
+        row["trace_id"] = event.trace_id
+    return row
 
 
 class ChannelRow(TypedDict):

@@ -36,6 +36,7 @@ def notify(
         subject=f"{in_quotes(handoff.title)} {what}",
         body=body,
         moment=moment,
+        trace_id=handoff.trace_id,
     )
 
 

@@ -32,7 +32,7 @@ from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import MAX_INTEGER, Id, Label, Limit, Params, Shown, Terse, Time, parse_cursor
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, Shown, Terse, Time, parse_cursor
 from nexus.core.operations.registry import Wait
 from nexus.core.waiting import Interest
 
@@ -150,7 +150,7 @@ class HandoffCreate(Params):
         None
     )
     trace_id: Annotated[
-        Label | None, Terse(), Field(description="By which you know what belongs together; its events repeat it.")
+        Id | None, Terse(), Field(description="By which you know what belongs together; its events repeat it.")
     ] = None
     session_id: SessionId = None
     session_secret: SessionSecret = None

@@ -95,8 +95,6 @@ def changed_meanwhile() -> NexusError:
 def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | int | None) -> Event:
     """Append the event `handoff.<what>`. Call it inside a transaction."""
     payload = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
-    if handoff.trace_id is not None:
-        payload["trace_id"] = handoff.trace_id
     return emit(
         workspace_id=handoff.workspace_id,
         stream=STREAM,
@@ -107,6 +105,7 @@ def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **m
         visibility=handoff.visibility,
         target=handoff.target,
         handoff_id=handoff.handoff_id,
+        trace_id=handoff.trace_id,
     )
 
 

@@ -37,6 +37,7 @@ class Message(models.Model):
     body = models.TextField()
     artifacts = models.JSONField(default=list)  # artifact ids
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its sender knows a repeated call
+    trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its sender finds what belongs together
     recipients_count = models.PositiveIntegerField(default=0)  # as sent; the deliveries themselves may be pruned
     created_at = models.DateTimeField()
 

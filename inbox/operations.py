@@ -22,7 +22,7 @@ from nexus.core.clock import iso, now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
-from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, Time, not_blank
+from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, Terse, Time, not_blank
 from nexus.core.operations.replies import AgentResource, Data, Reference, hinted, packaged
 from nexus.core.operations.runner import OfConnection
 
@@ -73,6 +73,7 @@ class MessageCreate(Params):
     parent_message_id: Annotated[
         Id | None, Field(description="The message you answer; yours goes to its workspace.")
     ] = None
+    trace_id: Annotated[Id | None, Terse(), Field(description="Default: that of the message you answer.")] = None
     project_root: Annotated[
         str | None,
         FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
@@ -127,6 +128,7 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
         target=p.target,
         artifacts=p.artifacts or (),
         parent_message_id=p.parent_message_id,
+        trace_id=p.trace_id,
         client_id=p.client_id,
     )
     data: SentMessage = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -27,6 +27,7 @@ class SentRow(TypedDict):
     target: dict[str, Any] | None
     subject: str
     artifacts: list[str]
+    trace_id: NotRequired[str]
     created_at: Time
 
 
@@ -41,6 +42,7 @@ def sent_row(message: Message) -> SentRow:
         "target": message.target,
         "subject": message.subject,
         "artifacts": message.artifacts,
+        **_trace(message),  # type: ignore[typeddict-item]  # which holds no other key
         "created_at": iso(message.created_at),
     }
 
@@ -72,6 +74,7 @@ class InboxRow(TypedDict):
     body: str
     target: dict[str, Any] | None
     artifacts: list[str]
+    trace_id: NotRequired[str]
     created_at: Time
 
 
@@ -94,8 +97,13 @@ def inbox_row(delivery: Delivery, moment: datetime) -> InboxRow:
         "body": message.body,
         "target": message.target,
         "artifacts": message.artifacts,
+        **_trace(message),  # type: ignore[typeddict-item]  # which holds no other key
         "created_at": iso(message.created_at),
     }
+
+
+def _trace(message: Message) -> dict[str, str]:
+    return {} if message.trace_id is None else {"trace_id": message.trace_id}
 
 
 class RecipientRow(TypedDict):

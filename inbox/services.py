@@ -42,7 +42,8 @@ class Sent:
     duplicate: bool = False  # sent before, with the same client_id
 
 
-CONTENT = ("workspace_id", "channel_id", "parent_id", "target", "subject", "body", "artifacts")  # what a call says
+CONTENT = ("workspace_id", "channel_id", "parent_id", "target", "subject", "body", "artifacts",
+           "trace_id")  # what a call says  # fmt: skip
 
 
 def send(
@@ -56,15 +57,16 @@ def send(
     target: Any = None,
     artifacts: Sequence[str] = (),
     parent_message_id: str | None = None,
+    trace_id: str | None = None,
     client_id: str | None = None,
 ) -> Sent:
     """Store a message, one delivery per recipient and the event, all or nothing.
 
     A reply goes to the workspace of the message that it answers, whatever project the sender is in, if the sender
-    received that message; without a `project_root`, also if the sender wrote it. If the sender already sent a
-    message with the same client_id, return that one. Raises, first found first, VALIDATION_ERROR (blank subject or
-    body, malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a
-    direct target), QUOTA_EXCEEDED.
+    received that message; without a `project_root`, also if the sender wrote it. It has the trace of that message,
+    unless it names another. If the sender already sent a message with the same client_id, return that one. Raises,
+    first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
+    CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target), QUOTA_EXCEEDED.
     """
     for field, text in (("subject", subject), ("body", body)):
         if not text.strip():
@@ -75,7 +77,7 @@ def send(
     within_limit(body, "body")
     admitted = _admitted(parsed, from_agent_id, moment)
     with write():
-        workspace_id = _workspace_of(project, channel_id, parent_message_id, from_agent_id)
+        workspace_id, inherited = _where(project, channel_id, parent_message_id, from_agent_id)
         message = unsaved(
             Message,
             message_id=new_id("msg"),
@@ -89,6 +91,7 @@ def send(
             body=body,
             artifacts=list(artifacts),
             client_id=client_id,
+            trace_id=inherited if trace_id is None else trace_id,
             created_at=moment,
         )
         if first := retries.made_before(message, maker=("from_agent_id",), same=CONTENT):
@@ -116,7 +119,14 @@ def _sent_before(message: Message) -> Sent:
 
 
 def notify(
-    *, workspace_id: str, from_agent_id: str, recipient: str, subject: str, body: str, moment: datetime
+    *,
+    workspace_id: str,
+    from_agent_id: str,
+    recipient: str,
+    subject: str,
+    body: str,
+    moment: datetime,
+    trace_id: str | None = None,
 ) -> list[str]:
     """Put a system notice into one inbox, inside the caller's transaction; return whom it reached.
 
@@ -133,6 +143,7 @@ def notify(
         target={"strategy": Strategy.DIRECT.value, "agent_id": recipient},
         subject=subject,
         body=body,
+        trace_id=trace_id,
         created_at=moment,
     )
     _post(message, [recipient])
@@ -214,10 +225,11 @@ def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | No
     return lanes.why_not_extendable(delivery.status, delivery.lease_expires_at, moment)
 
 
-def _workspace_of(
+def _where(
     project: ProjectDirectory | None, channel_id: str | None, parent_message_id: str | None, sender: str
-) -> str:
-    """Return the workspace that a message goes to: the sender's, or that of the message it answers.
+) -> tuple[str, str | None]:
+    """Return the workspace that a message goes to (the sender's, or that of the message it answers), and the trace of
+    the latter.
 
     Raises NOT_FOUND for a parent of another workspace in which the sender took no part, for a channel of another
     workspace, and for a parent of another channel than the one that is set.
@@ -232,7 +244,7 @@ def _workspace_of(
         raise not_found("channel", channel_id)
     if parent is not None and channel_id not in (None, parent.channel_id):
         raise not_found("parent message", parent.message_id)
-    return workspace_id
+    return workspace_id, None if parent is None else parent.trace_id
 
 
 def _took_part(parent: Message, project: ProjectDirectory | None, sender: str) -> bool:
@@ -296,6 +308,7 @@ def _post(message: Message, recipients: list[str]) -> Event:
         moment=message.created_at,
         visibility=Visibility.ELIGIBLE if message.target else Visibility.PUBLIC,
         target=message.target,
+        trace_id=message.trace_id,
     )
 
 

@@ -33,8 +33,9 @@ def emit(
     visibility: str = VisibilityChoices.PUBLIC,
     target: Target | None = None,
     handoff_id: str | None = None,
+    trace_id: str | None = None,
 ) -> Event:
-    """Append one event; `workspace_id` is None for an event that belongs to no workspace.
+    """Append one event; `workspace_id` is None for an event that belongs to no workspace. Its payload repeats a trace.
 
     Raises INTERNAL_ERROR, before anything is written, for an event that readers could not understand.
     """
@@ -50,10 +51,11 @@ def emit(
         stream=stream,
         type=type,
         actor_agent_id=actor,
-        payload=dict(payload),
+        payload={**payload, **({} if trace_id is None else {"trace_id": trace_id})},
         visibility=visibility,
         target=target,
         handoff_id=handoff_id,
+        trace_id=trace_id,
         created_at=moment,
     )
     insert(event)

@@ -96,8 +96,12 @@ def _look(
     # The head bounds the scan: events committed meanwhile belong to the next page.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)
     columns = {"workspace_id": workspace_id, "stream": stream, **_columns(filters)}
-    # An index leads to a handoff's events, and a page that is not filtered stops at its limit.
-    end = None if not filters or "handoff_id" in filters else _end_of_look(workspace_id, stream, cursor)
+    # An index leads to the events of a handoff or a trace, and a page that is not filtered stops at its limit.
+    end = (
+        None
+        if not filters or filters.keys() & {"handoff_id", "trace_id"}
+        else _end_of_look(workspace_id, stream, cursor)
+    )
     matching = _next_events(tuple(sorted(columns)))
     found: list[Event] = []
     examined, left, at_once = cursor, EXAMINED_AT_ONCE, min(limit + 1, EVENTS_AT_ONCE)

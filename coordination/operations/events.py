@@ -56,6 +56,7 @@ class EventFilters(Params):
     agent_id: Label | None = None
     task_id: Label | None = None
     handoff_id: Label | None = None
+    trace_id: Label | None = None
 
 
 class EventGet(EventCursor):

@@ -70,6 +70,7 @@ class EventFilters(WorkspaceFilters):
     stream = choice_field()
     agent = line_field(label="Actor")
     handoff = line_field()
+    trace = line_field()
     q = words_field()
     alive = forms.BooleanField(
         required=False, label="Heartbeats", widget=forms.CheckboxInput(attrs={"data-submit": True})

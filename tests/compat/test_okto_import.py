@@ -118,6 +118,12 @@ def compare(day: Day, call: Call) -> None:
         for tool, key in (("inbox_peek", "inbox"), ("inbox_history", "history")):
             there = [_mail({**row, "message_id": ours(row["message_id"])}) for row in seen[key]["messages"]]
             here = [_mail(row) for row in call(tool, agent_id=name, limit=100)["messages"]]
+            if day.version != "0.0.1":
+                traces = [
+                    [row.get("trace_id") for row in rows]
+                    for rows in (seen[key]["messages"], call(tool, agent_id=name, limit=100)["messages"])
+                ]
+                assert sorted(map(str, traces[0])) == sorted(map(str, traces[1]))
             if key == "history":  # what was read at once has no order there
                 there.sort(), here.sort()
             assert there == here, (name, tool)

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, models
 
 from coordination.models import (
+    ID_LENGTH,
     Agent,
     AgentKey,
     AgentLimits,
@@ -76,8 +77,6 @@ def counts(source: OktoStore) -> dict[str, int]:
 def without_place(source: OktoStore) -> dict[str, int]:
     """Return what a store holds that is not imported, in words, with how many there are."""
     found = {words: source.count(table) for table, words in WITHOUT_PLACE.items()}
-    if source.has("handoffs", "trace_id"):
-        found["traces of messages (handoffs and events keep theirs)"] = source.count("messages", "trace_id IS NOT NULL")
     return {words: count for words, count in found.items() if count}
 
 
@@ -316,6 +315,7 @@ class Import:
             body=row["body"] or "(no text)",
             artifacts=[known.get(each, each) for each in artifacts],
             recipients_count=len(deliveries.get(row["message_id"], ())),
+            trace_id=_trace(row.get("trace_id"), "messages.trace_id"),
             created_at=made,
         )
 
@@ -420,7 +420,7 @@ class Import:
             lease_expires_at=lease if held else None,
             verifier=self._verifier(verify_by),
             acceptance_criteria=value(row.get("acceptance_criteria"), "handoffs.acceptance_criteria"),
-            trace_id=row.get("trace_id"),
+            trace_id=_trace(row.get("trace_id"), "handoffs.trace_id"),
             payload=row["payload"],
             result=row["result"],
             rejected_reason=row["rejected_reason"],
@@ -455,6 +455,7 @@ class Import:
             visibility=visibility if visibility in VisibilityChoices.values else VisibilityChoices.PUBLIC,
             target=self._target(row["target"], "events.target", count=False),
             handoff_id=handoff_id if row["stream"] == "handoff" and isinstance(handoff_id, str) else None,
+            trace_id=_trace(payload.get("trace_id"), "events.trace_id"),
             created_at=moment(row["created_at"], "events.created_at"),
         )
 
@@ -500,6 +501,15 @@ class Import:
 def _or(text: Any, otherwise: Any, field: str) -> Any:
     """Return a column's time, or something else where it is empty."""
     return moment(text, field) if text else otherwise
+
+
+def _trace(given: Any, field: str) -> str | None:
+    """Return a trace. Raises VALIDATION_ERROR for one that cannot be kept: cut, it could be another one."""
+    if given is None or (isinstance(given, str) and len(given) <= ID_LENGTH):
+        return given or None
+    raise invalid(
+        f"{NOTHING}: {field} of a row holds {str(given)[:60]!r}, which is no trace of {ID_LENGTH} characters."
+    )
 
 
 def _only(row: Row, *names: str) -> dict[str, Any]:

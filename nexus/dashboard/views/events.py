@@ -37,14 +37,16 @@ EQUAL = {
     "stream": "stream",
     "agent": "actor_agent_id",
     "handoff": "handoff_id",
+    "trace": "trace_id",
 }
 COLUMNS = sorted(EventRow.__annotations__, key=lambda column: column == "payload")  # the long one last
 
 
 def events(request: HttpRequest) -> TemplateResponse:
-    """Show the newest events that match `?workspace= stream= type= agent= handoff= q=`; `?before=` shows older ones.
-    Signs of life are shown only if `?alive=` or their type asks for them. Consecutive events of a type are folded. A
-    page of an agent or a type ends after LOOKED_AT ids, full or not; the link to older events goes on from there."""
+    """Show the newest events that match `?workspace= stream= type= agent= handoff= trace= q=`; `?before=` shows older
+    ones. Signs of life are shown only if `?alive=` or their type asks for them. Consecutive events of a type are
+    folded. A page of an agent or a type ends after LOOKED_AT ids, full or not; the link to older events goes on from
+    there."""
     newest = newest_event_id()
     filters = EventFilters(request.GET, type_counts(newest))
     rows = _filtered(filters)
@@ -55,7 +57,9 @@ def events(request: HttpRequest) -> TemplateResponse:
     if before is not None:
         rows = rows.filter(event_id__lt=before)
     older = None
-    if (filters.text("agent") or filters.text("type")) and not (words or filters.text("handoff")):
+    if (filters.text("agent") or filters.text("type")) and not (
+        words or filters.text("handoff") or filters.text("trace")
+    ):
         end = min(newest + 1, newest + 1 if before is None else before) - LOOKED_AT
         rows = rows.filter(event_id__gte=end)
         older = end if Event.objects.filter(event_id__lt=end).exists() else None
@@ -129,7 +133,7 @@ def _csv(batches: Iterator[list[Event]]) -> Iterator[str]:
     yield _table([list(COLUMNS)])
     for batch in batches:
         rows = [{**event_row(row), "payload": json.dumps(row.payload, ensure_ascii=False)} for row in batch]
-        yield _table([[_cell(row[column]) for column in COLUMNS] for row in rows])
+        yield _table([[_cell(row.get(column)) for column in COLUMNS] for row in rows])
 
 
 def _table(rows: list[list[Any]]) -> str:
