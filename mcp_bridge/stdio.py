@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from mcp_bridge.features import wire
 from mcp_bridge.relay import HEAD, TOO_LARGE
-from nexus.core.limits import most_values, values_in
+from nexus.core.limits import most_values, values_in, values_outside_texts
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.replies import Outcome, Reply
 
@@ -72,7 +72,8 @@ async def bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         except asyncio.LimitOverrunError:
             head = await _skipped_line(reader)
         else:
-            head = line[:HEAD] if values_in(line) > most_values() else b""
+            too_many = values_in(line) > most_values() < values_outside_texts(line)
+            head = line[:HEAD] if too_many else b""
         yield head + TOO_LARGE if head else line
 
 

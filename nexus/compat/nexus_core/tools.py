@@ -19,7 +19,7 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import Toolset
 from nexus.planning import documents, mirror, rules, schemas, selectors
-from nexus.planning.directory import PLAN, TASKS
+from nexus.planning.directory import MAX_BYTES, PLAN, TASKS
 from nexus.planning.operations import actor
 from nexus.planning.services import cycles, plans, tasks
 from nexus.planning.services.changes import Actor
@@ -372,7 +372,7 @@ def artifact_write(call: Call) -> dict[str, Any]:
     parts = [part for part in call.given["filename"].replace("\\", "/").split("/") if part not in ("", ".", "..")]
     if not parts:
         raise invalid("Invalid filename: empty after sanitize", field="filename")
-    path = cycles.write_artifact(filename="/".join(parts), content=call.given["content"], **call.change)
+    path = cycles.write_artifact(filename="/".join(parts), content=call.given["content"], most=MAX_BYTES, **call.change)
     return {"success": True, "path": path.removeprefix(workspaces.locate(call.root).root + "/")}
 
 

@@ -162,12 +162,13 @@ def _looped(edits: bytes | None) -> bool:
     return any(count >= LOOP for count in edits_of(edits).values())
 
 
-def write_artifact(*, project_root: str, filename: str, content: str, by: Actor) -> str:
-    """Write a file into the cycle's artifacts, replacing one of that name; return its absolute path.
+def write_artifact(*, project_root: str, filename: str, content: str, by: Actor, most: int | None = None) -> str:
+    """Write a file of `most` bytes, by default max_inline_bytes, into the cycle's artifacts, replacing one of that
+    name; return its absolute path.
 
     Raises PATH_OUTSIDE_WORKSPACE for a name outside of the artifacts, CONTENT_TOO_LARGE, and as `changing` does.
     """
-    within_limit(content, "content")
+    within_limit(content, "content", most)
     name = artifact_name(filename)
     project = workspaces.locate(project_root)
     with (
