@@ -11,12 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from nexus.core.database.sqlite.errors import why_unreadable
 from nexus.core.sqlite import connect
 from nexus.topics.archive import ArchivedTopic
 from nexus.topics.services import digest
 from nexus.topics.toolset import argument
 
-SCHEMA_VERSION = "6"
+SCHEMA_VERSION = 6  # of Agent Bus 0.5
 PEERS = """
     SELECT name AS agent_name, r.reclaim_token, coalesce(c.last_seq, 0) AS last_seq,
            coalesce(r.created_at, c.updated_at) AS created_at, r.last_claimed_at, c.updated_at
@@ -30,24 +31,39 @@ MESSAGES = "SELECT * FROM messages WHERE topic_id = :topic ORDER BY seq"
 
 
 def read(database: Path) -> list[ArchivedTopic]:
-    """Return every topic of a database. Raises INVALID_ARGUMENT for one that is damaged, or not of schema 6."""
+    """Return every topic of a database, in one state, whatever its owner writes meanwhile. Raises INVALID_ARGUMENT,
+    with what to do, for one that cannot be read, or is not of schema 6."""
     # it may have a write-ahead log
     mode = "mode=ro" if database.with_name(database.name + "-wal").exists() else "immutable=1"
     try:
         with closing(connect(f"{database.absolute().as_uri()}?{mode}", uri=True)) as store:
             store.row_factory = sqlite3.Row
-            version = store.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-            if version is None or version[0] != SCHEMA_VERSION:
-                raise argument(f"Nothing was imported: the database is not of schema {SCHEMA_VERSION}.")
+            store.execute("BEGIN")
+            _check_version(store)
             return [_topic(store, row) for row in store.execute("SELECT * FROM topics ORDER BY created_at")]
-    except sqlite3.Error:
-        raise argument("Nothing was imported: this is no sound database of Agent Bus.") from None
+    except sqlite3.Error as error:
+        raise argument(f"Nothing was imported: {why_unreadable(error, database, 'Agent Bus')}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise argument(f"Nothing was imported: {field} of a topic cannot be taken ({first['type']}).") from None
     except (ValueError, TypeError, OverflowError, OSError):  # invalid times and JSON
         raise argument("Nothing was imported: the database holds a time or metadata that cannot be read.") from None
+
+
+def _check_version(store: sqlite3.Connection) -> None:
+    row = store.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    version = int(row[0]) if row is not None and str(row[0]).isdecimal() else 0
+    if version > SCHEMA_VERSION:
+        raise argument(
+            f"Nothing was imported: the database is of a newer Agent Bus (schema {version}) than this Nexus knows "
+            f"({SCHEMA_VERSION}). Update Nexus, then try again."
+        )
+    if version < SCHEMA_VERSION:
+        raise argument(
+            f"Nothing was imported: the database is not of schema {SCHEMA_VERSION}, which Agent Bus 0.5 has. Start "
+            "that once on it, then try again."
+        )
 
 
 def _topic(store: sqlite3.Connection, row: sqlite3.Row) -> ArchivedTopic:

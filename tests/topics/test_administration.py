@@ -232,7 +232,8 @@ def test_the_command_exports_and_imports(
         assert nexus("import", str(file)).code == 0
         assert TopicMessage.objects.get().content_markdown == "one\r\ntwo"
     (tmp_path / "bad").write_bytes(b"\xff\xfe")
-    for bad in (tmp_path / "bad", tmp_path / "missing", tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for bad in (tmp_path / "bad", tmp_path / "missing", tmp_path, tmp_path / "pipe"):
         ran = nexus("import", str(bad))
         assert ran.code == 1 and "Nothing was imported" in ran.err
 

@@ -274,6 +274,54 @@ def test_a_damaged_database_is_refused(database: Path, ann: Client) -> None:
         refused(lambda: agent_bus.read(database))
 
 
+@pytest.mark.parametrize(
+    ("version", "words"), [("7", "newer Agent Bus (schema 7) than this Nexus knows (6). Update Nexus"), ("5", "0.5")]
+)
+def test_a_database_of_another_version_says_what_to_do(database: Path, db: None, version: str, words: str) -> None:
+    execute(database, f"UPDATE meta SET value = '{version}'")
+    assert words in refused(lambda: agent_bus.read(database))
+
+
+def test_a_locked_database_says_to_stop_its_owner(database: Path, db: None) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as its_owner:
+        its_owner.execute("PRAGMA journal_mode = WAL")
+        its_owner.execute("PRAGMA locking_mode = EXCLUSIVE")
+        its_owner.execute("UPDATE topics SET name = name")
+        assert "locked by a running Agent Bus. Stop it" in refused(lambda: agent_bus.read(database))
+        its_owner.execute("UPDATE topics SET name = name")
+
+
+def test_what_its_owner_writes_meanwhile_is_left_out_whole(
+    database: Path, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_peer = agent_bus._peer
+    with closing(sqlite3.connect(database, isolation_level=None)) as its_owner:
+        its_owner.execute("PRAGMA journal_mode = WAL")
+        its_owner.execute("UPDATE topics SET name = name")
+
+        def meanwhile(row: sqlite3.Row) -> dict[str, Any]:
+            its_owner.execute("UPDATE topics SET name = 'renamed' WHERE topic_id = 'bbb'")
+            its_owner.execute("UPDATE cursors SET last_seq = 3")
+            return read_peer(row)
+
+        monkeypatch.setattr(agent_bus, "_peer", meanwhile)
+        topics = agent_bus.read(database)
+        assert [(topic.name, [peer.last_seq for peer in topic.peers]) for topic in topics][:2] == [
+            ("cache-key", [0, 1, 2]),
+            ("old plan", []),
+        ]
+        assert its_owner.execute("SELECT name FROM topics WHERE topic_id = 'bbb'").fetchone() == ("renamed",)
+
+
+def test_a_database_on_a_read_only_disk_is_read(database: Path, db: None) -> None:
+    for path in (database, database.parent):
+        path.chmod(0o500)
+    try:
+        assert len(agent_bus.read(database)) == 3
+    finally:
+        database.parent.chmod(0o700)
+
+
 def test_a_database_is_taken_in_once(database: Path, ann: Client) -> None:
     topics = agent_bus.read(database)
     services.restore(topics, operator="olga")

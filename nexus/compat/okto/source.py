@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nexus.core.database.sqlite.errors import beside
+from nexus.core.database.sqlite.errors import beside, why_unreadable
 from nexus.core.operations.errors import invalid
 from nexus.maintenance.store_file import holders, open_to_look
 
@@ -86,7 +86,7 @@ def opened(given: Path) -> Iterator[OktoStore]:
             if _state(database) != before:
                 raise invalid(f"{NOTHING}: {database} was written to meanwhile. Stop okto-nexus, then try again.")
     except sqlite3.Error as error:
-        raise invalid(f"{NOTHING}: {_reason(error, database)}") from None
+        raise invalid(f"{NOTHING}: {why_unreadable(error, database, 'okto-nexus')}") from None
 
 
 def owner(home: Path) -> str | None:
@@ -136,17 +136,3 @@ def _state(database: Path) -> list[tuple[int, int]]:
     """Return what changes with the content of a store: the file and its log."""
     files = [path for path in (database, beside(database, "-wal")) if path.exists()]
     return [(path.stat().st_mtime_ns, path.stat().st_size) for path in files]
-
-
-def _reason(error: sqlite3.Error, database: Path) -> str:
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"{database} is locked by a running okto-nexus. Stop it, then try again."
-        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY:
-            return (
-                f"{database} was not closed cleanly, and its directory cannot be written. Copy the directory to a disk "
-                "that can, and import the copy."
-            )
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return f"{database} is damaged, or cut off. Import a backup of it."
-    return f"{database} cannot be read as a store of okto-nexus."

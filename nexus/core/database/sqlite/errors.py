@@ -48,6 +48,21 @@ def is_busy(error: Exception) -> bool:
     return _primary_code(error) in BUSY
 
 
+def why_unreadable(error: sqlite3.Error, database: Path, owner: str) -> str:
+    """Return why another program's store cannot be read, and what to do."""
+    match _primary_code(error):
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return f"{database} is locked by a running {owner}. Stop it, then try again."
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY:
+            return (
+                f"{database} was not closed cleanly, and its directory cannot be written. Copy the directory to a disk "
+                "that can, and import the copy."
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return f"{database} is damaged, or cut off. Import a backup of it."
+    return f"{database} cannot be read as a store of {owner}."
+
+
 def failure(error: Exception) -> NexusError | None:
     """Return the DB_ERROR for an error of SQLite, from Django or direct, with its cause and what to do; None when
     unknown.

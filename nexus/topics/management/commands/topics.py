@@ -236,6 +236,8 @@ class Command(VerbsCommand):
     def take_in(self, options: Mapping[str, Any]) -> int:
         """Import the topics in a file."""
         file = Path(options["file"]).expanduser()
+        if file.exists() and not file.is_file():  # a pipe would wait for a writer
+            raise argument(f"Nothing was imported: {file} is no file.")
         try:
             with file.open("rb") as opened:
                 is_database = opened.read(len(HEADER)) == HEADER
