@@ -14,11 +14,11 @@ class CompatConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination.toolset import COORDINATION
         from nexus.compat.nexus3 import wire
-        from nexus.compat.okto import calls
+        from nexus.compat.okto import answers, calls
         from nexus.core.operations.runner import Translator, translators
 
-        for system in (calls, wire):
-            translators.append(Translator(system.concerns, system.translate))
+        translators.append(Translator(calls.concerns, calls.translate, answers.less))
+        translators.append(Translator(wire.concerns, wire.translate))
         COORDINATION.administered_in("nexus.compat.okto.administration")
         super().ready()
 

@@ -60,6 +60,63 @@ def test_what_is_unknown_in_both_is_refused(refused: Call, project: str, ann: st
     assert refused("inbox_count", agent_id=ann, profile="full")["code"] == "VALIDATION_ERROR"
 
 
+def _mail(call: Call, project: str, body: str = "b" * 500) -> None:
+    call("agent_register", agent_id="bob")
+    to_bob = {"strategy": "direct", "agent_id": "bob"}
+    call("message_create", project_root=project, from_agent_id="ann", subject="s", body=body, target=to_bob)
+
+
+def test_a_profile_trims_messages(call: Call, refused: Call, project: str, ann: str) -> None:
+    _mail(call, project, body="ä" * 500)
+    (whole,) = call("inbox_peek", agent_id="bob")["messages"]
+    full = call("inbox_peek", agent_id="bob", profile="full")
+    assert (full["messages"], full["omitted_count"], full["truncated"]) == ([whole], 0, False)
+    default = call("inbox_peek", agent_id="bob", profile=" Default ")
+    (trimmed,) = default["messages"]
+    assert trimmed["body"] == whole["body"] and "artifacts" not in trimmed
+    assert default["omitted_count"] == len(whole) - len(trimmed)
+    summary = call("inbox_pull", agent_id="bob", profile="summary")
+    (row,) = summary["messages"]
+    assert row.keys() == {"message_id", "from_agent_id", "subject", "created_at", "status", "follow_up"}
+    assert row["follow_up"] == {"rel": "read_full", "target_ref": "inbox_peek", "hint": "profile=full"}
+    written = json.dumps(summary["messages"], ensure_ascii=False, separators=(",", ":"))
+    assert summary["payload_bytes"] == len(written.encode())
+    for odd in ("odd", 7, ["full"]):
+        assert refused("inbox_peek", agent_id="bob", profile=odd)["details"]["supported"][0] == "default"
+
+
+def test_bodies_and_paths_are_left_out_where_asked(call: Call, refused: Call, project: str, ann: str) -> None:
+    _mail(call, project, body="ä" * 500)
+    (row,) = call("inbox_peek", agent_id="bob", include_bodies=False)["messages"]
+    assert (row["body_preview"], row["body_bytes"], "body" in row) == ("ä" * 200, 1000, False)
+    (row,) = call("inbox_peek", agent_id="bob", include_bodies=True)["messages"]
+    assert row["body"] == "ä" * 500
+    for include, has in ((True, True), (False, False)):
+        rows = call("workspace_list", include_paths=include)["workspaces"]
+        assert [("root_realpath" in row) for row in rows] == [has]
+    assert refused("workspace_list", include_paths="yes")["code"] == "VALIDATION_ERROR"
+    assert refused("inbox_peek", agent_id="bob", include_bodies=1)["code"] == "VALIDATION_ERROR"
+
+
+def test_a_profile_trims_events(call: Call, project: str, ann: str) -> None:
+    _mail(call, project)
+    target = {"strategy": "direct", "agent_id": ann}
+    call("handoff_create", project_root=project, from_agent_id=ann, target=target, visibility="public")
+    log: Call = lambda stream, **more: call("event_get", project_root=project, agent_id=ann, stream=stream, **more)  # noqa: E731
+    (whole,) = log("handoff")["events"]
+    (default,) = log("handoff", profile="default")["events"]
+    assert default["handoff_id"] == whole["handoff_id"] and "handoff_id" in whole["payload"]
+    assert not default.get("payload", {}).keys() & {"handoff_id", "task_id"} and "task_id" not in default
+    summary = log("handoff", profile="summary")
+    (row,) = summary["events"]
+    assert row.keys() == {"event_id", "type", "actor_agent_id", "created_at", "stream", "follow_up"}
+    assert not summary["truncated"]
+    waited = call(
+        "event_wait", project_root=project, agent_id=ann, stream="handoff", profile="summary", timeout_seconds=1
+    )
+    assert waited["events"] == summary["events"]
+
+
 def test_old_ids_in_what_is_no_parameter_are_not_looked_up(refused: Call, ann: str) -> None:
     ids = [f"hof_{number:012x}4{'0' * 19}" for number in range(300_000)]
     lists = {f"more_{start}": ids[start : start + 1000] for start in range(0, len(ids), 1000)}

@@ -8,22 +8,15 @@ from typing import Any
 
 from coordination.services import workspaces
 from nexus.compat.models import ImportedId
+from nexus.compat.okto import answers
 from nexus.core.operations.registry import Operation
 
 # Ids of okto-nexus are random (a UUID of version 4), ours are not.
 OLD_ID = re.compile("(?:msg|hof|art|chan)_[0-9a-f]{12}4[0-9a-f]{19}")
 MOST = 1000  # ids of one list that are looked up
 
-# What asks for less than we answer, by operation: our answers always have paths, bodies and every field.
-LESS = {
-    "workspace_list": ("include_paths", "agent_id"),
-    "inbox_pull": ("profile",),
-    "inbox_peek": ("include_bodies", "profile"),
-    "inbox_history": ("profile",),
-    "event_get": ("profile",),
-    "event_wait": ("profile",),
-    "shared_md_render": ("agent_id",),
-}
+# Whom a call is for, where ours need not know.
+UNUSED = {"workspace_list": "agent_id", "shared_md_render": "agent_id"}
 
 
 def concerns(operation: Operation[Any], given: Mapping[str, Any]) -> bool:
@@ -37,9 +30,11 @@ def concerns(operation: Operation[Any], given: Mapping[str, Any]) -> bool:
 def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments in our words; what is unknown in both stays, and is refused."""
     fields, said = operation.params.model_fields, dict(given)
-    for name in LESS.get(operation.name, ()):
-        if name not in fields:
-            said.pop(name, None)
+    for name in answers.LESS.get(operation.name, ()):
+        if name in said:
+            answers.check(name, said.pop(name))
+    if (unused := UNUSED.get(operation.name)) is not None and unused not in fields:
+        said.pop(unused, None)
     if isinstance(said.get("workspace_id"), str) and "workspace_id" not in fields and "project_root" in fields:
         root = workspaces.require(said.pop("workspace_id")).root_realpath
         if said.setdefault("project_root", root) != root:

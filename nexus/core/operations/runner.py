@@ -55,6 +55,8 @@ class Translator(NamedTuple):
 
     concerns: Callable[[Operation[Any], Mapping[str, Any]], bool]  # whether there is any, without a look at the store
     translate: Callable[[Operation[Any], Mapping[str, Any]], Mapping[str, Any]]  # which may read the store
+    # What makes of our answer the one that they know, if the arguments ask for it.
+    answer: Callable[[Operation[Any], Mapping[str, Any]], Callable[[Data], Data] | None] = lambda operation, given: None
 
 
 translators: list[Translator] = []
@@ -92,15 +94,30 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
         return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
 
     started = time.perf_counter()
-    return observed(toolset, name, started, _outcome(call))
+    return observed(toolset, name, started, _translated(_outcome(call), _answers(toolset, name, arguments)))
 
 
 async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
     """Call an operation from an event loop: it uses the store on a thread, and parks a wait without one."""
     started = time.perf_counter()
     calling = _aperform(toolset, caller, name, arguments)
+    answers = _answers(toolset, name, arguments)
     del arguments  # waits may be thousands: each holds no more than it must
-    return observed(toolset, name, started, await calling)
+    return observed(toolset, name, started, _translated(await calling, answers))
+
+
+def _answers(toolset: Toolset, name: str, arguments: Mapping[str, Any] | None) -> list[Callable[[Data], Data]]:
+    """Return the translations of the answer that a call asks for."""
+    operation = toolset.contents.operations.get(name) if arguments else None
+    if operation is None or arguments is None:
+        return []
+    return [answer for each in translators if (answer := each.answer(operation, arguments)) is not None]
+
+
+def _translated(outcome: Outcome, answers: list[Callable[[Data], Data]]) -> Outcome:
+    for answer in answers:
+        outcome = outcome if outcome.data is None else Outcome(answer(outcome.data))
+    return outcome
 
 
 def observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> Outcome:
