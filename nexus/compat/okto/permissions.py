@@ -14,6 +14,7 @@ OPERATIONS = {
     "events.read": ("event_get", "event_wait"),
     "workspaces.list": ("workspace_list",),
     "shared_md.render": ("shared_md_render",),
+    "health.read": ("coordination_health",),
 }
 SENDING = {"messages.send_direct", "messages.send_broadcast", "messages.send_channel"}
 LIMITS = {"limits.messages_per_minute": "messages_per_minute", "limits.max_recipients": "recipients"}

@@ -69,6 +69,13 @@ class Paths(Endpoint):
             given["workspace_id"] = workspace
         return self.operate("agent_graph", given)
 
+    @extend_schema(parameters=[OpenApiParameter("window", str)], responses={200: answer_of("coordination_health")})
+    def health(self, request: Request, pk: str) -> Response:
+        """How a workspace's coordination goes, as the operation coordination_health."""
+        return self.operate(
+            "coordination_health", {"workspace_id": pk, "window": request.query_params.get("window", "24h")}
+        )
+
     @extend_schema(request=None, responses={200: schema.reference(NewKey)})
     def regenerate_key(self, request: Request, pk: str) -> Response:
         """Issue a key and show it, this once, as `POST /api/v1/agents/{agent_id}/key`."""
@@ -81,5 +88,6 @@ class Paths(Endpoint):
 routes = [
     path("info", Paths.as_view({"get": "info"})),
     path("graph", Paths.as_view({"get": "graph"})),
+    path("workspaces/<str:pk>/health", Paths.as_view({"get": "health"})),
     path("agents/<str:pk>/regenerate-key", Paths.as_view({"post": "regenerate_key"})),
 ]

@@ -87,6 +87,7 @@ class Operation(Generic[P]):
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
     sign_of_life: bool = False  # it says nothing but that an agent is there: no act of an operator
     tool: bool = True  # whether agents get it as an MCP tool
+    advertised: bool = True  # whether lists of tools have it; else it is for clients that know it
     accepts_anything: bool = False  # it was removed: it answers every call shape, and is not advertised
     wait: Wait[P] | None = field(default=None, repr=False)
 
@@ -155,7 +156,8 @@ class Toolset:
     def tools(self) -> list[Operation[Any]]:
         """The operations that agents are offered."""
         every = self.contents.operations.values()
-        return [operation for operation in every if operation.tool and not operation.accepts_anything]
+        offered = (operation for operation in every if operation.tool and operation.advertised)
+        return [operation for operation in offered if not operation.accepts_anything]
 
     @property
     def references(self) -> list[Reference]:
@@ -188,6 +190,7 @@ class Toolset:
         own_transaction: bool = False,
         sign_of_life: bool = False,
         tool: bool = True,
+        advertised: bool = True,
         accepts_anything: bool = False,
         wait: Wait[P] | None = None,
         also: tuple[Toolset, ...] = (),
@@ -223,6 +226,7 @@ class Toolset:
                 own_transaction=own_transaction,
                 sign_of_life=sign_of_life,
                 tool=tool,
+                advertised=advertised,
                 accepts_anything=accepts_anything,
                 wait=wait,
             )
