@@ -47,6 +47,7 @@ class CoordinationConfig(NexusAppConfig):
             "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
         )
         overlong.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)
+        overlong.register("connected agents", Agent.objects.all, "connected_at", lambda: 0)
         COORDINATION.administered_in("coordination.operations.administration")
         super().ready()
 

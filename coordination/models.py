@@ -82,6 +82,7 @@ class Agent(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True)  # the agent's latest own act
+    connected_at = models.DateTimeField(null=True)  # when a connection of the agent was last known to be open
     deleted_at = models.DateTimeField(null=True)  # an operator who creates the id again clears it
 
     objects = AgentManager()

@@ -1,7 +1,7 @@
 """Presence for people: on pages, in commands and in metrics. Each read is a fixed number of queries.
 
-Here every act of an agent counts. Whom a broadcast reaches depends on heartbeats alone (`selectors.participants`);
-`reached_by_broadcasts` shows where the two differ.
+Here every act of an agent counts, and every connection of it that is open. Whom a broadcast reaches depends on
+heartbeats alone (`selectors.participants`); `reached_by_broadcasts` shows where the two differ.
 """
 
 from __future__ import annotations
@@ -93,16 +93,17 @@ def _states(
         gone = not count and (
             not elsewhere or (agent.agent_id in left and last_act is not None and last_act <= left[agent.agent_id])
         )
-        presence = Presence.OFFLINE if gone else _presence(last_act, moment, config)
+        last_sign = max(filter(None, (last_act, agent.connected_at)), default=None)
+        presence = Presence.OFFLINE if gone else _presence(last_sign, moment, config)
         reached = heartbeat is not None and moment - heartbeat <= window
         states.append(AgentState(agent, presence, heartbeat, count, last_act, reached))
     return states
 
 
-def _presence(last_act: datetime | None, moment: datetime, config: CoordinationSettings) -> Presence:
-    if last_act is None:
+def _presence(last_sign: datetime | None, moment: datetime, config: CoordinationSettings) -> Presence:
+    if last_sign is None:
         return Presence.OFFLINE
-    silence = (moment - last_act).total_seconds()
+    silence = (moment - last_sign).total_seconds()
     if silence <= config.session_stale_ttl_seconds:
         return Presence.PRESENT
     return Presence.STALE if silence <= config.presence_ttl_seconds else Presence.OFFLINE

@@ -102,7 +102,7 @@ class McpEndpoint:
         subject = ",".join(toolset.name for toolset in named) if named else None
         token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
         session = Headers(scope=scope).get("mcp-session-id")
-        with connected(f"mcp:{session}" if session else None):
+        with connected(f"mcp:{session}" if session else caller.connection, caller.agent_id):
             async with _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)) as beginning:
                 await serving.handle_request(
                     {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, beginning

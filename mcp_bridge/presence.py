@@ -3,48 +3,85 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from coordination.services import sessions
 from nexus.core.background_work import Work
+from nexus.core.operations.registry import Operation
 from nexus.core.operations.runner import joined_as
 
-_open: Counter[str] = Counter()  # by connection, its streams and calls under way; on the event loop alone
+# On the event loop alone.
+_open: Counter[str] = Counter()  # by connection, its streams and calls under way
+_agents: dict[str, str] = {}  # by open connection, the agent of its key, or else the one that acted on it last
+_sessions: dict[str, str] = {}  # by open connection, the session that was opened on it last
+
+
+class Present(NamedTuple):
+    """The agents with an open connection, and their sessions there."""
+
+    agents: set[str]
+    sessions: set[str]
 
 
 @contextmanager
-def connected(connection: str | None) -> Iterator[None]:
-    """Count a connection as open inside the block; None is no connection."""
+def connected(connection: str | None, agent_id: str | None = None) -> Iterator[None]:
+    """Count a connection as open inside the block, as one of the agent to which a key binds it; None is no
+    connection."""
     if connection is None:
         yield
         return
     _open[connection] += 1
+    if agent_id is not None:
+        _agents[connection] = agent_id
     try:
         yield
     finally:
         _open[connection] -= 1
         if not _open[connection]:
             del _open[connection]
+            _agents.pop(connection, None)
+            _sessions.pop(connection, None)
 
 
-class Presence(Work[list[str], None]):
-    """Renew the heartbeats of the agents that joined on an open connection."""
+def acted(
+    connection: str | None, operation: Operation[Any], arguments: Mapping[str, Any] | None, data: Mapping[str, Any]
+) -> None:
+    """Note which agent acted on an open connection, by a call that succeeded, and the session that it opened."""
+    if connection is None or connection not in _open or operation.acts_as is None:
+        return
+    agent_id = (arguments or {}).get(operation.acts_as)
+    if agent_id is not None:
+        _agents[connection] = agent_id
+    if operation.name == "session_open":
+        _sessions[connection] = data["session_id"]
+
+
+class Presence(Work[Present, None]):
+    """Note that the agents of open connections are there, and renew the heartbeats of their sessions."""
 
     name = "presence"
     tick_seconds = 10.0
 
     def lanes(self) -> Sequence[str]:
-        return ["sessions"] if _open else []
+        return ["connections"] if _open else []
 
-    def claim(self, lane: str) -> list[str]:
-        return [joined.session_id for each in [*_open] if (joined := joined_as(each))]
+    def claim(self, lane: str) -> Present:
+        present = Present(set(), {*_sessions.values()})
+        for each in [*_open]:
+            joined = joined_as(each)
+            if agent_id := joined.agent_id if joined else _agents.get(each):
+                present.agents.add(agent_id)
+            if joined:
+                present.sessions.add(joined.session_id)
+        return present
 
-    def act(self, item: list[str]) -> None:
-        if item:
-            sessions.keep_present(item)
+    def act(self, item: Present) -> None:
+        if item.agents:
+            sessions.keep_present(item.agents, item.sessions)
 
-    def settle(self, item: list[str], outcome: None) -> bool:
+    def settle(self, item: Present, outcome: None) -> bool:
         return False  # once per tick
 
 

@@ -404,7 +404,7 @@ class Connection:
     async def serve(self) -> None:
         """Serve it until it leaves, or `end` is called and the requests under way are answered."""
         server = build_server(self._caller_of, lambda _: self._choice, self._turn, self._bus)
-        with connected(self._caller.connection):
+        with connected(self._caller.connection, self._caller.agent_id):
             await self._run(server)
         if self._ending:
             _say(self._writer, nexus="bye", taken=self._taken)

@@ -33,6 +33,7 @@ from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern, turn_of_req
 from mcp_bridge.extension import Tasks, created, declared, install
 from mcp_bridge.features import result, tool, tools, wire
 from mcp_bridge.models import Task
+from mcp_bridge.presence import acted
 from mcp_bridge.subscriptions import ResourceBus, Subscribers
 from nexus.core.cancellation import while_there
 from nexus.core.config import package_version
@@ -148,7 +149,10 @@ class Calls:
             performing = aperform(toolset, caller, name, arguments)
             if operation.wait is not None:
                 performing = with_progress(ctx, name, _while_connected(ctx.request, performing))
-            return toolset.reply, await performing
+            outcome = await performing
+            if outcome.data is not None:
+                acted(caller.connection, operation, arguments, outcome.data)
+            return toolset.reply, outcome
         if name == ENABLE and len(TOOLSETS) > 1:
             return chosen[0].reply, await self._choices.enable(ctx, arguments)
         return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))

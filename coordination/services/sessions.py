@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from coordination.config import CoordinationSettings
 from coordination.ids import new_id
 from coordination.log.emit import emit
-from coordination.models import Session, SessionStatus, Stream
+from coordination.models import Agent, Session, SessionStatus, Stream
 from coordination.selectors import require_agent
 from coordination.services import agents, workspaces
 from nexus.core.clock import now
@@ -66,15 +66,22 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
     return session
 
 
-def keep_present(session_ids: Sequence[str]) -> None:
-    """Update the heartbeats of sessions whose connections are open: their agents may think for minutes between two
-    calls. It is no act of theirs, so it renews no lease."""
+def keep_present(agent_ids: Collection[str], session_ids: Collection[str]) -> None:
+    """Note that agents have an open connection, and update the heartbeats of the sessions that belong to it: agents may
+    think for minutes between two calls. It is no act of theirs, so it renews no lease. An agent that closed its last
+    session has left, although its connection is open."""
     moment = now()
     due = moment - timedelta(seconds=CoordinationSettings.current().session_stale_ttl_seconds) / 2
     rows = Session.objects.filter(pk__in=session_ids, status=SessionStatus.ACTIVE, last_heartbeat_at__lt=due)
-    if rows.exists():
+    own = Session.objects.filter(agent=OuterRef("pk"))
+    left = own.filter(status=SessionStatus.CLOSED, closed_at__gte=OuterRef("last_seen_at"))
+    gone = Exists(left) & ~Exists(own.filter(status=SessionStatus.ACTIVE))
+    silent = Q(connected_at=None) | Q(connected_at__lt=due)
+    connected = Agent.objects.filter(silent, ~gone, pk__in=agent_ids)
+    if rows.exists() or connected.exists():
         with write():
             rows.update(last_heartbeat_at=moment)
+            connected.update(connected_at=moment)
 
 
 def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, operator: str | None = None) -> Session:

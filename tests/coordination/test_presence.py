@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from time_machine import Traveller
 
 from coordination import presence
 from coordination.models import Agent
-from coordination.toolset import run
-from mcp_bridge.presence import PRESENCE, connected
+from coordination.toolset import COORDINATION, run
+from mcp_bridge.presence import PRESENCE, acted, connected
 from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -39,6 +40,11 @@ def seen(workspace_id: str | None = None) -> tuple[str, bool]:
     return state.presence.value, state.reached_by_broadcasts
 
 
+def tick() -> None:
+    """What happens every ten seconds."""
+    PRESENCE.act(PRESENCE.claim("connections"))
+
+
 def test_it_takes_any_act_for_a_sign_of_life(
     session: dict[str, Any], clock: Traveller, call: Call, project: str, workspace: str
 ) -> None:
@@ -58,18 +64,53 @@ def test_it_lasts_as_long_as_a_connection_is_open(session: dict[str, Any], clock
     runner.remember(connection, runner.Joined("ann", "/", session["session_id"]))
     clock.shift(4000)
     with connected("stdio:2-another"):
-        PRESENCE.act(PRESENCE.claim("sessions"))
+        tick()
     assert seen() == ("offline", False)
     with connected(connection):
         with connected(connection):  # a call beside the stream
             pass
-        PRESENCE.act(PRESENCE.claim("sessions"))
+        tick()
         assert seen() == ("present", True)
         call("session_close", session_id=session["session_id"])
         clock.shift(4000)
-        PRESENCE.act(PRESENCE.claim("sessions"))
+        tick()
         assert seen() == ("offline", False)
     assert PRESENCE.lanes() == []
+
+
+def test_it_lasts_as_long_as_a_connection_is_open_that_a_key_binds(clock: Traveller, ann: str, workspace: str) -> None:
+    clock.shift(4000)
+    with connected("stdio:3-test-of-presence", "ann"):
+        assert seen() == ("offline", False)
+        tick()
+        assert seen() == ("present", False)
+        assert seen(workspace) == ("offline", False)
+    clock.shift(100)
+    assert seen() == ("stale", False)
+    assert Agent.objects.get(pk="ann").last_seen_at == now() - timedelta(seconds=4100), "it is no act"
+
+
+def test_it_lasts_as_long_as_a_connection_is_open_on_which_it_acted(
+    clock: Traveller, call: Call, workspace: str
+) -> None:
+    connection, hers = "stdio:4-test-of-presence", COORDINATION.operations
+    with connected(connection):
+        acted(connection, hers["agent_register"], {"agent_id": "ann"}, call("agent_register", agent_id="ann"))
+        clock.shift(4000)
+        tick()
+        assert seen() == ("present", False)
+        opened = call("session_open", agent_id="ann", workspace_id=workspace)
+        acted(connection, hers["session_open"], {"agent_id": "ann", "workspace_id": workspace}, opened)
+        clock.shift(4000)
+        assert seen() == ("offline", False)
+        tick()
+        assert seen() == seen(workspace) == ("present", True)
+        call("session_close", session_id=opened["session_id"])
+        clock.shift(4000)
+        tick()
+        assert seen() == ("offline", False)
+    acted(connection, hers["agent_register"], {"agent_id": "ann"}, {})
+    assert PRESENCE.claim("connections") == (set(), set())
 
 
 def test_it_needs_no_session_to_be_there_but_has_one_in_a_project(clock: Traveller, ann: str, workspace: str) -> None:

@@ -87,6 +87,6 @@ async def _serve(caller: Caller, choice: Choice, system: str | None) -> None:
     if typed:
         sys.stderr.write(GREETING)
     keeping = asyncio.create_task(work_forever(PRESENCE))
-    with connected(caller.connection):
+    with connected(caller.connection, caller.agent_id):
         await serving
     keeping.cancel()
