@@ -80,12 +80,17 @@ def _lapsed(picture: Picture, each: int) -> Found:
 
 
 def _returned(picture: Picture, each: int) -> Found:
+    needs = picture.once(_without_progress)
+    return Found(len(needs), needs[:each], or_more=len(needs) == EXAMINED)
+
+
+def _without_progress(picture: Picture) -> list[AttentionItem]:
     """Find handoffs that a verifier returned and that nobody works on."""
     lies = _rows(picture, HandoffStatus.CLAIMED).filter(lease_expires_at__gte=picture.moment)
     rows = list(lies[:EXAMINED])
     events = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
     returned = {event.handoff_id: event for event in events} if rows else {}
-    needs = [
+    return [
         AttentionItem(
             row.title,
             f"returned to {row.claimed_by}, without progress since: {str(event.payload.get('reason') or '')[:300]}",
@@ -95,7 +100,6 @@ def _returned(picture: Picture, each: int) -> Found:
         for row in rows
         if (event := returned.get(row.pk)) is not None and event.created_at <= picture.moment - _patience()
     ]
-    return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 
 
 def _leases(picture: Picture, each: int) -> Found:
@@ -109,12 +113,41 @@ def _leases(picture: Picture, each: int) -> Found:
     return Found(count, needs)
 
 
+def _overdue(picture: Picture) -> list[Debt]:
+    return [debt for debt in debts.overdue(patience()) if picture.includes(debt.workspace_id)]
+
+
+def _away(picture: Picture) -> set[str]:
+    return {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
+
+
+def _idle(picture: Picture, each: int) -> Found:
+    """Find handoffs whose holders do nothing, present or not. A blocked or returned one is listed as that."""
+    held = {debt.identifier: debt for debt in picture.once(_overdue) if debt.kind == "handoff"}
+    blocked = (
+        Handoff.objects.filter(pk__in=list(held), status=HandoffStatus.BLOCKED) if held else Handoff.objects.none()
+    )
+    elsewhere = {*blocked.values_list("pk", flat=True), *(need.subject for need in picture.once(_without_progress))}
+    away = picture.once(_away)
+    needs = [
+        AttentionItem(
+            debt.what,
+            f"{debt.agent_id} has it and {'is away' if debt.agent_id in away else 'does nothing'}",
+            handoff_id,
+            since=debt.since,
+        )
+        for handoff_id, debt in held.items()
+        if handoff_id not in elsewhere
+    ]
+    return Found(len(needs), needs[:each])
+
+
 def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
-    """Return, by agent, the overdue debts of agents that are present and idle, oldest first. For `Picture.once`."""
-    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
-    here = (debt for debt in debts.overdue(patience()) if picture.includes(debt.workspace_id))
-    owed = groupby(here, key=lambda debt: debt.agent_id)
-    return {agent_id: list(its) for agent_id, its in owed if agent_id in there}
+    """Return, by agent, the overdue debts of agents that are present and idle, oldest first, without the handoffs that
+    they hold. For `Picture.once`."""
+    away = picture.once(_away)
+    there = (debt for debt in picture.once(_overdue) if debt.kind != "handoff" and debt.agent_id not in away)
+    return {agent_id: list(its) for agent_id, its in groupby(there, key=lambda debt: debt.agent_id)}
 
 
 def _debts(picture: Picture, each: int) -> Found:
@@ -264,8 +297,10 @@ KINDS = (
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
     _kind("returned", "Returned, without progress", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
-    AttentionKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent",
-          command="nexus agents"),
+    _kind("idle", "Held, and nobody works on it", "hourglass_bottom", 44, _idle,
+          "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
+    AttentionKind("debts", "Owes, and does nothing", "sms_failed", 45, _debts, page="agent",
+          actions=("message_create",), command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
     _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from coordination.models import Agent, Workspace
 from coordination.presence import Presence
 from inbox import dead_letters
 from inbox.models import Delivery, DeliveryStatus
@@ -104,7 +106,14 @@ KINDS = (
         command="nexus inbox",
     ),
     AttentionKind(
-        "silent", "Away, with unread mail", "mark_email_unread", 70, _silent, page="agent_mail", look="Its mail"
+        "silent",
+        "Away, with unread mail",
+        "mark_email_unread",
+        70,
+        _silent,
+        page="agent_mail",
+        actions=("message_create",),
+        command="nexus agents",
     ),
 )
 
@@ -118,7 +127,33 @@ def _answered(message_ids: Sequence[str]) -> dict[str, str]:
     return dict(mine.values_list("message_id", "message__subject"))
 
 
+def _letter_to(agent_id: str) -> dict[str, Any]:
+    """Return what a message to an agent has, in the workspace where it was at work last."""
+    there = Workspace.objects.filter(sessions__agent_id=agent_id).order_by("-sessions__started_at").first()
+    workspace = there or Workspace.objects.order_by("-last_seen_at").first()
+    return {
+        "from_agent_id": OPERATOR_AGENT,
+        "project_root": workspace and workspace.root_realpath,
+        "subject": "From the operator",
+        "target": {"strategy": "direct", "agent_id": agent_id},
+    }
+
+
+def _agents(agent_ids: Sequence[str]) -> dict[str, str]:
+    return {name: name for name in Agent.objects.filter(pk__in=agent_ids).values_list("pk", flat=True)}
+
+
 ACTIONS = (
+    Action(
+        "message_create",
+        "Write…",
+        "written to",
+        ("agent", "agents"),
+        _letter_to,
+        _agents,
+        asks={"body": "Your message"},
+        needed=["body"],
+    ),
     Action(
         "dead_letter_requeue", "Requeue", "requeued", LETTERS, _letter, dead_letters.subjects, undo="dead_letter_park"
     ),

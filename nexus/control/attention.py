@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Q
 from django.db.models.functions import Length
@@ -160,7 +161,7 @@ def _left_worktrees(picture: Picture, each: int) -> Found:
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
     needs = [
         AttentionItem(
-            f"{row.agent.agent_id} left {row.branch}", row.origin, page_of=row.agent.pk, since=row.agent.ended_at
+            f"{row.agent.agent_id} left {row.branch}", row.origin, row.pk, row.agent.pk, since=row.agent.ended_at
         )
         for row in rows
     ]
@@ -176,7 +177,8 @@ def _conflicts(picture: Picture, each: int) -> Found:
         AttentionItem(
             f"{row.branch} of {row.agent.agent_id} cannot be merged",
             f"it has conflicts with {row.origin}; nothing was merged",
-            page_of=row.agent.pk,
+            row.pk,
+            row.agent.pk,
             since=row.conflicted_at,
         )
         for row in rows.select_related("agent").order_by("conflicted_at")[:each]
@@ -222,6 +224,7 @@ SAID = {
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
+TREES = ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard")
 KINDS = (
     AttentionKind(
         "permissions",
@@ -279,7 +282,7 @@ KINDS = (
         15,
         _conflicts,
         page="pool_worktree",
-        look="What conflicts",
+        actions=TREES,
     ),
     AttentionKind(
         "runs",
@@ -338,7 +341,7 @@ KINDS = (
         65,
         _left_worktrees,
         page="pool_worktree",
-        look="What it changed",
+        actions=TREES,
     ),
 )
 
@@ -403,7 +406,50 @@ def _rule_number(rule_id: str) -> int:
     return int(rule_id) if rule_id.isdecimal() and len(rule_id) < 19 else 0
 
 
+def _worktree(worktree_id: str) -> dict[str, str]:
+    names = PoolWorktree.objects.filter(pk=worktree_id).values_list("agent__agent_id", flat=True)
+    return {"agent_id": names.first() or "", "worktree_id": worktree_id}
+
+
+def _branches(worktree_ids: Sequence[str]) -> dict[str, str]:
+    return dict(PoolWorktree.objects.filter(pk__in=worktree_ids).values_list("pk", "branch"))
+
+
+def _unmerged(data: Mapping[str, Any]) -> str:
+    """Return why a merge merged nothing."""
+    if data["merged"]:
+        return ""
+    count = len(data["conflicts"])
+    return f"{count} file{' is' if count == 1 else 's are'} in conflict." if count else "There is nothing to merge."
+
+
+def _tree(
+    verb: str,
+    label: str,
+    done: str,
+    asks: Mapping[str, str] = {},  # never changed
+    *,
+    undone: Callable[[Mapping[str, Any]], str] = lambda data: "",
+) -> Action:
+    things, danger = ("worktree", "worktrees"), verb == "discard"
+    return Action(
+        f"pool_worktree_{verb}",
+        label,
+        done,
+        things,
+        _worktree,
+        _branches,
+        asks,
+        danger=danger,
+        undone=undone,
+        toolset="control",
+    )
+
+
 ACTIONS = (
+    _tree("merge", "Merge", "merged", undone=_unmerged),
+    _tree("keep", "Keep", "kept: what lay there is committed on its branch"),
+    _tree("discard", "Discard…", "discarded", {"changes_too": "Also discard changes that nobody merged"}),
     Action(
         "pool_remove_rule",
         "Take back",

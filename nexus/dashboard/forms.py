@@ -20,6 +20,7 @@ from inbox.models import Message
 from nexus.core.apps import event_types
 from nexus.core.contributions import Action
 from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.registry import TOOLSETS
 from nexus.web.forms import (
     OFFERED,
     SUGGESTED,
@@ -124,10 +125,12 @@ class ActForm(OperationForm):
     def __init__(self, action: Action, data: Any) -> None:
         super().__init__(data)
         for name, label in action.asks.items():
-            field: forms.CharField
+            field: forms.Field
             if name == "agent_id":
                 field = KnownField(label=label)
                 field.offer(name, Agent.objects.order_by("agent_id").values_list("agent_id", flat=True)[:SUGGESTED])
+            elif TOOLSETS[action.toolset].operations[action.operation].params.model_fields[name].annotation is bool:
+                field = forms.BooleanField(label=label)
             else:
                 field = forms.CharField(label=label, required=False)
             field.required = name in action.needed

@@ -40,6 +40,7 @@ PAGES = (
     Page("attention", "attention/", home.attention, by_workspace=True),
     Page("bell", "bell/", home.bell),
     Page("act", "act/", actions.act),
+    Page("act_minutes", "act/minutes/", actions.act, takes_minutes=True),
     Page(
         "graph",
         "graph/",

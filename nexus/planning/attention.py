@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from coordination.log.selectors import ids_within
 from coordination.models import Agent, Event
 from coordination.presence import Presence
 from handoffs.debts import patience
 from inbox.monitoring import Picture
-from nexus.core.contributions import AttentionItem, AttentionKind, Found, WakeKind, WakeReason
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found, WakeKind, WakeReason
+from nexus.core.operations.parameters import whole_number
 from nexus.planning import work
 from nexus.planning.models import STREAM, Task, TaskStatus
 from nexus.planning.selectors import owed
@@ -23,12 +25,24 @@ def _left(picture: Picture, each: int) -> Found:
     with a handoff are left out: the handoff reports them."""
     gone = {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
     gone.update(Agent.everyone.exclude(deleted_at=None).values_list("pk", flat=True))
-    needs = [
-        AttentionItem(debt.what, f"{debt.agent_id} has it in progress and is gone", debt.identifier, since=debt.since)
+    left = [
+        debt
         for debt in owed(None, picture.moment)
         if debt.agent_id in gone and debt.since <= picture.moment - patience() and picture.includes(debt.workspace_id)
     ]
-    return Found(len(needs), needs[:each])
+    shown = {debt.identifier: debt for debt in left[:each]}
+    epochs = dict(Task.objects.filter(pk__in=list(shown)).values_list("pk", "claim_epoch")) if shown else {}
+    needs = [
+        AttentionItem(
+            debt.what,
+            f"{debt.agent_id} has it in progress and is gone",
+            f"{task_key}.{epochs.get(task_key, 0)}",
+            task_key,
+            since=debt.since,
+        )
+        for task_key, debt in shown.items()
+    ]
+    return Found(len(left), needs)
 
 
 KINDS = (
@@ -39,8 +53,34 @@ KINDS = (
         46,
         _left,
         page="task",
-        look="Change it",
+        actions=("task_update",),
         command="nexus tasks",
+    ),
+)
+
+
+def _pending(claim: str) -> dict[str, Any]:
+    """Return what makes a task pending again; refused where somebody has begun it anew since it was listed."""
+    task_key, _, epoch = claim.partition(".")
+    task = Task.objects.select_related("workspace").filter(pk=task_key, closed_at=None).first()
+    about = {} if task is None else {"project_root": task.workspace.root_realpath, "id": task.number}
+    return {**about, "status": TaskStatus.PENDING.value, "claim_epoch": whole_number(epoch)}
+
+
+def _titles(claims: Sequence[str]) -> dict[str, str]:
+    titles = dict(Task.objects.filter(pk__in=[claim.partition(".")[0] for claim in claims]).values_list("pk", "title"))
+    return {claim: titles[key] for claim in claims if (key := claim.partition(".")[0]) in titles}
+
+
+ACTIONS = (
+    Action(
+        "task_update",
+        "Release",
+        "released: another agent can begin it",
+        ("task", "tasks"),
+        _pending,
+        _titles,
+        toolset="planning",
     ),
 )
 

@@ -219,3 +219,36 @@ def test_home_tells_what_agents_that_ended_left_until_it_is_decided(
     assert "smith left nexus/smith" in page and f"/admin/pool/{smith.pk}/worktree/" in page
     decide(browser, smith, "keep")
     assert "Worktrees to merge" not in shown(browser.get("/admin/")) and PoolWorktree.objects.get().state == "kept"
+
+
+def act(browser: Browser, **form: str) -> str:
+    return words(shown(browser.post("/admin/act/", {"next": "/admin/attention/", **form}, follow=True)))
+
+
+def test_a_left_worktree_is_merged_kept_or_discarded_where_it_is_listed(
+    smith: PoolAgent, place: Path, repository: Path, browser: Browser
+) -> None:
+    (place / "notes.txt").write_text("mine\n")
+    (repository / "notes.txt").write_text("theirs\n")
+    git(repository, "commit", "--quiet", "--all", "-m", "Theirs")
+    pool("pool_destroy_agent", agent_id="smith")
+    row = PoolWorktree.objects.get()
+    assert "smith left nexus/smith" in (page := words(shown(browser.get("/admin/attention/"))))
+    assert all(label in page for label in ("Merge", "Keep", "Discard…"))
+    said = act(browser, do=f"pool_worktree_merge {row.pk}")
+    assert f"“{row.branch}” was not merged: 1 file is in conflict." in said
+    assert f"{row.branch} of smith cannot be merged" in said
+    assert "Also discard changes that nobody merged" in act(browser, do=f"pool_worktree_discard {row.pk}")
+    said = act(browser, do="pool_worktree_discard", on=row.pk, asked="1")
+    assert "It holds unmerged changes" in html.unescape(said) or "holds unmerged changes" in said
+    assert place.is_dir()
+    said = act(browser, do="pool_worktree_discard", on=row.pk, asked="1", changes_too="on")
+    assert f"“{row.branch}” was discarded." in said and not place.exists()
+
+
+def test_what_takes_minutes_is_done_beside_the_other_pages(smith: PoolAgent, place: Path, browser: Browser) -> None:
+    (place / "new.txt").write_text("new\n")
+    row = PoolWorktree.objects.get()
+    answer = browser.post("/admin/act/", {"do": f"pool_worktree_keep {row.pk}", "next": "/admin/attention/"})
+    assert (answer.status_code, answer["Location"]) == (307, "/admin/act/minutes/")
+    assert "was kept" in act(browser, do=f"pool_worktree_keep {row.pk}")

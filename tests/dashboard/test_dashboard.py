@@ -124,7 +124,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "event_export",
         "trace_download",
     }
-    acts |= {"act", "message"}
+    acts |= {"act", "act_minutes", "message"}
     acts |= {"bell", "question", "notice", "notice_worker"}
     acts |= {
         "pool_cancel",

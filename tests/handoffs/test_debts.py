@@ -12,6 +12,7 @@ from coordination import debts
 from handoffs.debts import notify_creditors
 from handoffs.leases import expire_everywhere
 from handoffs.models import DebtNotice
+from inbox.models import Message
 from inbox.monitoring import Picture
 from nexus.core import apps
 from nexus.core.clock import now
@@ -208,19 +209,31 @@ class TestTheOnesWhoWait:
         assert len(told_of(call)) == 1
 
 
-def test_it_shows_operators_who_is_there_and_owes(call: Call, took: Offer, clock: Clock) -> None:
-    took(title="Fix the login")
+def test_it_shows_operators_which_handoffs_nobody_works_on(call: Call, took: Offer, clock: Clock) -> None:
+    handoff_id = took(title="Fix the login")
 
-    def needs() -> list[tuple[str, str]]:
+    def needs() -> list[tuple[str, str, str]]:
         found = {kind.name: these for kind, these in apps.needs(Picture(now()), 3)}
-        return [(need.subject, need.detail) for need in found["debts"].needs] if "debts" in found else []
+        return [(need.subject, need.title, need.detail) for need in found["idle"].needs] if "idle" in found else []
 
     clock.shift(IDLE - timedelta(seconds=1))
     assert needs() == []
     clock.shift(1)
-    assert needs() == [("bob", "handoff Fix the login to ana")]
+    assert needs() == [(handoff_id, "Fix the login", "bob has it and does nothing")]
     clock.shift(1800)
-    assert needs() == [], "whoever is gone is not idle: its lease tells"
+    assert needs() == [(handoff_id, "Fix the login", "bob has it and is away")]
+    browser = Client(headers={"host": "127.0.0.1:8420"})
+    said = browser.post("/admin/act/", {"do": f"handoff_release {handoff_id}", "next": "/admin/"}, follow=True).text
+    assert "“Fix the login” was released." in said and 'value="handoff_release_undo"' in said
+    assert needs() == []
+
+
+def test_a_blocked_handoff_of_an_idle_agent_is_listed_once(call: Call, took: Offer, project: str, clock: Clock) -> None:
+    handoff_id = took()
+    call("handoff_block", project_root=project, handoff_id=handoff_id, agent_id="bob", reason="no key")
+    clock.shift(IDLE)
+    found = {kind.name: [need.subject for need in these.needs] for kind, these in apps.needs(Picture(now()), 3)}
+    assert found["blocked"] == [handoff_id] and "idle" not in found
 
 
 def test_it_shows_operators_the_oldest_of_what_is_owed_and_the_whole_on_the_agents_page(
@@ -232,8 +245,22 @@ def test_it_shows_operators_the_oldest_of_what_is_owed_and_the_whole_on_the_agen
     clock.shift(IDLE)
     found = {kind.name: these for kind, these in apps.needs(Picture(now()), 3)}
     [need] = found["debts"].needs
-    assert need.detail.startswith("message a question to ana; ") and need.detail.endswith("; 1 more")
+    assert need.detail.startswith("message a question to ana; ") and "handoff" not in need.detail
+    assert [need.title for need in found["idle"].needs] == ["Fix the login", "Write the docs"]
     page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/bob/").text
     owes = page.partition('id="owes"')[2].partition("</section>")[0]
     assert [what in owes for what in ("a question", "dig", "Fix the login", "Write the docs")] == [True] * 4
     assert f"/admin/mail/?m={pulled}" in owes
+
+
+def test_an_operator_writes_to_who_owes_right_there(call: Call, pulled: str, in_progress: None, clock: Clock) -> None:
+    clock.shift(IDLE)
+    browser = Client(headers={"host": "127.0.0.1:8420"})
+    assert 'value="message_create bob"' in browser.get("/admin/attention/").text
+    form = browser.post("/admin/act/", {"do": "message_create bob", "next": "/admin/"}, follow=True).text
+    assert "Your message" in form
+    sent = {"do": "message_create", "on": "bob", "asked": "1", "body": "Is it stuck?", "next": "/admin/"}
+    assert "“bob” was written to." in browser.post("/admin/act/", sent, follow=True).text
+    message = Message.objects.latest("message_id")
+    assert (message.from_agent_id, message.subject, message.body) == ("operator", "From the operator", "Is it stuck?")
+    assert [row.recipient_id for row in message.deliveries.all()] == ["bob"]

@@ -125,9 +125,8 @@ def test_a_holder_who_is_there_and_idle_stands_once_with_everything_it_owes(
     call("session_heartbeat", session_id=session)
     found = {kind.name: these for kind, these in needs(Picture(now()), 3)}
     assert "asked-files" not in found
-    assert [(need.subject, need.detail) for need in found["debts"].needs] == [
-        ("ana", "question src/parser.py to cleo; handoff Fix the login to bob")
-    ]
+    assert [(need.subject, need.detail) for need in found["debts"].needs] == [("ana", "question src/parser.py to cleo")]
+    assert [(need.subject, need.detail) for need in found["idle"].needs] == [(handoff, "ana has it and does nothing")]
     page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/ana/").text
     owes = page.partition('id="owes"')[2].partition("</section>")[0]
     assert f"/admin/files/{held}/" in owes and f"/admin/board/{handoff}/" in owes

@@ -47,6 +47,9 @@ def act(request: HttpRequest) -> HttpResponse:
         raise Http404
     chosen = list(dict.fromkeys([one] if one else given.getlist("on")))
     back = _back(given)
+    takes_minutes = TOOLSETS[action.toolset].operations[name].takes_minutes
+    if takes_minutes and request.method == "POST" and request.path == reverse("admin:act"):
+        return redirect("admin:act_minutes", preserve_request=True)
     if not chosen or len(chosen) > MOST_CHOSEN:
         which = "Choose what it is about first." if not chosen else f"Choose {MOST_CHOSEN} at most."
         messages.warning(request, f"Nothing was {action.done}. {which}")
@@ -91,10 +94,14 @@ def _perform(
     caller, refused = operator(request), []
     for subject in chosen:
         arguments = {**action.arguments(subject), **given}
+        if arguments.get("from_agent_id") == OPERATOR_AGENT:
+            _be_known(request)
         outcome = runner.perform(TOOLSETS[action.toolset], caller, action.operation, arguments)
         envelope = in_words_of_pages(ENVELOPE.body(outcome))
         if not envelope["ok"]:
             refused.append((subject, envelope["error"]))
+        elif why := action.undone(envelope["data"]):
+            refused.append((subject, {"message": why}))
     return refused
 
 
@@ -111,9 +118,8 @@ def _flash(
             request, f"{what[:1].upper()}{what[1:]} {'was' if len(done) == 1 else 'were'} {action.done}.", undo
         )
     for subject, error in refusals[:MOST_SHOWN]:
-        messages.error(
-            request, f"“{_name(subject, called)}” was not {action.done}: {error['message']} ({error['code']})"
-        )
+        code = f" ({error['code']})" if "code" in error else ""
+        messages.error(request, f"“{_name(subject, called)}” was not {action.done}: {error['message']}{code}")
     if len(refusals) > MOST_SHOWN:
         messages.error(request, f"Nor were {len(refusals) - MOST_SHOWN} more {action.done}.")
 
