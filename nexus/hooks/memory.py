@@ -130,9 +130,12 @@ def clear_fault(home: Path, call: Call) -> None:
             file.unlink()
 
 
-def faults(home: Path) -> Iterator[Fault]:
-    """Yield the stored failures."""
-    for file in (home / "hooks").glob(f"*.{FAULT}"):
+def faults(home: Path, most: int) -> Iterator[Fault]:
+    """Yield the newest stored failures, latest first; the others are not read."""
+    import heapq  # which no hook needs
+
+    files = (home / "hooks").glob(f"*.{FAULT}")
+    for file in heapq.nlargest(most, files, key=lambda file: _modified(file) or 0.0):
         with contextlib.suppress(TypeError, ValueError):
             found = Fault(file.name.removesuffix(f".{FAULT}"), **_load(file))
             if all(isinstance(each, str) for each in found[:4]) and 0 < found.at < time.time() + FAULT_SECONDS:

@@ -52,7 +52,7 @@ def dismiss(hook_id: str) -> HookProblem:
 
 
 def _failing(home: Path) -> Iterator[HookProblem]:
-    for fault in islice(memory.faults(home), MOST):
+    for fault in memory.faults(home, MOST):
         yield HookProblem(
             fault.hook_id,
             fault.agent_id,

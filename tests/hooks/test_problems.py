@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -93,6 +94,20 @@ def test_a_hook_that_its_client_does_not_run_is_shown(
     assert shown(Workspace.objects.get())
     run(OPERATOR, "hook_dismiss", {"hook_id": problems.find()[0].hook_id})
     assert shown() == []
+
+
+def test_of_many_failures_it_shows_the_newest(
+    home: Path, db: None, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problems, "MOST", 3)
+    (home / "hooks").mkdir()
+    begun = int(now().timestamp()) - 100
+    for number in (5, 2, 7, 1, 6, 3, 0, 4):
+        about = {"agent_id": f"agent-{number}", "project_root": project, "error": "e", "at": begun + number}
+        file = home / "hooks" / f"{number}.{memory.FAULT}"
+        file.write_text(json.dumps(about))
+        os.utime(file, (begun + number,) * 2)
+    assert shown() == [f"The hook of agent-{number} fails" for number in (7, 6, 5)]
 
 
 @pytest.mark.parametrize(
