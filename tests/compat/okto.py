@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ def play(version: str, home: Path, project: Path, messages: int) -> dict[str, An
     command = [str(each) for each in (python(version), "-P", DAY, home, project, messages)]
     played = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "HOME": str(home)})
     answer: dict[str, Any] = json.loads(played.stdout)
+    return answer
+
+
+def repeat(version: str, home: Path, calls: Sequence[Any]) -> dict[str, Any]:
+    """Let a version answer calls over a store; return the answers, and its tools."""
+    command = [str(each) for each in (python(version), "-P", DAY, home)]
+    environ = {**os.environ, "HOME": str(home)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environ, input=json.dumps(calls))
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 

@@ -1,6 +1,8 @@
 """A day of okto-nexus, played by the published package: run it with the Python that has the package.
 
 `okto_day.py HOME PROJECT MESSAGES` prints, as JSON, the agents' keys and what each of them sees at the end.
+`okto_day.py HOME` makes the calls that it reads as JSON over a store that is there, and prints every answer, and the
+tools with their parameters.
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ class Bus:
         self.deps = bootstrap({"OKTO_NEXUS_HOME": home, **features}, [])
         self.server = create_server(self.deps)
 
-    async def call(self, tool: str, **arguments: Any) -> Any:
+    async def answer(self, tool: str, arguments: dict[str, Any]) -> Any:
         answer = await self.server.call_tool(tool, arguments)
-        envelope = json.loads((answer[0] if isinstance(answer, tuple) else answer)[0].text)
+        return json.loads((answer[0] if isinstance(answer, tuple) else answer)[0].text)
+
+    async def call(self, tool: str, **arguments: Any) -> Any:
+        envelope = await self.answer(tool, arguments)
         assert envelope["ok"], (tool, arguments, envelope)
         return envelope["data"]
 
@@ -154,5 +159,30 @@ async def see(bus: Bus, project: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-if __name__ == "__main__":
+def filled(value: Any, answers: list[Any]) -> Any:
+    """Return arguments with what an earlier call answered in the place of `[call, field, …]` behind a `$`."""
+    if isinstance(value, dict):
+        return {name: filled(each, answers) for name, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    if value[:1] != ["$"]:
+        return [filled(each, answers) for each in value]
+    found = answers[value[1]]["data"]
+    for step in value[2:]:
+        found = found[step]
+    return found
+
+
+async def repeat(home: str, calls: list[Any]) -> dict[str, Any]:
+    """Make calls; return their answers, and the parameters of every tool."""
+    bus, answers = Bus(home), list[Any]()
+    for tool, arguments in calls:
+        answers.append(await bus.answer(tool, filled(arguments, answers)))
+    tools = {tool.name: sorted(tool.inputSchema.get("properties", {})) for tool in await bus.server.list_tools()}
+    return {"answers": answers, "tools": tools}
+
+
+if __name__ == "__main__" and len(sys.argv) == 2:
+    print(json.dumps(asyncio.run(repeat(sys.argv[1], json.load(sys.stdin)))))
+elif __name__ == "__main__":
     print(json.dumps(asyncio.run(play(sys.argv[1], sys.argv[2], int(sys.argv[3])))))
