@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,15 @@ from nexus.compat.nexus3 import source
 from nexus.compat.nexus3.importing import Import
 from nexus.compat.nexus3.source import Nexus3Home
 from nexus.control import selectors
-from nexus.control.models import Entry, PoolAgent
+from nexus.control.models import Entry, PermissionRule, PoolAgent
+from nexus.control.rules import Action, Kind, Verdict
 from nexus.control.runners import configuration
+from nexus.control.services import permissions
 from nexus.control.services.transcript import tool_calls
 from nexus.core.operations.errors import NexusError
 from nexus.web.login import local_account
-from tests.acceptance.processes import nexus
+from tests.acceptance.processes import environment, nexus
+from tests.control.playing import pool
 from tests.pages import LOCAL, shown
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +73,7 @@ def everything(here: Path) -> tuple[Any, ...]:
 def test_sessions_become_ended_agents_with_their_transcripts(there: Path, here: Path) -> None:
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
     importing = imported(there, here)
-    assert importing.new == {"agents": 3, "entries": 8, "runners": 3}
+    assert importing.new == {"agents": 3, "entries": 8, "runners": 5, "rules": 4}
     builder, helper = (PoolAgent.objects.get(agent_id=name) for name in ("builder", "helper"))
     assert builder.ended_at is not None and helper.parent == builder and helper.depth == 1
     assert (builder.preset, helper.preset, builder.disabled_tools) == ("sandboxed", "trusted", ["run"])
@@ -92,7 +97,9 @@ def test_sessions_become_ended_agents_with_their_transcripts(there: Path, here: 
 def test_models_become_runners_that_work(there: Path, here: Path) -> None:
     importing = imported(there, here)
     known = configuration.read(here / configuration.FILE)
-    assert known.default == "fast" and known.by_name.keys() == {"rehearsal", "fast", "haiku-native", "small"}
+    assert known.default == "fast" and known.by_name.keys() == {
+        *("rehearsal", "fast", "haiku-native", "small", "reader", "careful")
+    }
     small: Any = known.by_name["small"]
     assert (small.model, small.base_url, small.api_key_env) == ("ollama:llama3", "http://127.0.0.1:11434/v1", None)
     assert (small.context_tokens, small.reply_tokens, small.max_iterations) == (8192, 2048, 100)
@@ -102,10 +109,40 @@ def test_models_become_runners_that_work(there: Path, here: Path) -> None:
     assert unmoved == {
         "sessions with the level yolo, which is trusted here",
         "the MCP server github: agents' own programs know such servers",
-        "the preset reader: create its agents with --preset sandboxed --disable-tool write_file",
+        "the preset reader: create its agents with --preset sandboxed --disable-tool write_file --model reader",
+        "the preset careful: create its agents with --preset trusted --disable-tool edit_file --disable-tool "
+        "write_file --model careful",
+        "blocked paths of the preset careful that are not absolute",
         "extra_headers of the provider openrouter",
         "the model per:haps of local: a runner's name has letters, digits, _ and -",
     }
+
+
+def test_presets_become_runners_with_rules(there: Path, here: Path, tmp_path: Path) -> None:
+    importing = imported(there, here)
+    careful: Any = configuration.read(here / configuration.FILE).by_name["careful"]
+    assert (careful.model, careful.network) == ("openrouter:x-ai/grok-4.1-fast", False)
+    assert [str(rule) for rule in importing.rules] == [
+        "agents of the runner careful: deny write",
+        "agents of the runner careful: ask run",
+        "agents of the runner careful: deny read /etc/[x]",
+        "agents of the runner careful: deny write /etc/[x]",
+    ]
+    pool("pool_create_agent", agent_id="ann", cwd=str(tmp_path), preset="trusted", model="careful")
+    ann = PoolAgent.objects.get(agent_id="ann", ended_at=None)
+    actions = {
+        Action(Kind.WRITE, paths=(f"{tmp_path}/a",), cwd=str(tmp_path)): Verdict.REFUSED,
+        Action(Kind.RUN, "make", cwd=str(tmp_path)): Verdict.ASKED,
+        Action(Kind.READ, paths=("/etc/[x]/y",), cwd=str(tmp_path)): Verdict.REFUSED,
+        Action(Kind.READ, paths=("/etc/x/y",), cwd=str(tmp_path)): Verdict.ALLOWED,
+    }
+    for action, verdict in actions.items():
+        assert permissions.decide("ann", ann, action, Verdict.ALLOWED).verdict is verdict, action
+    rule = PermissionRule.objects.first()
+    assert rule is not None
+    permissions.remove(rule.pk, "olga")
+    imported(there, here)
+    assert PermissionRule.objects.count() == len(importing.rules) - 1, "what an operator took back stays so"
 
 
 def test_the_pages_show_an_imported_agent(there: Path, here: Path) -> None:
@@ -186,6 +223,7 @@ def test_a_bad_home_is_refused_whole(spoil: Callable[[Path], None], words: str, 
         imported(there, here)
     assert caught.value.message.startswith("Nothing was imported: ") and words in caught.value.message
     assert everything(here) == ([], [], [])
+    assert not PermissionRule.objects.exists()
 
 
 def test_a_session_that_changes_meanwhile_leaves_nothing(there: Path, here: Path) -> None:
@@ -222,14 +260,42 @@ def test_what_no_store_can_hold_is_replaced(there: Path, here: Path) -> None:
     assert entry.content == "a\ufffdb" and tool_calls(entry.meta)[0]["arguments"] == {"a\ufffd": None, "b": "?"}
 
 
+def test_what_is_nested_deeply_is_imported_and_shown(there: Path, here: Path) -> None:
+    call = '{"id": "c", "name": "x", "arguments": {"a": ' + "[" * 300 + "NaN" + "]" * 300 + "}}"
+    message = '{"role": "assistant", "content": "deep", "tool_calls": [' + call + "]}"
+    path = there / "sessions" / "helper.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "messages": "@"}).replace('"@"', f"[{message}]"))
+    imported(there, here)
+    helper = PoolAgent.objects.get(agent_id="helper")
+    browser = Client(headers=LOCAL)
+    browser.force_login(local_account())
+    assert "deep" in shown(browser.get(f"/admin/pool/{helper.pk}/"))
+
+
+def test_a_killed_import_is_run_again(there: Path, tmp_path: Path) -> None:
+    """The process dies in the middle, with rows written: nothing is there, and the next run imports everything."""
+    home = tmp_path / "home"
+    program = (
+        "import os; from nexus_site.launch import main; from nexus.core.progress import Bar\n"
+        "Bar.__call__ = lambda self, status, left, total: self._what == 'import' and left < 2 and os._exit(9); main()"
+    )
+    command = [sys.executable, "-c", program, "import", "nexus3", str(there), "--yes"]
+    assert subprocess.run(command, env=environment(home), check=False).returncode == 9
+    assert [path.name for path in home.glob("*runners*")] == []
+    again = nexus(home, "import", "nexus3", str(there), "--yes", "--json")
+    assert json.loads(again.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 5, "rules": 4}
+    assert [path.name for path in home.glob("*runners*")] == ["runners.toml"]
+
+
 def test_the_command_shows_first_and_then_imports(there: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shown = nexus(home, "import", "nexus3", str(there), "--dry-run")
     assert shown.returncode == 0 and "+[runners.fast]" in shown.stdout and "3  sessions" in shown.stdout
-    assert "--preset sandboxed --disable-tool write_file\n" in shown.stdout
+    assert "--preset sandboxed --disable-tool write_file --model reader\n" in shown.stdout
+    assert "+ rule for agents of the runner careful: deny write\n" in shown.stdout
     assert "sk-hidden" not in shown.stdout and not (home / "runners.toml").exists()
     done = nexus(home, "import", "nexus3", str(there), "--yes", "--json")
-    assert json.loads(done.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 3}
+    assert json.loads(done.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 5, "rules": 4}
     assert (home / "runners.toml").stat().st_mode & 0o777 == 0o600
     refused = nexus(home, "import", "nexus3", str(there / "nowhere"), "--yes")
     assert refused.returncode == 1 and "Nothing was imported" in refused.stderr

@@ -13,15 +13,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coordination.models import ID_LENGTH, Agent
 from nexus.compat.nexus3.source import NOTHING, Nexus3Home, Session, damaged
 from nexus.compat.nexus3.wire import our_tools
-from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role
-from nexus.control.rules import TOOLS, Preset, is_temporary
+from nexus.control import command_lines
+from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role, RuleScope
+from nexus.control.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset, is_pattern, is_temporary
 from nexus.control.runners import configuration
 from nexus.control.runners.configuration import NAME
+from nexus.control.services import permissions
 from nexus.control.services.transcript import estimate
 from nexus.core.clock import now
 from nexus.core.database.store import write
@@ -29,6 +31,7 @@ from nexus.core.operations.errors import NexusError, invalid
 from nexus.maintenance.store_file import Progress
 
 AT_ONCE = 200  # entries
+USED = {Kind.READ: READING, Kind.WRITE: WRITING, Kind.RUN: RUNNING}
 PRESETS = {"sandboxed": Preset.SANDBOXED, "trusted": Preset.TRUSTED, "yolo": Preset.TRUSTED}  # by level
 COMPATIBLE = ("openrouter", "openai", "ollama", "vllm")  # providers that speak the protocol of OpenAI
 ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9./_-]*)?")  # without a password and a query
@@ -37,6 +40,20 @@ USUAL_WINDOW, USUAL_VARIABLE = 131_072, "OPENROUTER_API_KEY"
 USUAL_URL, ANTHROPIC_URL = "https://openrouter.ai/api/v1", "https://api.anthropic.com"
 KEYLESS = "none"
 UNKNOWN_RUNNER = "nexus3"  # of a session that does not name its model
+
+
+class NewRule(NamedTuple):
+    """A rule of permissions for the agents of a runner."""
+
+    effect: str
+    kind: str
+    pattern: str
+    name: str
+    scope: str = RuleScope.RUNNER
+
+    def __str__(self) -> str:
+        what = f"{self.effect} {self.kind} {self.pattern}"
+        return f"agents of the runner {self.name}: {what.strip()}"
 
 
 class Import:
@@ -48,7 +65,9 @@ class Import:
         self._source, self._operator, self._progress = source, operator, progress
         self._file = home / configuration.FILE
         self._before = self._runners_now()
+        self._models: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # provider and model, by alias
         self.runners = self._new_runners()
+        self.rules = self._add_presets()
         self._note_unmoved()
 
     @property
@@ -59,6 +78,7 @@ class Import:
             "sessions": len(sessions),
             "messages": sum(session.messages for session in sessions),
             "runners": len(self.runners),
+            "rules": len(self.rules),
         }
 
     @property
@@ -71,18 +91,13 @@ class Import:
 
     def run(self) -> None:
         """Write everything that is not here yet. Raises VALIDATION_ERROR and CONFIG_ERROR, and then wrote nothing."""
-        draft = self._draft() if self.runners else None
-        try:
-            with write():
-                self._agents()
-                if draft is not None:
-                    if self._runners_now() != self._before:
-                        raise invalid(f"{NOTHING}: {self._file} was changed meanwhile. Try again.")
-                    draft.replace(self._file.resolve())
-        finally:
-            if draft is not None:
-                draft.unlink(missing_ok=True)
-        self.new["runners"] = len(self.runners)
+        with write():
+            self._agents()
+            for rule in self.rules:
+                permissions.add(**rule._asdict(), operator=self._operator)
+            if self.runners:
+                self._write_runners()
+        self.new.update(runners=len(self.runners), rules=len(self.rules))
 
     def _agents(self) -> None:
         left = total = len(self._source.sessions)
@@ -147,8 +162,9 @@ class Import:
         )
         for server in _dicts(given.get("mcp_servers")):
             self.unmoved[f"the MCP server {_name(server.get('name'))}: agents' own programs know such servers"] += 1
-        for name, preset in _tables(_table(given.get("permissions")).get("presets")):
-            self.unmoved[f"the preset {_name(name)}: create its agents with {_as_options(preset)}"] += 1
+        for name, preset in self._presets:
+            runner = f" --model {name}" if name in self.runners else ""
+            self.unmoved[f"the preset {_name(name)}: create its agents with {_as_options(preset)}{runner}"] += 1
 
     def _new_runners(self) -> dict[str, str]:
         """Return the tables of the runners that the file does not have, by name."""
@@ -162,10 +178,30 @@ class Import:
                 if problem is not None:
                     self.unmoved[f"the model {_name(alias)} of {_name(provider)}: {problem}"] += 1
                 else:
+                    self._models[alias] = table, model
                     found[alias] = _runner(alias, table, model, given.get("max_tool_iterations"))
             for field in ("extra_headers", "ssl_ca_cert", "api_version", "deployment"):
                 self.unmoved[f"{field} of the provider {_name(provider)}"] += bool(table.get(field))
             self.unmoved[f"verify_ssl = false of the provider {_name(provider)}"] += table.get("verify_ssl") is False
+        return found
+
+    @property
+    def _presets(self) -> list[tuple[str, Mapping[str, Any]]]:
+        return _tables(_table(self._source.configuration.get("permissions")).get("presets"))
+
+    def _add_presets(self) -> list[NewRule]:
+        """Add a runner for each preset, with the default model, and return the rules that hold for its agents."""
+        given, found = self._source.configuration, list[NewRule]()
+        default = _table_default(given, self.runners)
+        here = configuration.read(self._file).by_name
+        for name, preset in self._presets if default else ():
+            if NAME.fullmatch(name) and name not in PRESETS and name not in here and name not in self.runners:
+                provider, model = self._models[str(default)]
+                text = _runner(name, provider, model, given.get("max_tool_iterations"))
+                self.runners[name] = text + ("\nnetwork = false" if preset.get("network_access") is False else "")
+                found += _rules(name, preset)
+                unclear = sum(_blocked(path) is None for path in _blocked_paths(preset))
+                self.unmoved[f"blocked paths of the preset {name} that are not absolute"] += unclear
         return found
 
     def _problem(self, alias: str, provider: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
@@ -199,6 +235,15 @@ class Import:
             return self._file.read_text(encoding="utf-8") if self._file.is_file() else ""
         except (OSError, UnicodeDecodeError):
             raise invalid(f"{NOTHING}: {self._file} cannot be read. Correct it first.") from None
+
+    def _write_runners(self) -> None:
+        draft = self._draft()
+        try:
+            if self._runners_now() != self._before:
+                raise invalid(f"{NOTHING}: {self._file} was changed meanwhile. Try again.")
+            draft.replace(self._file.resolve())
+        finally:
+            draft.unlink(missing_ok=True)
 
     def _draft(self) -> Path:
         """Return a checked file beside the one that it replaces. Raises VALIDATION_ERROR and CONFIG_ERROR."""
@@ -304,6 +349,32 @@ def _as_options(preset: Mapping[str, Any]) -> str:
     parts += [f"--cwd {_name(path)}" for path in (paths[:1] if isinstance(paths, list) else [])]
     parts += [f"--disable-tool {tool}" for tool in sorted(TOOLS & set(our_tools(tools)))]
     return " ".join(parts)
+
+
+def _rules(name: str, preset: Mapping[str, Any]) -> list[NewRule]:
+    """Return the rules of a preset: what its disabled tools do, what it asks about, and the paths that it blocks."""
+    tools = _tables(preset.get("tool_permissions"))
+    disabled = set(our_tools(tool for tool, each in tools if each.get("enabled") is False))
+    asked = set(our_tools(tool for tool, each in tools if each.get("requires_confirmation") is True))
+    found = [NewRule("deny", kind, "", name) for kind, those in USED.items() if those <= disabled]
+    found += [NewRule("ask", kind, "", name) for kind, those in USED.items() if those & asked]
+    for path in filter(None, map(_blocked, _blocked_paths(preset))):
+        found += [NewRule("deny", kind, path, name) for kind in (Kind.READ, Kind.WRITE)]
+    return found
+
+
+def _blocked_paths(preset: Mapping[str, Any]) -> list[Any]:
+    paths = preset.get("blocked_paths")
+    return paths if isinstance(paths, list) else []
+
+
+def _blocked(path: Any) -> str | None:
+    """Return the pattern of a path that a preset blocks; None if it has none."""
+    if not isinstance(path, str):
+        return None
+    whole = f"{Path.home()}{path[1:]}" if path.startswith("~/") else path
+    pattern = command_lines.escaped(whole)
+    return pattern if whole.startswith("/") and ".." not in whole.split("/") and is_pattern(pattern) else None
 
 
 def _table_default(given: Mapping[str, Any], runners: Mapping[str, str]) -> str | None:

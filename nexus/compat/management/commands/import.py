@@ -30,8 +30,8 @@ class Command(NexusCommand):
         "what it holds, and what has no place here. All of it is imported, or nothing; a second import adds what is\n"
         "new.\n\n"
         "nexus3: the home of NEXUS3 1.x. Its saved sessions become ended agents of the pool, with their transcripts;\n"
-        "the models of its configuration become runners in runners.toml, shown before they are written. A runner that\n"
-        "is there stays as it is."
+        "the models and presets of its configuration become runners in runners.toml with rules of permissions, shown\n"
+        "before they are written. A runner that is there stays as it is."
     )
     examples = """examples:
   nexus import okto ~/.okto_nexus --dry-run
@@ -75,6 +75,8 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
         )
         if importing.diff and not options["json"]:
             self.stdout.write(importing.diff)
+            for rule in importing.rules:
+                self.stdout.write(f"+ rule for {rule}")
         if not self._shown(importing.found, importing.unmoved, options) or not self._agreed(options):
             return
         store().prepare()
