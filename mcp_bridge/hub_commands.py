@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
 from mcp_bridge.remote import COMMANDS
-from nexus.core.cli import OperatorCommand, Parser, login
-from nexus.core.operations.caller import Caller
+from nexus.core.cli import OperatorCommand, Parser
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.core.operations.runner import documented
 from nexus.core.verbs import VerbsCommand
 from nexus.hooks import look
@@ -43,7 +43,7 @@ class Ready(NamedTuple):
     options: dict[str, Any]
 
 
-def understood(words: Sequence[str], *, operator: str | None, connection: str, cwd: str | None) -> Ready:
+def understood(words: Sequence[str], *, connection: str, cwd: str | None) -> Ready:
     """Parse a command line. Raises NotHere."""
     name, *arguments = words
     if name not in COMMANDS:
@@ -54,7 +54,7 @@ def understood(words: Sequence[str], *, operator: str | None, connection: str, c
     if isinstance(command, VerbsCommand):
         command.verb_parser_class = _quiet(command.verb_parser_class)
     options = vars(command.create_parser("nexus", name).parse_args(arguments))
-    command.caller = Caller("cli", operator=operator or login(), connection=connection, cwd=cwd)
+    command.caller = Caller("cli", operator=LOCAL_OPERATOR, connection=connection, cwd=cwd)
     return Ready(command, options)
 
 

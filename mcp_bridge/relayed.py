@@ -102,7 +102,6 @@ class Hello(BaseModel):
     key: str | None
     state: State = State()
     command: list[str] = []  # to run instead of serving a client
-    operator: str | None = None  # who runs it
 
     def connection(self, kind: str) -> str:
         """Return the connection's name, as the process itself would make it."""
@@ -317,9 +316,7 @@ def _understood(hello: Hello, peer: int | None) -> Ready:
             hello.connection("hook"),
         )
     try:
-        ready = hub_commands.understood(
-            hello.command, operator=hello.operator, connection=hello.connection("cli"), cwd=hello.cwd
-        )
+        ready = hub_commands.understood(hello.command, connection=hello.connection("cli"), cwd=hello.cwd)
     except hub_commands.NotHere:
         raise Elsewhere("This is the command's own to say.") from None
     return partial(hub_commands.run, ready)

@@ -6,7 +6,6 @@ Standard library only on this side, as in `relay`.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,8 +39,7 @@ def run(resolved: Resolved, apps: list[str], command: str, arguments: Sequence[s
     itself."""
     if STDIN in arguments:
         return None
-    user = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)  # as in getpass
-    hello = {**hello_of(resolved, apps), "key": None, "command": [command, *arguments], "operator": user}
+    hello = {**hello_of(resolved, apps), "key": None, "command": [command, *arguments]}
     try:
         done = run_by_hub(resolved.settings.home, hello)
     except NoHub:

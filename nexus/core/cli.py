@@ -4,7 +4,6 @@ scripts."""
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import sys
 import unicodedata
@@ -155,7 +154,7 @@ class OperatorCommand(NexusCommand):
         """Call an operation as the operator and return its data; arguments that are None are left out. Raises its
         error."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        caller = self.caller or Caller(transport="cli", operator=login(), connection=process_connection("cli"))
+        caller = self.caller or Caller(transport="cli", operator=LOCAL_OPERATOR, connection=process_connection("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:
@@ -196,14 +195,6 @@ def spelled(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
         return ", ".join(map(spelled, value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def login() -> str:
-    """Return the login name of the person at this machine."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as containers have
-        return LOCAL_OPERATOR
 
 
 def add_project_root(parser: CommandParser) -> None:

@@ -50,10 +50,10 @@ def test_it_says_what_the_command_says_without_a_hub(team: Hub, words: list[str]
     assert still[0] == still[1]
 
 
-def test_the_hub_runs_it_where_it_is_asked_and_for_whom(team: Hub, project: str) -> None:
+def test_the_hub_runs_it_where_it_is_asked_as_the_operator_of_pages(team: Hub, project: str) -> None:
     before = calls_of(team, "message_create")
     words = ["send", "--to", "ann", *LETTER, "--json"]
-    environ = environment(team.home, LOGNAME="olga")
+    environ = environment(team.home, LOGNAME="olga")  # which anybody may set
     ran = subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), *words],
         cwd=project,
@@ -67,7 +67,7 @@ def test_the_hub_runs_it_where_it_is_asked_and_for_whom(team: Hub, project: str)
     roots = [each["root_realpath"] for each in team.call("workspace_list")["workspaces"]]
     assert str(Path(project).resolve()) in roots
     acted = httpx.get(f"{team.url}/api/v1/events", params={"type": "operator.acted"}, timeout=START_SECONDS).json()
-    assert "olga" in json.dumps(acted)
+    assert "olga" not in json.dumps(acted) and '"operator": "local"' in json.dumps(acted)
 
 
 def test_a_text_from_standard_input_is_read_by_the_process_itself(team: Hub) -> None:

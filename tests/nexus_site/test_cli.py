@@ -19,8 +19,8 @@ from coordination.services import keys
 from coordination.toolset import run
 from docs import make_reference, reference_pages
 from nexus.core.apps import nexus_apps
-from nexus.core.cli import ago, columns, login, one_line, table
-from nexus.core.operations.caller import Caller
+from nexus.core.cli import ago, columns, one_line, table
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from tests.conftest import Call
@@ -519,7 +519,7 @@ def test_it_tells_what_became_of_a_cancelled_handoff(offered: Callable[..., str]
     handoff_id = offered(role="coder")
     assert nexus("handoffs", "cancel", handoff_id, "--reason", "no longer needed").code == 0
     outcome = nexus("handoffs", "show", handoff_id, "--json").json["outcome"]
-    assert (outcome["by"], outcome["reason"]) == (login(), "no longer needed")
+    assert (outcome["by"], outcome["reason"]) == (LOCAL_OPERATOR, "no longer needed")
     assert "cancelled reason" in nexus("handoffs", "show", handoff_id).out
     assert "INVALID_TRANSITION" in nexus("handoffs", "cancel", handoff_id).err
 

@@ -219,6 +219,14 @@ def test_the_command_posts_and_reclaims(nexus: Callable[..., Ran]) -> None:
     assert (json.loads(reply.out)["reply_to"], TopicMessage.objects.count()) == (first["message_id"], 2)
 
 
+def test_the_command_posts_as_the_operators_do_on_pages(nexus: Callable[..., Ran]) -> None:
+    for text in ("1.0 is out", "1.1 is out"):
+        said = json.loads(nexus("post", "releases", text, "--json").out)
+        assert said["sender"] == "operator" and "reclaim_token" not in said
+    assert "--as" in nexus("post", "releases", "1.2", "--token", "x").err
+    assert {event.payload["operator"] for event in Event.objects.filter(type="operator.acted")} == {"local"}
+
+
 def test_the_command_exports_and_imports(
     ann: Client, topic: str, nexus: Callable[..., Ran], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

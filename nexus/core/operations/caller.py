@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
 HUB_AGENT = "nexus"  # the sender of mail that nobody wrote: time did, or a file
-LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
+# The name in the log of whoever acts at this machine without a login, by whatever transport. Only a login proves a
+# name: a request does not say who sent it, and a command would take it from a variable that anybody may set.
+LOCAL_OPERATOR = "local"
 
 
 class Request(Protocol):

@@ -13,9 +13,10 @@ from nexus.compat.nexus3 import importing as nexus3
 from nexus.compat.nexus3.source import Nexus3Home
 from nexus.compat.okto.importing import Import, counts, without_place
 from nexus.compat.okto.source import NOTHING, opened, owner
-from nexus.core.cli import Group, NexusCommand, login
+from nexus.core.cli import Group, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
+from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.core.operations.errors import invalid
 from nexus.core.progress import Bar
 from nexus.maintenance.users import in_use
@@ -64,14 +65,14 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
             if not self._agreed(options):
                 return
             store().prepare()
-            importing = Import(source, operator=login(), progress=Bar(self.stderr, "import"))
+            importing = Import(source, operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import"))
             importing.run()
         self._done(found, importing.new, importing.unmoved, options)
 
     def _nexus3(self, path: Path, options: Mapping[str, Any]) -> None:
         config = CoreSettings.current()
         importing = nexus3.Import(
-            Nexus3Home(path), home=config.home, operator=login(), progress=Bar(self.stderr, "import")
+            Nexus3Home(path), home=config.home, operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import")
         )
         if importing.diff and not options["json"]:
             self.stdout.write(importing.diff)

@@ -15,9 +15,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.log.selectors import interest_in
-from nexus.core.cli import ago, login, one_line, text_of
+from nexus.core.cli import ago, one_line, text_of
 from nexus.core.database.sqlite.errors import HEADER
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS
+from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.operations.replies import Data
@@ -201,21 +202,25 @@ class Command(VerbsCommand):
                     await parked.wait(math.inf)
 
     def post(self, options: Mapping[str, Any]) -> int:
-        """Send one message; no cursor moves."""
+        """Send one message, as the operators or under a name of its own; that name's cursor does not move."""
+        if options["token"] is not None and options["agent_name"] is None:
+            raise argument("--token belongs to a name: give it with --as.")
         try:
             topic_id = self._id(options["topic"], allow_closed=False)
         except NexusError as error:
             if error.code != TopicCode.TOPIC_NOT_FOUND:
                 raise
             topic_id = self.call("topic_create", name=options["topic"])["topic_id"]
-        joined = self.call(
-            "topic_join", topic_id=topic_id, agent_name=options["agent_name"], reclaim_token=options["token"]
-        )
         message = {
             "content_markdown": text_of(options["text"]),
             "message_type": options["type"],
             "reply_to": options["reply_to"],
         }
+        if options["agent_name"] is None:
+            return self.show(options, self.call("topic_post", topic_id=topic_id, message=message)["message"])
+        joined = self.call(
+            "topic_join", topic_id=topic_id, agent_name=options["agent_name"], reclaim_token=options["token"]
+        )
         synced = self.call("sync", topic_id=topic_id, outbox=[message], wait_seconds=0, auto_advance=False)
         sent = synced["sent"][0]["message"]
         return self.show(options, {**sent, "reclaim_token": joined["reclaim_token"]})
@@ -248,7 +253,7 @@ class Command(VerbsCommand):
             raise argument(f"Nothing was imported: {file} is neither a text nor a database.") from None
         total = sum(len(topic.messages) for topic in topics)
         bar = Bar(self.stderr, "importing messages")
-        stored = services.restore(topics, operator=login(), progress=lambda done: bar(0, total - done, total))
+        stored = services.restore(topics, operator=LOCAL_OPERATOR, progress=lambda done: bar(0, total - done, total))
         return self.show(options, stored._asdict())
 
     def delete(self, options: Mapping[str, Any]) -> int:
@@ -321,7 +326,7 @@ def _add_watch(parser: CommandParser) -> None:
 def _add_post(parser: CommandParser) -> None:
     _add_topic(parser)
     parser.add_argument("text", metavar="TEXT", help="The message, in Markdown; - reads it from standard input.")
-    parser.add_argument("--as", dest="agent_name", default=login(), metavar="NAME", help="Your name in the topic.")
+    parser.add_argument("--as", dest="agent_name", metavar="NAME", help="Another name than the operators'.")
     parser.add_argument("--token", help="The reclaim_token of that name; needed from its second use on.")
     parser.add_argument("--type", default="message", help="message, question, answer, or any other. [message]")
     parser.add_argument("--reply-to", help="The message_id that this answers.")
