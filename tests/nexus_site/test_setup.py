@@ -228,6 +228,7 @@ def test_it_asks_once_and_writes_nothing_when_told_no(home: Path, shop: Path, mo
     code, out, _ = ran(shop)
     assert (code, everything(home, shop)) == (0, before)
     assert len(asked) == 1 and "Nothing was written." in out and "start the hub" in asked[0]
+    assert {"  .codex/config.toml", "  AGENTS.md", "  .git/hooks/pre-commit"} < {*out.splitlines()}
 
 
 def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:

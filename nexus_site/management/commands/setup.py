@@ -144,9 +144,11 @@ class Command(NexusCommand):
             *([f"install {_count(len(guarded), 'git hook')}"] if guarded else []),
             *(["start the hub"] if starts else []),
         ]
-        if steps and not options["yes"] and not self.ask(f"{', '.join(steps).capitalize()}?"):
-            self.stdout.write("Nothing was written.")
-            return 0
+        if steps and not options["yes"]:
+            self.stdout.write("\n".join(f"  {_short(change.file, root)}" for change in (*changes.values(), *guarded)))
+            if not self.ask(f"{', '.join(steps).capitalize()}?"):
+                self.stdout.write("Nothing was written.")
+                return 0
         if changes:
             record.write(home, known, list(changes.values()), wanted)
         if guarded:
@@ -347,7 +349,7 @@ def _guard_row(root: Path, *, left_out: bool) -> Row:
     try:
         where = guard.hooks_directory(str(root))
         holds = all(hook.content == guard.script(hook.file.name, *asked()) for hook in where.hooks)
-        return Row("commit guard", holds or (None if left_out else False), str(where.directory))
+        return Row("commit guard", holds or (None if left_out else False), _short(where.directory, root))
     except NexusError:
         return Row("commit guard", None, "no git repository")
 
