@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
@@ -252,3 +253,35 @@ def test_it_makes_a_store_that_only_its_user_can_read(tmp_path: Path) -> None:
     assert home.stat().st_mode & 0o077 == 0 and (home / "nexus.db").stat().st_mode & 0o077 == 0
     assert opened["session_id"].encode() in written
     assert opened["session_secret"].encode() not in written
+
+
+async def test_a_first_turn_is_three_calls_by_what_the_tools_say(home: Path, tmp_path: Path) -> None:
+    """The client knows an id, a project, and nothing of Nexus."""
+    known: dict[str, object] = {"agent_id": "ana", "project_root": str(tmp_path)}
+    async with client(home) as other:
+        await other.call_tool("agent_register", {"agent_id": "ana"})
+        letter = {"subject": "Hello", "body": "Take the parser.", "target": {"strategy": "direct", "agent_id": "ana"}}
+        await other.call_tool("join", {"agent_id": "bob", "project_root": str(tmp_path)})
+        await other.call_tool("message_create", letter)
+    made = []
+    async with client(home, "--toolsets", "coordination,files,questions") as ana:
+        tools = {tool.name: tool for tool in (await ana.list_tools()).tools}
+
+        async def act(name: str) -> dict[str, Any]:
+            made.append(name)
+            asked = {each: known[each] for each in tools[name].input_schema["properties"] if each in known}
+            envelope = (await ana.call_tool(name, asked)).structured_content
+            assert envelope["ok"], envelope
+            data: dict[str, Any] = envelope["data"]
+            return data
+
+        [first] = [tool.name for tool in tools.values() if str(tool.description).startswith("Your first call")]
+        joined = await act(first)
+        assert [each["agent_id"] for each in joined["here"]] == ["bob"]
+        pulled = await act(joined["next"][0])
+        known["message_ids"] = [message["message_id"] for message in pulled["messages"]]
+        [handled] = {name for name in tools if name in str(tools[made[-1]].description)} - {*made}
+        await act(handled)
+        assert made == ["join", "inbox_pull", "inbox_ack"]
+        counted = (await ana.call_tool("inbox_count", {})).structured_content
+        assert counted["data"] == {"unread": 0, "in_flight": 0, "read": 1}

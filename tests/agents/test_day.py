@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -426,6 +429,47 @@ def test_a_run_killed_with_its_hub_goes_on_in_the_agent_s_own_session(
         assert len({row["meta"][SESSION] for row in hub.messages("ann") if SESSION in (row["meta"] or {})}) == 1
     finally:
         hub.close()
+
+
+def test_a_client_that_setup_connected_has_its_first_turn_in_three_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Claude Code itself, with what `nexus setup` wrote, where a message waits for its agent."""
+    place = install("claude-code", INSTALLED).parents[1]
+    claude = ["node", str(place / "@anthropic-ai" / "claude-agent-sdk" / "cli.js")]
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given(AGENTS["claude-code"], address, monkeypatch)
+
+    def run(*command: str) -> str:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
+        ended = subprocess.run(
+            command, cwd=shop, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
+        assert ended.returncode == 0, ended.stdout
+        return ended.stdout
+
+    nexus = str(Path(sys.executable).with_name("nexus"))
+    said = run(nexus, "setup", "--yes", "--client", "claude-code", "--without", "hub", "--without", "guard")
+    [sentence, name] = re.findall(r'"(You are (\S+) on Nexus[.] Do your first turn[.])"', said)[0]
+    run(nexus, "agents", "create", name)
+    message_id = json.loads(run(nexus, "send", name, "Take the parser.", "--json"))["message_id"]
+    turn: list[Round] = [
+        [["mcp__nexus__join", {"agent_id": name}]],
+        [["mcp__nexus__inbox_pull", {}]],
+        [["mcp__nexus__inbox_ack", {"message_ids": [message_id]}]],
+        "at work",
+    ]
+    settings = ["--mcp-config", ".mcp.json", "--allowedTools", "mcp__nexus", "--output-format", "stream-json"]
+    lines = run(*claude, "-p", f"{sentence} {play(*turn)}", *settings, "--verbose").splitlines()
+    parts = [part for line in map(json.loads, lines) for part in line.get("message", {}).get("content", [])]
+    assert [part["name"].removeprefix("mcp__nexus__") for part in parts if "name" in part] == [
+        "join", "inbox_pull", "inbox_ack",
+    ]  # fmt: skip
+    assert "Take the parser." in str(parts)
+    agents = {each["agent_id"]: each for each in json.loads(run(nexus, "agents", "--json"))["agents"]}
+    assert (agents[name]["unread"], agents[name]["in_flight"]) == (0, 0)
 
 
 def test_the_table_in_the_docs_is_what_the_run_made() -> None:
