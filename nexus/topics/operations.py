@@ -13,7 +13,7 @@ from nexus.core.clock import now
 from nexus.core.config import package_version
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Nothing, Params, not_blank, one_of
+from nexus.core.operations.parameters import Nothing, Params, Shown, not_blank, one_of
 from nexus.core.operations.registry import Wait
 from nexus.core.operations.replies import Prompt, Reference, packaged
 from nexus.core.waiting import Interest
@@ -311,13 +311,16 @@ def _result(hit: search.Hit, p: MessagesSearch) -> SearchResult:
 class Sync(Params):
     topic_id: TopicId
     outbox: Annotated[Outbox | None, Field(description="Sent first, all or none.")] = None
-    max_items: Annotated[int, Field(ge=1, le=naming.MAX_ITEMS, description=f"1 to {naming.MAX_ITEMS}.")] = (
-        naming.MAX_ITEMS
-    )
+    max_items: Annotated[
+        int,
+        Field(ge=1, le=naming.MAX_ITEMS, description=f"1 to {naming.MAX_ITEMS}."),
+        Shown({"type": "integer", "maximum": naming.MAX_ITEMS}),
+    ] = naming.MAX_ITEMS
     include_self: Annotated[bool, Field(description="Your own messages, too.")] = False
     wait_seconds: Annotated[
         int,
         Field(ge=0, le=naming.MAX_WAIT_SECONDS, description=f"0: return at once; {naming.MAX_WAIT_SECONDS} at most."),
+        Shown({"type": "integer", "maximum": naming.MAX_WAIT_SECONDS}),
     ] = 60
     auto_advance: Annotated[
         bool, Field(description="The cursor moves to the last message received; else by ack_through alone.")

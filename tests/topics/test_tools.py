@@ -48,6 +48,11 @@ def test_each_tool_tells_the_fields_of_its_answer_and_takes_an_error_too() -> No
     assert joined is not None and joined["properties"]["reclaim_token"] == {"type": "string"}
 
 
+def test_a_limit_that_is_refused_above_its_maximum_tells_it() -> None:
+    sync = next(tool for tool in tools(CHOICE) if tool.name == "sync").input_schema["properties"]
+    assert (sync["max_items"]["maximum"], sync["wait_seconds"]["maximum"]) == (20, 86_400)
+
+
 def test_it_teaches_the_ways_of_working_in_a_topic() -> None:
     (page,) = TOPICS.references
     assert [resource.uri for resource in features.resources(CHOICE)] == [page.uri]
