@@ -118,7 +118,9 @@ def create(
             created_at=moment,
             updated_at=moment,
         )
-        if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT, as_made=_as_made):
+        if first := retries.made_before(
+            handoff, maker=("from_agent_id",), same=CONTENT, beside={"depends_on": set(depends_on)}, as_made=_as_made
+        ):
             agents.touch(from_agent_id, moment)
             return Created(selectors.with_current_status(first, moment), [], None, duplicate=True)
         _check_open(from_agent_id, moment)
@@ -130,7 +132,8 @@ def create(
             require_agent(named)
         dependencies = _dependencies(handoff, depends_on, moment)
         handoff.task_key = None if task_id is None else work().find(project.workspace_id, task_id)
-        event = record(handoff, "created", from_agent_id, moment)
+        waits_for = {"depends_on": [each.depends_on_id for each in dependencies]} if dependencies else {}
+        event = record(handoff, "created", from_agent_id, moment, **waits_for)
         handoff.created_event_id = event.event_id
         insert(handoff)
         insert(*dependencies)
@@ -164,9 +167,11 @@ def _dependencies(handoff: Handoff, depends_on: Sequence[str], moment: datetime)
 
 
 def _as_made(handoff: Handoff) -> dict[str, Any]:
-    """Return the fields that a handoff was created with: an operator may have reassigned it since."""
-    payload = Event.objects.filter(pk=handoff.created_event_id).values_list("payload", flat=True).first()
-    return {"target": payload["target"]} if payload else {}
+    """Return the target and the dependencies that a handoff was created with: an operator may have reassigned it, or
+    offered again what it waits for."""
+    payload = Event.objects.filter(pk=handoff.created_event_id).values_list("payload", flat=True).first() or {}
+    waits_for = payload.get("depends_on") or [each.handoff_id for each in selectors.dependencies(handoff)]
+    return {"depends_on": set(waits_for), **({"target": payload["target"]} if payload else {})}
 
 
 def _count_eligible(handoff: Handoff) -> int:

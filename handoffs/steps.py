@@ -92,7 +92,9 @@ def changed_meanwhile() -> NexusError:
     return NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
 
 
-def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | int | None) -> Event:
+def record(
+    handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | int | list[str] | None
+) -> Event:
     """Append the event `handoff.<what>`. Call it inside a transaction."""
     payload = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(

@@ -20,15 +20,20 @@ M = TypeVar("M", bound=Made)
 
 
 def made_before(
-    made: M, *, maker: Sequence[str], same: Sequence[str], as_made: Callable[[M], Mapping[str, Any]] = lambda _: {}
+    made: M,
+    *,
+    maker: Sequence[str],
+    same: Sequence[str],
+    beside: Mapping[str, Any] | None = None,
+    as_made: Callable[[M], Mapping[str, Any]] = lambda _: {},
 ) -> M | None:
     """Return the row that the same `maker` (columns of the row) created with the same client_id; None where there is
     none or no client_id is given.
 
     Call it inside the writing transaction that would store the row: of two concurrent calls the second finds the
-    first. `as_made` returns original values of columns that have changed since. Raises VALIDATION_ERROR, with the
-    id of the first row, where a column of `same` differs: the call is no retry, and to return the first row would
-    lose its content.
+    first. `as_made` returns original values of columns that have changed since, and what the call says `beside` its
+    columns. Raises VALIDATION_ERROR, with the id of the first row, where a column of `same` or something of `beside`
+    differs: the call is no retry, and to return the first row would lose its content.
     """
     if made.client_id is None:
         return None
@@ -37,7 +42,8 @@ def made_before(
     if first is None:
         return None
     said = {**{name: getattr(first, name) for name in same}, **as_made(first)}
-    if any(said[name] != getattr(made, name) for name in same):
+    says = {**{name: getattr(made, name) for name in same}, **(beside or {})}
+    if any(said[name] != value for name, value in says.items()):
         raise invalid(
             f"This client_id made {first.pk} before, with other content; nothing was made now. Send new content with "
             "a client_id of its own.",

@@ -182,3 +182,24 @@ def test_a_look_for_work_reads_only_what_is_left_of_dependencies(offer: Offer, c
         with connection.cursor() as cursor:
             plan = [row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()]
         assert any("handoff_dependencies_left" in step for step in plan), plan
+
+
+def test_a_retry_that_waits_for_others_is_none(offer: Offer, refused: Call, project: str) -> None:
+    first, second = offer("first"), offer("second")
+    third = offer("third", depends_on=[first, second], acceptance_criteria=["a"], client_id="c")
+    same = {"acceptance_criteria": ["a"], "client_id": "c"}
+    assert offer("third", depends_on=[second, first, second], **same) == third
+    given = {"project_root": project, "from_agent_id": "ana", "target": ANYONE, "visibility": "public"}
+    for other in ({}, {"depends_on": [first]}, {"depends_on": [first, second], "acceptance_criteria": ["b"]}):
+        error = refused("handoff_create", title="third", **given, **{**same, **other})
+        assert error["code"] == "VALIDATION_ERROR" and error["details"]["first"] == third
+
+
+def test_a_retry_is_one_though_what_it_waits_for_was_offered_again(offer: Offer, call: Call, project: str) -> None:
+    first = offer("first")
+    second = offer("second", depends_on=[first], client_id="c")
+    call("handoff_cancel", project_root=project, handoff_id=first, agent_id="ana")
+    again = does("handoff_reoffer", handoff_id=first)["data"]["handoff_id"]
+    at = {"project_root": project, "handoff_id": second, "agent_id": "ana"}
+    assert [each["handoff_id"] for each in call("handoff_get", **at)["depends_on"]] == [again]
+    assert offer("second", depends_on=[first], client_id="c") == second
