@@ -125,15 +125,16 @@ def _not_owner(verb: str, who: Set[Part]) -> NexusError:
     return NexusError(Code.NOT_OWNER, f"Only {' or '.join(sorted(who))} may {verb} this handoff.")
 
 
-# A verifier checks a result before it counts. It is stored as text: `creator`, `operator`, `agent:NAME` or `role:NAME`.
+# A verifier checks a result before it counts. It is stored as text: `creator`, `operator`, `agent:NAME`, `role:NAME`
+# or `capability:NAME`.
 # The agent that did the work never verifies it; where that leaves nobody, an operator does.
 CREATOR, OPERATOR = "creator", "operator"
-VERIFIER_KINDS = {"agent_id": "agent", "role": "role"}
+VERIFIER_KINDS = {"agent_id": "agent", "role": "role", "capability": "capability"}
 
 
 def parse_verifier(value: Any) -> str | None:
-    """Return the stored text of a verifier given as "creator", "operator", {"agent_id": …} or {"role": …}; None for
-    none.
+    """Return the stored text of a verifier given as "creator", "operator", {"agent_id": …}, {"role": …} or
+    {"capability": …}; None for none.
 
     Raises VALIDATION_ERROR.
     """
@@ -162,14 +163,15 @@ def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: 
         CREATOR: agent.agent_id == created_by,
         "agent": agent.agent_id == name,
         "role": agent.role == name,
+        "capability": name in agent.capabilities,
     }.get(kind, False)
 
 
 def target_of_verifier(verifier: str, *, created_by: str) -> Target:
     """Return a target that admits the agents that may verify, without operators."""
     kind, _, name = verifier.partition(":")
-    if kind == "role":
-        return {"strategy": Strategy.ROLE, "role": name}
+    if kind in ("role", "capability"):
+        return {"strategy": kind, kind: name}
     return {"strategy": Strategy.DIRECT, "agent_id": name or created_by}
 
 
@@ -182,8 +184,16 @@ def serialize_verifier(verifier: str | None) -> Any:
 def describe_verifier(verifier: str) -> str:
     """Describe a verifier for people."""
     kind, _, name = verifier.partition(":")
-    return {"agent": name, "role": f"an agent in the role {name}", OPERATOR: "an operator"}.get(kind, "its creator")
+    return {
+        "agent": name,
+        "role": f"an agent in the role {name}",
+        "capability": f"an agent that has {name}",
+        OPERATOR: "an operator",
+    }.get(kind, "its creator")
 
 
 def _invalid_verifier() -> NexusError:
-    return invalid('verifier must be "creator", "operator", {"agent_id": "…"} or {"role": "…"}.', field="verifier")
+    return invalid(
+        'verifier must be "creator", "operator", {"agent_id": "…"}, {"role": "…"} or {"capability": "…"}.',
+        field="verifier",
+    )

@@ -89,7 +89,7 @@ class Handoff(models.Model):
     lease_expires_at = models.DateTimeField(null=True)
     blocked_reason = models.TextField(null=True)
     deadline_at = models.DateTimeField(null=True)  # when it expires unless somebody has it
-    verifier = models.CharField(max_length=ID_LENGTH + 16, null=True)  # creator, operator, agent:NAME or role:NAME
+    verifier = models.CharField(max_length=ID_LENGTH + 16, null=True)  # as `lifecycle.parse_verifier` writes it
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator knows a repeated call
     trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator finds what belongs together
     acceptance_criteria = models.JSONField(null=True)  # a list of texts that its verifier looks at

@@ -26,7 +26,7 @@ from coordination.services import workspaces
 from coordination.toolset import operation
 from handoffs import progress, remarks, selectors, services, steps
 from handoffs.leases import LONGEST, SHORTEST, record_expiries
-from handoffs.lifecycle import HandoffCode
+from handoffs.lifecycle import VERIFIER_KINDS, HandoffCode
 from handoffs.models import MAX_TITLE, STREAM, Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff_row, offer_row, remark_row
 from nexus.core.clock import iso, now
@@ -99,7 +99,7 @@ def remarks_of(handoff: Handoff) -> list[RemarkRow]:
 MAX_DEADLINE = 365 * 86_400  # seconds
 TEXT = {"type": "string"}
 VERIFIER = {"anyOf": [TEXT, {
-    "type": "object", "properties": {"agent_id": TEXT, "role": TEXT}, "additionalProperties": False,
+    "type": "object", "properties": dict.fromkeys(VERIFIER_KINDS, TEXT), "additionalProperties": False,
 }]}  # fmt: skip
 
 
@@ -137,8 +137,8 @@ class HandoffCreate(Params):
         Any,
         Shown(VERIFIER),
         Field(
-            description='Who accepts the result: "creator", "operator", {"agent_id":"…"} or {"role":"…"}; '
-            "never who did it."
+            description='Who accepts the result: "creator" (the default with criteria), "operator" or agents: '
+            '{"role":"…"}; never who did it.'
         ),
     ] = None
     acceptance_criteria: Annotated[

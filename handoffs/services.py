@@ -21,7 +21,7 @@ from coordination.services import agents, retries, workspaces
 from coordination.services.limits import exceeded, limit
 from handoffs import leases, lifecycle, notices, remarks, selectors
 from handoffs.leases import expire, record_expiries
-from handoffs.lifecycle import HandoffCode, named_agent, parse_verifier
+from handoffs.lifecycle import CREATOR, HandoffCode, named_agent, parse_verifier
 from handoffs.models import SETTLED, Dependency, Handoff, HandoffStatus, RemarkKind, can_start, single_line, title_of
 from handoffs.steps import find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
@@ -86,8 +86,8 @@ def create(
     client_id: str | None = None,
 ) -> Created:
     """Create an OPEN handoff, which expires when nobody claims it within `deadline_seconds`. It is offered once all
-    that it depends on is completed. If its creator already made one with the same client_id, return that one as it is
-    now.
+    that it depends on is completed. What has criteria and names no verifier is verified by its creator. If its creator
+    already made one with the same client_id, return that one as it is now.
 
     Raises VALIDATION_ERROR (missing or malformed target, malformed verifier, a dependency that came to nothing),
     WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, QUOTA_EXCEEDED, WORKSPACE_MISMATCH for a dependency of another workspace,
@@ -97,7 +97,7 @@ def create(
     parsed = parse_target(target)
     if parsed is None:
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
-    verified_by = parse_verifier(verifier)
+    verified_by = parse_verifier(verifier) or (CREATOR if acceptance_criteria else None)
     project, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
     with write():

@@ -9,7 +9,7 @@ from nexus.core.operations.caller import Caller
 
 class CompatConfig(NexusAppConfig):
     name = "nexus.compat"
-    declared_in = ("okto.health",)
+    declared_in = ("okto.health", "okto.operations")
     clock_columns = {"imported_stores": "imported_at"}
 
     def ready(self) -> None:

@@ -71,4 +71,6 @@ def _verifier(verify_by: Any) -> Any:
             return "creator"
         case {"kind": "agent", "agent_id": agent_id, **rest} if not rest:
             return {"agent_id": agent_id}
+        case {"kind": "capability", "capability": capability, **rest} if not rest:
+            return {"capability": capability}
     return verify_by

@@ -436,7 +436,7 @@ class Import:
             case {"kind": "agent", "agent_id": agent_id}:
                 return f"agent:{agent_id}"
             case {"kind": "capability", "capability": capability}:
-                self.unmoved[f"whoever has {capability} verifies (here their creator does)"] += 1
+                return f"capability:{capability}"
         return "creator"
 
     def _event(self, row: Row, known: Mapping[str, str]) -> Event:
