@@ -171,6 +171,27 @@ def test_it_says_in_words_who_checks_a_handoff(team: Ids, browser: Client) -> No
     assert "an agent in the role reviewer" in page and "role:reviewer" not in page
 
 
+def test_it_shows_what_a_handoff_depends_on_and_is_measured_by(team: Ids, browser: Client) -> None:
+    offer: dict[str, Any] = {
+        "project_root": team["root"],
+        "from_agent_id": "planner",
+        "visibility": "public",
+        "payload": "x",
+    }
+    offer["target"] = {"strategy": "direct", "agent_id": "planner"}
+    done, other = (do("handoff_create", **offer, title=title)["handoff_id"] for title in ("Parse <b>it", "Wait"))
+    for step in ("handoff_claim", "handoff_complete"):
+        do(step, project_root=team["root"], handoff_id=done, agent_id="planner")
+    more = {"depends_on": [done, other], "acceptance_criteria": ["Tests pass.", "No <script>."], "trace_id": "t&1"}
+    made = do("handoff_create", **offer, **more)["handoff_id"]
+    page = browser.get(f"/admin/board/{made}/").content.decode()
+    rows = re.findall(r'/admin/board/(\w+)/"[^>]*><bdi[^>]*>([^/]*)</bdi></a>\s*</div>\s*<span[^>]*>(\w+)', page)
+    assert rows == [(done, "Parse &lt;b&gt;it", "completed"), (other, "Wait", "open")]
+    assert "<bdi>Tests pass.</bdi>" in page and "<bdi>No &lt;script&gt;.</bdi>" in page
+    assert "?trace=t%261" in page
+    assert 'id="depends-on"' not in shown(browser.get(f"/admin/board/{done}/"))
+
+
 def test_it_offers_once_to_offer_a_handoff_again(team: Ids, browser: Client) -> None:
     does("handoff_withdraw", handoff_id=team["open"])
     place = f"/admin/board/{team['open']}/"

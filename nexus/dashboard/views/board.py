@@ -101,6 +101,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         status=status,
         lapsed=row.lease_expires_at is not None and row.lease_expires_at < moment,
         history=lines(events),
+        depends_on=[(each, state_at(each, moment)) for each in selectors.dependencies(row)],
         remarks=remarks.of(row),
         actions=[action for action in possible(status) if action.operation not in elsewhere],
         verifier=lifecycle.describe_verifier(row.verifier) if row.verifier else "",
