@@ -463,8 +463,13 @@ def test_it_records_a_refusal_once_however_often_an_agent_tries(repo: Repo, held
     held.reserve("ann", repo.top, "/src", "*.py")
     ben = repo.of("ben")
     ben.change("src/b.py")
-    for _ in range(3):
+    assert "operators" not in refused(ben)
+    with closing(sqlite3.connect(held.file)) as store, store:
+        store.execute("ALTER TABLE agents RENAME TO gone")  # a second recording would fail, and say so
+    for _ in range(2):
         assert "operators" not in refused(ben)
+    with closing(sqlite3.connect(held.file)) as store, store:
+        store.execute("ALTER TABLE gone RENAME TO agents")
     repo.change("src/b.py")
     refused(repo)  # a person
     with closing(sqlite3.connect(held.file)) as store:
@@ -478,6 +483,15 @@ def test_it_records_a_refusal_once_however_often_an_agent_tries(repo: Repo, held
         "paths": ["src/b.py"],
         "patterns": ["/src"],
     }
+
+
+def test_it_refuses_with_a_store_of_before_refusals_were_recorded(repo: Repo, held: Held) -> None:
+    held.reserve("ann", repo.top, "a.py")
+    with closing(sqlite3.connect(held.file)) as store, store:
+        store.execute("ALTER TABLE file_reservations RENAME COLUMN refused TO gone")
+    ben = repo.of("ben")
+    ben.change("a.py")
+    assert "held by" in refused(ben)
 
 
 def test_it_refuses_what_it_cannot_record(repo: Repo, held: Held) -> None:

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         if code := _kept(kept, given, text):
             return code
         with time_limit(TIME_LIMIT_SECONDS):
-            agent_id, conflicts = _conflicts(store, _pushed(text) if text is not None else _staged, os.environ)
+            changed = _pushed(text) if text is not None else _staged
+            agent_id, conflicts, recorded = _conflicts(store, changed, os.environ)
         reason = os.environ.get(OVERRIDE, "").strip() if is_hook and agent_id is None else ""
         if conflicts and reason:
             return _override(verb, reason, flags, conflicts)
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if not conflicts:
         return 0
     words.say(words.refusal(verb, agent_id, conflicts))
-    if is_hook:
+    if is_hook and not recorded:
         _record_refusal(verb, flags, agent_id, conflicts)
     return REFUSED
 
@@ -73,15 +74,17 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
 
 def _conflicts(
     store: str, changed: Callable[[Repository], list[str]], environ: Mapping[str, str]
-) -> tuple[str | None, list[Conflict]]:
-    """Return the agent that commits, and the changed files that others hold. Raises Unreadable."""
+) -> tuple[str | None, list[Conflict], bool]:
+    """Return the agent that commits, the changed files that others hold, and whether the store has a refusal for them.
+    Raises Unreadable."""
     here = repository.at(os.path.realpath(os.curdir))
     with opened(store) as held:
         projects = held.projects(here)
         if not projects:
-            return None, []  # nearly always: git is not needed
+            return None, [], False  # nearly always: git is not needed
         agent_id = _agent(environ)
-        return agent_id, held.conflicts(here, projects, agent_id, changed(here))
+        conflicts = held.conflicts(here, projects, agent_id, changed(here))
+        return agent_id, conflicts, bool(conflicts) and held.has_recorded(agent_id, conflicts)
 
 
 def _agent(environ: Mapping[str, str]) -> str | None:
