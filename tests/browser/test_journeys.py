@@ -24,7 +24,7 @@ def test_it_opens_at_home_with_what_needs_a_person(page: Page, team: Ids) -> Non
     needs = page.get_by_role("region", name="Needs a person")
     expect(needs).to_contain_text("Nobody may take it")
     expect(needs).to_contain_text("archivist is offline with unread mail")
-    needs.get_by_role("link", name="Its mail").click()
+    needs.get_by_role("link", name="archivist is offline with unread mail").click()
     expect(page.get_by_role("link", name="Keep the minutes")).to_be_visible()
 
 
