@@ -47,9 +47,9 @@ def act(request: HttpRequest) -> HttpResponse:
         raise Http404
     chosen = list(dict.fromkeys([one] if one else given.getlist("on")))
     back = _back(given)
-    takes_minutes = TOOLSETS[action.toolset].operations[name].takes_minutes
-    if takes_minutes and request.method == "POST" and request.path == reverse("admin:act"):
-        return redirect("admin:act_minutes", preserve_request=True)
+    address = _address(action)
+    if request.method == "POST" and address not in (request.path, reverse("admin:act")):
+        return redirect(address, preserve_request=True)
     if not chosen or len(chosen) > MOST_CHOSEN:
         which = "Choose what it is about first." if not chosen else f"Choose {MOST_CHOSEN} at most."
         messages.warning(request, f"Nothing was {action.done}. {which}")
@@ -76,8 +76,17 @@ def _ask(
 ) -> HttpResponse:
     things = [(subject, called.get(subject, subject)) for subject in chosen]
     title = f"{action.label.rstrip('…')}: {len(chosen)} {action.things[len(chosen) > 1]}"
-    whole = _whole(action, chosen[0]) if len(chosen) == 1 else None
-    return render(request, "dashboard/act.html", title, action=action, form=form, things=things, whole=whole, back=back)
+    context: dict[str, Any] = {
+        "whole": _whole(action, chosen[0]) if len(chosen) == 1 else None,
+        "address": _address(action),
+    }
+    return render(request, "dashboard/act.html", title, action=action, form=form, things=things, back=back, **context)
+
+
+def _address(action: Action) -> str:
+    """Return the address that takes an action's form: another one if it may take minutes."""
+    takes_minutes = TOOLSETS[action.toolset].operations[action.operation].takes_minutes
+    return reverse("admin:act_minutes" if takes_minutes else "admin:act")
 
 
 def _whole(action: Action, subject: str) -> Answerable | None:
