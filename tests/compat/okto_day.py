@@ -160,17 +160,22 @@ async def see(bus: Bus, project: str) -> dict[str, Any]:
 
 
 def filled(value: Any, answers: list[Any]) -> Any:
-    """Return arguments with what an earlier call answered in the place of `[call, field, …]` behind a `$`."""
+    """Return arguments with what an earlier call answered in the place of `["$", call, field, …]`; the field `*` stands
+    for each of a list."""
     if isinstance(value, dict):
         return {name: filled(each, answers) for name, each in value.items()}
     if not isinstance(value, list):
         return value
     if value[:1] != ["$"]:
         return [filled(each, answers) for each in value]
-    found = answers[value[1]]["data"]
-    for step in value[2:]:
-        found = found[step]
-    return found
+    return _at(answers[value[1]]["data"], value[2:])
+
+
+def _at(found: Any, steps: list[Any]) -> Any:
+    if not steps:
+        return found
+    step, *rest = steps
+    return [_at(each, rest) for each in found] if step == "*" else _at(found[step], rest)
 
 
 async def repeat(home: str, calls: list[Any]) -> dict[str, Any]:
