@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 from django.db import models, transaction
 
@@ -35,6 +37,7 @@ from nexus.compat.models import ImportedId, ImportedStore
 from nexus.compat.okto.importing import Import
 from nexus.compat.okto.source import opened
 from nexus.core.operations.errors import NexusError
+from tests.acceptance import hub
 from tests.acceptance.processes import environment, nexus
 from tests.compat import okto
 from tests.compat.okto_day import filled
@@ -398,17 +401,71 @@ def test_the_command_shows_asks_and_answers(newer: Day, tmp_path: Path) -> None:
     assert "nxs_" not in done.stdout + done.stderr
 
 
-def test_a_killed_import_is_run_again(newer: Day, tmp_path: Path) -> None:
-    """The process dies in the middle, with rows written: the next run ends with all of them."""
+def killed(newer: Day, home: Path) -> int:
+    """Import, with the process killed in the middle, with rows written; return its exit code."""
     program = (
-        "import os, sys; from nexus_site.launch import main; from nexus.core.progress import Bar; "
-        "Bar.__call__ = lambda self, status, left, total: self._what == 'import' and left < 20 and os._exit(9); main()"
+        "import os, signal; from nexus_site.launch import main; from nexus.core.progress import Bar; "
+        "Bar.__call__ = lambda self, status, left, total: self._what == 'import' and left < 20 "
+        "and os.kill(os.getpid(), signal.SIGKILL); main()"
     )
     command = [sys.executable, "-c", program, "import", "okto", str(newer.home), "--yes"]
-    assert subprocess.run(command, env=environment(tmp_path / "home"), check=False).returncode == 9
+    return subprocess.run(command, env=environment(home), check=False).returncode
+
+
+def test_a_killed_import_is_run_again(newer: Day, tmp_path: Path) -> None:
+    assert killed(newer, tmp_path / "home") == -signal.SIGKILL
     again = nexus(tmp_path / "home", "import", "okto", str(newer.home), "--yes", "--json")
     answer = json.loads(again.stdout)
     assert answer["imported"]["events"] == answer["found"]["events"] > 0
+
+
+def test_a_hub_goes_on_while_a_store_is_imported(newer: Day, tmp_path: Path) -> None:
+    """Its caches know of the import at once, also of one that was killed before."""
+    home = tmp_path / "home"
+    with hub.serving(home) as served, httpx.Client(base_url=served.url) as client:
+        key = {"authorization": f"Bearer {newer.keys['bob']}"}
+        count: Callable[[], httpx.Response] = lambda: client.post(  # noqa: E731
+            "/api/v1/operations/inbox_count", json={"agent_id": "bob"}, headers=key
+        )
+        assert count().status_code == 401
+        made = client.post("/api/v1/agents", json={"agent_id": "zoe"})
+        assert made.status_code == 201
+        assert killed(newer, home) == -signal.SIGKILL
+        assert count().status_code == 401
+        assert client.post("/api/v1/agents", json={"agent_id": "yan"}).status_code == 201
+        imported = nexus(home, "import", "okto", str(newer.home), "--yes", "--json")
+        assert imported.returncode == 0, imported.stderr
+        lanes = count().json()["data"]
+        assert lanes["unread"] + lanes["in_flight"] == len(newer.seen["bob"]["inbox"]["messages"])
+        agents = client.get("/api/v1/agents").json()["data"]["items"]
+        assert {"ann", "bob", "zoe", "yan"} <= {row["agent_id"] for row in agents}
+        call = {"project_root": newer.project, "artifact_type": "text", "content": "x"}
+        assert client.post("/api/v1/operations/artifact_put", json=call, headers=key).status_code == 200
+    checked = nexus(home, "doctor", "--json")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_store_that_takes_long_says_to_stop_the_hub(newer: Day, tmp_path: Path) -> None:
+    change(
+        newer,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300) INSERT INTO events "
+        "(workspace_id, stream, type, created_at) SELECT workspace_id, stream, type, created_at FROM events, n",
+    )
+    home = tmp_path / "home"
+    with hub.serving(home) as served:
+        asked = nexus(home, "import", "okto", str(newer.home), "--yes")
+        assert asked.returncode == 1 and "Stop that first" in asked.stderr
+        assert str(served.process.pid) in asked.stderr
+        assert httpx.get(f"{served.url}/api/v1/agents").json()["data"]["items"] == []
+
+
+def test_two_imports_at_once_take_nothing_twice(day: Day) -> None:
+    with opened(day.home) as one, opened(day.home) as other:
+        both = [Import(source, operator="olga", progress=lambda *_: None) for source in (one, other)]
+        both[0].run()
+        before = everything()
+        both[1].run()
+    assert everything() == before
 
 
 def test_an_operator_sees_the_pages_of_an_imported_store(newer: Day, client: Any, admin_user: Any) -> None:

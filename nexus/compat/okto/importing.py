@@ -95,7 +95,6 @@ class Import:
         self.unmoved: Counter[str] = Counter(without_place(source))
         self._source, self._operator, self._progress = source, operator, progress
         self._left = self._total = sum(counts(source).values())
-        self._read = ImportedStore.objects.filter(pk=source.name).first() or ImportedStore(source=source.name)
         self._shift = 0  # of the numbers of events
 
     def run(self) -> None:
@@ -104,7 +103,9 @@ class Import:
         steps = (self._workspaces, self._agents, self._sessions, self._channels, self._artifacts, self._messages,
                  self._handoffs, self._events, self._settings)  # fmt: skip
         try:
-            with write():
+            with write():  # other writers wait meanwhile, another import of the store, too
+                name = self._source.name
+                self._read = ImportedStore.objects.filter(pk=name).first() or ImportedStore(source=name)
                 for self._step in steps:
                     self._step()
         except DatabaseError as error:

@@ -21,6 +21,8 @@ from nexus.core.operations.errors import invalid
 from nexus.core.progress import Bar
 from nexus.maintenance.users import in_use
 
+BESIDE_A_HUB = 10_000  # rows, that are imported within the time that other writers wait
+
 
 class Command(NexusCommand):
     group = Group.STORE
@@ -62,7 +64,7 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
                 return
             if running := owner(source.home):
                 raise invalid(f"{NOTHING}: {running} has it open, and what it writes meanwhile would be lost. Stop it.")
-            if not self._agreed(options):
+            if not self._agreed(options, may_wait=sum(found.values()) <= BESIDE_A_HUB):
                 return
             store().prepare()
             importing = Import(source, operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import"))
@@ -93,9 +95,13 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
             self.stdout.write(json.dumps({"found": found, "unmoved": _some(unmoved), "imported": {}}))
         return not options["dry_run"]
 
-    def _agreed(self, options: Mapping[str, Any]) -> bool:
-        if users := in_use(CoreSettings.current()):
-            raise invalid(f"{NOTHING}: Nexus's store is in use by {users}. Stop that first.")
+    def _agreed(self, options: Mapping[str, Any], *, may_wait: bool = False) -> bool:
+        """Ask whether to import. Raises VALIDATION_ERROR if others use the store, unless they may wait meanwhile."""
+        if not may_wait and (users := in_use(CoreSettings.current())):
+            raise invalid(
+                f"{NOTHING}: Nexus's store is in use by {users}, which could not write meanwhile. Stop that "
+                "first, and start it again afterwards."
+            )
         return bool(options["yes"]) or self.ask("Import it?")
 
     def _done(
