@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q, Value
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
+from nexus.core.clock import now
 from nexus.core.database.prepared import Slot
 from nexus.reservations.patterns import EXTENSION_LENGTH, MAX_PATTERN, PLACE_LENGTH
 
@@ -55,6 +56,8 @@ class Reservation(models.Model):
     claim_epoch = models.BigIntegerField(default=0, db_default=0)
     item = models.PositiveSmallIntegerField()  # its number in that call
     asked_by = models.JSONField(default=list)  # the agents that requested it, without duplicates
+    # who waits for it, with the time (in s) when the wait ends at the latest
+    waits = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     # whose commits or pushes the guard refused for it: `services.Refusal`, one for each agent
     refused = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     seconds = models.PositiveIntegerField()  # the length of its lease, from the holder's latest act
@@ -101,3 +104,9 @@ class Reservation(models.Model):
 
     def __str__(self) -> str:
         return self.pattern
+
+    @property
+    def waiting(self) -> list[str]:
+        """The agents that wait for it now."""
+        moment = now().timestamp()
+        return [wait["agent_id"] for wait in self.waits if wait["until"] > moment and self.released_at is None]

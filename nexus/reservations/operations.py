@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Annotated, NoReturn, NotRequired, cast
@@ -25,6 +25,7 @@ from coordination.rows import Duplicate
 from coordination.services import workspaces
 from handoffs.models import STREAM as HANDOFFS
 from nexus.core.clock import iso, now
+from nexus.core.config import CoreSettings
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
@@ -36,6 +37,7 @@ from nexus.reservations.config import LEAST_SECONDS, MOST_SECONDS
 from nexus.reservations.models import STREAM, Outcome, Reservation
 from nexus.reservations.paths import pattern_of, shared_by
 from nexus.reservations.selectors import Conflict
+from nexus.reservations.services import MOST_WAITING, NAMED
 from nexus.reservations.toolset import FilesCode, operation
 
 
@@ -53,6 +55,7 @@ class ReservationRow(TypedDict):
     created_at: Time
     expires_at: Annotated[Time, Field(description="When it ends without an act of its holder.")]
     asked_by: NotRequired[Annotated[list[str], Field(description="Who asked for the files.")]]
+    waiting: NotRequired[Annotated[list[str], Field(description="Who waits for the files now.")]]
     released_at: NotRequired[Annotated[Time, Field(description="When it ended.")]]
     outcome: NotRequired[Annotated[str, one_of(Outcome.values, "How it ended.")]]
 
@@ -80,6 +83,8 @@ def reservation_row(reservation: Reservation) -> ReservationRow:
     }
     if reservation.asked_by:
         row["asked_by"] = reservation.asked_by
+    if waiting := reservation.waiting:
+        row["waiting"] = waiting
     if reservation.released_at is not None and reservation.outcome is not None:
         row["released_at"], row["outcome"] = iso(reservation.released_at), reservation.outcome
     return row
@@ -186,9 +191,21 @@ def _ends(p: FilesReserve) -> Interest:
 
 
 def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
-    """Return whether the call would reserve something now."""
+    """Return whether the call would reserve something now. If not, it waits for those who took it meanwhile, too."""
     wish, _ = _wish(p)
-    return {"reservations": bool(services.free(wish, services.in_the_way(wish)))}
+    conflicts = services.in_the_way(wish)
+    free = bool(services.free(wish, conflicts))
+    if not free:
+        _note_wait(p, [(conflict.held.pk, conflict.held.waiting) for conflict in conflicts[:NAMED]])
+    return {"reservations": free}
+
+
+def _note_wait(p: FilesReserve, held: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Show on reservations, given by id and with the agents that wait for them already, that this agent does, too."""
+    new = [key for key, waiting in dict(held).items() if p.agent_id not in waiting and len(waiting) < MOST_WAITING]
+    if new:
+        seconds = min(p.timeout_seconds, CoreSettings.current().max_wait_timeout_seconds)
+        services.note_waiter(p.agent_id, new, seconds)
 
 
 def _refuse(data: ReservedFiles) -> NoReturn:
@@ -248,7 +265,10 @@ def _conflict_sentence(row: RefusedRow) -> str:
 def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
     """Reserve files before you edit them: all of them or, with all_or_nothing=false, what is free. Your acts and
     heartbeats keep the lease running."""
-    return _perform(p, caller, ask=p.ask)
+    data = _perform(p, caller, ask=p.ask)
+    if p.timeout_seconds and not data["reservations"]:
+        _note_wait(p, [(row["held"]["reservation_id"], ()) for row in data["refused"][:NAMED]])
+    return data
 
 
 OWN = (

@@ -36,6 +36,7 @@ from nexus.reservations.selectors import Conflict
 
 MOST_REFUSED = 20  # agents, and people, that a reservation names as refused
 NAMED = 20  # patterns or files that an event or a message names; the rest is counted
+MOST_WAITING = 20  # agents that a reservation names as waiting
 
 
 def by_holder(reservations: Iterable[Reservation]) -> list[list[Reservation]]:
@@ -301,6 +302,17 @@ def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[st
                 row.save(update_fields=["asked_by"])
             emit_event("asked", wish.agent_id, rows, moment, holder=holder)
     return asked
+
+
+def note_waiter(agent_id: str, reservation_ids: Sequence[str], seconds: float) -> None:
+    """Show on reservations that an agent waits for them: until then at most, also if it stops waiting earlier."""
+    moment = now().timestamp()
+    with write():
+        rows = Reservation.objects.unended().select_for_update().filter(pk__in=reservation_ids)
+        for row in rows.order_by("pk"):
+            others = [wait for wait in row.waits if wait["until"] > moment and wait["agent_id"] != agent_id]
+            row.waits = [*others[: MOST_WAITING - 1], {"agent_id": agent_id, "until": moment + seconds}]
+            row.save(update_fields=["waits"])
 
 
 RECORDED_AT_ONCE = 200  # expired reservations: a call must not pay for a year of them

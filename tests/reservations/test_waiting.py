@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 
 from coordination.models import Event
 from coordination.toolset import run
 from nexus.core import waiting
+from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.reservations import patterns, services
@@ -51,6 +54,26 @@ async def test_it_waits_until_the_files_are_free(yard: Project) -> None:
     await in_thread(yard.call, "release", agent_id="ann")
     answer = await call
     assert [row["pattern"] for row in answer["data"]["reservations"]] == ["src/app.py", "/docs/"]
+
+
+async def test_who_waits_is_shown_as_long_as_it_waits(yard: Project) -> None:
+    def shown() -> list[Any]:
+        return [row.get("waiting") for row in yard.call("who", path="src/app.py")["held"]]
+
+    calls = {name: waits(yard, "src/app.py", agent=name) for name in ("bob", "cas")}
+    await parked(2)
+    assert sorted((await in_thread(shown))[0]) == ["bob", "cas"]
+    await in_thread(yard.call, "release", agent_id="ann")
+    await asyncio.wait(calls.values(), return_when=asyncio.FIRST_COMPLETED)
+    [late] = [name for name, call in calls.items() if not call.done()]
+    async with asyncio.timeout(LONG):
+        while await in_thread(shown) != [[late]]:  # it waits for who was quicker
+            await asyncio.sleep(0.01)
+    refused = await in_thread(yard.refused, "reserve", agent_id="dan", paths=["src/app.py"])
+    assert refused["details"]["refused"][0]["held"]["waiting"] == [late], "who does not wait is not shown"
+    with time_machine.travel(now() + timedelta(seconds=LONG + 1), tick=False):
+        assert await in_thread(shown) == [None]
+    calls[late].cancel()
 
 
 async def test_a_look_compares_what_is_new_beside_the_readers(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ COLUMNS: Mapping[str, Column] = {
     "for": lambda row: row["reason"] or row["handoff_id"],
     "until": lambda row: row.get("released_at", row["expires_at"]),
     "asked by": lambda row: ", ".join(row.get("asked_by", ())),
+    "waits": lambda row: ", ".join(row.get("waiting", ())),
     "refused": lambda row: ", ".join(each["agent_id"] or "a person" for each in row.get("refused", ())),
 }
 
