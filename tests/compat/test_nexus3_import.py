@@ -108,7 +108,7 @@ def test_models_become_runners_that_work(there: Path, here: Path) -> None:
     unmoved = {what for what, count in importing.unmoved.items() if count}
     assert unmoved == {
         "sessions with the level yolo, which is trusted here",
-        "the MCP server github: agents' own programs know such servers",
+        "the MCP server github: a runner of the kind acp takes it, in its mcp_servers",
         "the preset reader: create its agents with --preset sandboxed --disable-tool write_file --model reader",
         "the preset careful: create its agents with --preset trusted --disable-tool edit_file --disable-tool "
         "write_file --model careful",

@@ -369,6 +369,16 @@ class Agent:
     async def do_environment(self) -> None:
         await self.say(json.dumps(dict(os.environ)))
 
+    async def do_servers(self) -> None:
+        await self.say(
+            json.dumps(
+                [
+                    each.model_dump(include={"name", "command", "args", "env"}, exclude_none=True)
+                    for each in self.servers
+                ]
+            )
+        )
+
     async def do_betray(self, variable: str) -> None:
         """What it was given, in pieces and as a tool's arguments."""
         value = os.environ[variable]

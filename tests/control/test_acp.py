@@ -335,6 +335,22 @@ async def test_a_terminal_takes_a_line_of_a_shell(plays: Plays, tmp_path: Path) 
 
 
 @BOTH
+async def test_it_gets_the_mcp_servers_of_its_runner(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SECRET", "s3cret-value")
+    server = {"command": ["server", "stdio"], "env_from": ["TEST_SECRET", "TEST_UNSET"], "env": {"SIZE": "small"}}
+    played = await plays(mcp_servers={"github": server})
+    own, github = json.loads((await played.turn("servers")).answer or "")
+    assert own["name"] == "nexus"
+    assert github == {
+        "name": "github",
+        "command": "server",
+        "args": ["stdio"],
+        "env": [{"name": "TEST_SECRET", "value": "***"}, {"name": "SIZE", "value": "small"}],  # told, so redacted
+    }
+    assert "TEST_SECRET" not in json.loads((await played.turn("environment")).answer or "")
+
+
+@BOTH
 async def test_its_environment_holds_what_is_named_and_no_more(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SECRET", "s3cret")
     monkeypatch.setenv("TEST_OTHER", "other")

@@ -60,6 +60,17 @@ def test_a_step_that_fails_says_why(file: Path) -> None:
         read(file)
 
 
+@pytest.mark.parametrize(
+    ("name", "fields", "why"),
+    [("nexus", "", "does not begin with nexus"), ('"a b"', "", "letters, digits"), ("github", "url = 1", "url")],
+)
+def test_an_mcp_server_that_is_wrong_is_told(file: Path, name: str, fields: str, why: str) -> None:
+    server = f'[runners.ann.mcp_servers.{name}]\ncommand = ["server"]\n{fields}\n'
+    file.write_text(f'[runners.ann]\nkind = "acp"\ncommand = ["agent"]\n{server}')
+    with pytest.raises(NexusError, match=rf"runners\.ann\.mcp_servers.*{why}"):
+        read(file)
+
+
 def test_what_is_no_file_is_not_read(file: Path) -> None:
     file.symlink_to("/dev/null")
     with pytest.raises(NexusError, match="is no file"):

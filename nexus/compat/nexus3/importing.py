@@ -161,7 +161,8 @@ class Import:
             session.level == "yolo" for session in sessions
         )
         for server in _dicts(given.get("mcp_servers")):
-            self.unmoved[f"the MCP server {_name(server.get('name'))}: agents' own programs know such servers"] += 1
+            name = _name(server.get("name"))
+            self.unmoved[f"the MCP server {name}: a runner of the kind acp takes it, in its mcp_servers"] += 1
         for name, preset in self._presets:
             runner = f" --model {name}" if name in self.runners else ""
             self.unmoved[f"the preset {_name(name)}: create its agents with {_as_options(preset)}{runner}"] += 1

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -25,6 +26,7 @@ from acp.schema import (
     ElicitationCapabilities,
     ElicitationFormCapabilities,
     ElicitationUrlCapabilities,
+    EnvVariable,
     FileSystemCapabilities,
     Implementation,
     InitializeResponse,
@@ -41,7 +43,7 @@ from nexus.control.runners import acp_session, bus, new_repositories, processes,
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets
-from nexus.control.runners.configuration import Acp
+from nexus.control.runners.configuration import Acp, McpServer
 from nexus.control.runners.traffic import Log, Wire
 from nexus.control.services.questions import Decision
 from nexus.control.services.transcript import BYTES_A_TOKEN, RUNNER, SESSION
@@ -94,7 +96,7 @@ async def take(runner: Acp, scene: Scene) -> Ended:
     sandbox.check(runner)
     async with bus.key_of(scene.agent.agent_id) as key:
         with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
-            given = (os.environ.get(name, "") for name in runner.env_from if not name.endswith(NO_SECRETS))
+            given = (os.environ.get(name, "") for name in runner.variables if not name.endswith(NO_SECRETS))
             values = (key, *(value for value in given if len(value) >= SHORTEST_SECRET))
             secrets = Secrets(*values)
             wire = Wire(Log(scene.agent.agent_id, *values, run=scene.turn.pk))
@@ -193,6 +195,7 @@ async def _session(
     servers: list[Any] = []
     if server is not None:
         servers = [McpServerStdio(name=bus.NAME, command=server.command, args=list(server.args), env=[])]
+    servers += starmap(_stdio, launch.runner.mcp_servers.items())
     stand_in = {RUNNER: scene.turn.runner} if scene.turn.runner else {}
     go_on = _way_to_go_on(connection, offered)
     known = await _known_session(scene) if go_on is not None else None
@@ -217,6 +220,12 @@ async def _session(
     client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED), **stand_in}
     most = (launch.runner.context_tokens - launch.runner.reply_tokens) * BYTES_A_TOKEN // 2
     return session.session_id, await _prompt(scene.history(), most, await scene.instructions())
+
+
+def _stdio(name: str, server: McpServer) -> McpServerStdio:
+    given = {variable: os.environ[variable] for variable in server.env_from if variable in os.environ} | server.env
+    env = [EnvVariable(name=variable, value=value) for variable, value in given.items()]
+    return McpServerStdio(name=name, command=server.command[0], args=server.command[1:], env=env)
 
 
 def _way_to_go_on(

@@ -51,7 +51,7 @@ async def check(runner: Acp, *, say: Say) -> None:
     sandbox.check(runner)
     say(f"sandbox: {sandbox.in_words(runner)}")
     _check_program(runner, say)
-    unset = [name for name in runner.env_from if name not in os.environ]
+    unset = [name for name in runner.variables if name not in os.environ]
     if unset:
         say(f"not set, of what env_from names: {', '.join(unset)}")
     with tempfile.TemporaryDirectory(prefix="nexus-check-") as cwd, tempfile.TemporaryDirectory() as scratch:

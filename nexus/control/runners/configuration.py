@@ -67,6 +67,16 @@ class Programs(_Common):
     read_paths: list[Annotated[str, Field(pattern=r"^(/|~/)")]] = []  # such as its own programs, and its sign-in
 
 
+class McpServer(BaseModel):
+    """An MCP server that an agent starts for its sessions, beside the bus."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    env_from: list[VARIABLE] = []
+    env: dict[VARIABLE, str] = {}
+
+
 class Acp(Programs):
     """A runner whose agent speaks the Agent Client Protocol, as a child process."""
 
@@ -80,10 +90,19 @@ class Acp(Programs):
     mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
     sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
     take_over: list[str] = []  # the command line that continues its session, `{session}`, in a person's terminal
+    mcp_servers: dict[str, McpServer] = {}  # by name
 
     @property
     def variables(self) -> Sequence[str]:
-        return self.env_from
+        return [*self.env_from, *(name for server in self.mcp_servers.values() for name in server.env_from)]
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _are_not_the_bus(cls, servers: dict[str, McpServer]) -> dict[str, McpServer]:
+        for name in servers:
+            if not NAME.fullmatch(name) or name.startswith("nexus"):  # calls of the bus pass without a question
+                raise ValueError("a server's name has letters, digits, `_` and `-`, and does not begin with nexus")
+        return servers
 
 
 class Model(Programs):
