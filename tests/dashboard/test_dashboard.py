@@ -28,6 +28,7 @@ from nexus.dashboard.urls import pages
 from nexus.dashboard.views import agents, events
 from nexus.planning.models import Issue, Task
 from nexus.reservations.models import Reservation
+from nexus.web.theme import navigation
 from tests.browser import scene
 from tests.conftest import streamed
 from tests.pages import LOCAL, Ids, do, queries
@@ -106,6 +107,12 @@ def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Clie
     for path, begins in titles.items():
         found = re.search(r"<title>\s*(.*?)\s*</title>", browser.get(path).text, re.DOTALL)
         assert found is not None and " ".join(unescape(found[1]).split()).startswith(begins), path
+
+
+def test_the_navigation_begins_with_what_people_look_for_and_few_of_it() -> None:
+    now, *rest = navigation()
+    assert now["title"] == "Now" and len(now["items"]) <= 7
+    assert [section["title"] for section in rest] == ["More", "Records", "Hub"]
 
 
 def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
