@@ -73,7 +73,7 @@ def test_an_agent_is_created_sent_to_and_ended(hub: Hub, tmp_path: Path) -> None
     rows = rpc(home, "list", "--port", str(port))["agents"]
     row = next(row for row in rows if row["agent_id"] == tmp_path.name)
     assert (row["permission_level"], row["cwd"]) == ("sandboxed", str(tmp_path))
-    assert row["write_paths"] == [str(tmp_path / "out")]
+    assert (row["write_paths"], row["state"]) == ([str(tmp_path / "out")], "idle")
     status = rpc(home, "status", tmp_path.name)
     assert status["context"]["message_count"] == 2 and status["tokens"]["remaining"] > 0
     said = rpc(home, "messages", tmp_path.name, "--limit", "1")["messages"]

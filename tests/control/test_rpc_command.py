@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from nexus.client import ServerTokenManager
+from nexus.client import CallFailed, ServerTokenManager
 from nexus.control.management.commands import pool, rpc
 from nexus.control.management.commands.rpc import EXIT_CODES, Command
 from nexus.control.operations.pool import CreateAgent
@@ -130,6 +130,28 @@ def test_it_shows_the_newest_messages_though_long_ones_come_in_several_pages(
     told = json.loads(capsys.readouterr().out)
     assert ended.value.code == 0 and (told["offset"], told["limit"]) == (4, 5)
     assert [message["index"] for message in told["messages"]] == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("has_runs", [True, False])
+def test_the_list_says_what_each_agent_does(
+    has_runs: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Client(Connected):
+        async def list_agents(self) -> list[dict[str, Any]]:
+            return [{"agent_id": name} for name in ("ann", "bob", "cleo")]
+
+        async def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+            if not has_runs:
+                raise CallFailed(-32601, "Method not found")
+            doing = {"queued": ["ann", "bob"], "running": ["ann"], "stuck": []}[params["outcome"]]
+            return {"runs": [{"agent_id": name, "ended_at": None} for name in doing]}
+
+    monkeypatch.setattr(rpc, "NexusClient", Client)
+    command = Command()
+    with pytest.raises(SystemExit):
+        command.run(**vars(command.create_parser("nexus", "pool").parse_args(["list"])))
+    states = [row.get("state") for row in json.loads(capsys.readouterr().out)["agents"]]
+    assert states == (["running", "queued", "idle"] if has_runs else [None] * 3)
 
 
 def test_a_server_that_has_a_token_is_not_said_to_run_no_pool(

@@ -20,6 +20,7 @@ from django.core.management.base import CommandParser
 from nexus.client import (
     BIND_HOST,
     DEFAULT_PORT,
+    CallFailed,
     ClientError,
     DetectionResult,
     NexusClient,
@@ -33,6 +34,7 @@ from nexus.client import (
 from nexus.client.discovery import LAST_PORT, PROBE_SECONDS
 from nexus.client.methods import SEND_SECONDS
 from nexus.control.config import ControlSettings
+from nexus.control.operations.runs import MOST_LISTED
 from nexus.control.rules import is_agent_id
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import problem, runners
@@ -280,10 +282,17 @@ server:
             sys.exit(1)
 
     def list(self, options: Mapping[str, Any]) -> int:
-        """Print the agents of the pool."""
+        """Print the agents of the pool, with what each does; the rows of JSON-RPC say nothing of that."""
 
         async def list_agents(client: NexusClient) -> dict[str, Any]:
-            return {"agents": await client.list_agents()}
+            agents, states = await client.list_agents(), {}
+            try:
+                for outcome in ("queued", "running", "stuck"):
+                    found = await client.call("list_runs", {"outcome": outcome, "limit": MOST_LISTED})
+                    states.update({run["agent_id"]: outcome for run in found["runs"] if run["ended_at"] is None})
+            except CallFailed:  # a server of NEXUS3, which knows no runs
+                return {"agents": agents}
+            return {"agents": [{**row, "state": states.get(row["agent_id"], "idle")} for row in agents]}
 
         return self._ask(options, list_agents)
 
