@@ -98,13 +98,27 @@ def parse_target(value: Any, *, timed: bool = True) -> Target | None:
     return target
 
 
+def an_object(value: Any) -> Any:
+    """Return a target unchanged. Raises ValueError for a text, and says how that is written as a target."""
+    if isinstance(value, str) and value.strip():
+        raise ValueError(_no_object(value))
+    return value
+
+
+def _no_object(value: Any) -> str:
+    """Return what is wrong with a value, with the agent that it seems to name as an example."""
+    named = isinstance(value, str) and value.strip() and value.strip()[0] not in '{["'
+    example = {"strategy": "direct", "agent_id": value.strip()[:100] if named else "…"}
+    return f"must be an object such as {json.dumps(example, ensure_ascii=False)}"
+
+
 def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int, left: Iterator[int]) -> Target:
     """Return the canonical form of the part at `path`. Each rule and fallback takes one from `left`, which all parts
     share."""
     if depth > 1 and next(left, None) is None:
         raise _wrong(path, f"is one of more than {MAX_RULES} rules in all")
     if not isinstance(value, dict) or not value:
-        raise _wrong(path, 'must be an object such as {"strategy": "direct", "agent_id": "…"}')
+        raise _wrong(path, _no_object(value))
     if depth > MAX_DEPTH:
         raise _wrong(path, f"is nested deeper than {MAX_DEPTH} levels")
     strategy = _strategy(value, path)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Never, NotRequired, cast
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret, in_session
+from coordination.routing import an_object
 from coordination.rows import Duplicate
 from coordination.selectors import agent_hint
 from coordination.toolset import COORDINATION, operation
@@ -64,6 +65,7 @@ class MessageCreate(Params):
     from_session_id: SessionId = None
     target: Annotated[
         dict[str, Any] | None,
+        BeforeValidator(an_object),
         Field(
             description='{"strategy":"direct","agent_id":"…"}; or role, capability, mixed: nexus://reference/targets. '
             "Omitted: a broadcast."

@@ -44,3 +44,15 @@ def test_a_message_to_nobody_names_who_was_meant(call: Call, project: str) -> No
     sent = answered("message_create", project_root=project, from_agent_id="ana", subject="s", body="b",
                     target={"strategy": "direct", "agent_id": "bilder"})  # fmt: skip
     assert sent["error"]["message"] == MEANT
+
+
+@pytest.mark.parametrize(
+    ("target", "example"), [("builder", "builder"), ('{"strategy":"direct","agent_id":"builder"}', "…")]
+)
+def test_a_target_in_words_is_refused_with_the_object_for_it(
+    call: Call, project: str, target: str, example: str
+) -> None:
+    meant = f'target must be an object such as {{"strategy": "direct", "agent_id": "{example}"}}.'
+    who: dict[str, Any] = {"project_root": project, "from_agent_id": "ana", "target": target}
+    assert answered("message_create", **who, subject="s", body="b")["error"]["message"] == meant
+    assert answered("handoff_create", **who, visibility="public")["error"]["message"] == meant
