@@ -145,7 +145,8 @@ class Command(NexusCommand):
             *(["start the hub"] if starts else []),
         ]
         if steps and not options["yes"]:
-            self.stdout.write("\n".join(f"  {_short(change.file, root)}" for change in (*changes.values(), *guarded)))
+            shown = [f"  {_short(change.file, root)}" for change in (*changes.values(), *guarded)]
+            self.stdout.write("\n".join(["", *shown]))
             if not self.ask(f"{', '.join(steps).capitalize()}?"):
                 self.stdout.write("Nothing was written.")
                 return 0
