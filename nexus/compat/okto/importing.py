@@ -95,7 +95,7 @@ class Import:
         self.unmoved: Counter[str] = Counter(without_place(source))
         self._source, self._operator, self._progress = source, operator, progress
         self._left = self._total = sum(counts(source).values())
-        self._shift = 0  # of the numbers of events
+        self._shift = self._highest = 0  # of the numbers of events: what is added to them, and the highest in use
 
     def run(self) -> None:
         """Write everything that is not here yet, in one transaction. Raises VALIDATION_ERROR for a row that cannot be
@@ -377,7 +377,7 @@ class Import:
                 else:
                     made.append(self._handoff(row, row["created"] + self._shift))
             self._write("handoffs", made, len(page))
-        store().give_out_above(Event, free)
+        self._highest = free
         if self._source.has("handoff_dependencies"):
             for page in self._source.pages("SELECT handoff_id, depends_on_id FROM handoff_dependencies ORDER BY rowid"):
                 known = self._ids(each for row in page for each in row.values())
@@ -393,7 +393,9 @@ class Import:
             known = self._ids(row["payload"] for row in page)
             self._write("events", [self._event(row, known) for row in page], len(page))
             self._read.events_through = page[-1]["event_id"]
-            store().give_out_above(Event, page[-1]["event_id"] + self._shift)
+            self._highest = page[-1]["event_id"] + self._shift
+        # Last, as PostgreSQL does not take it back with the transaction: the next import is to find an empty log.
+        store().give_out_above(Event, self._highest)
         store().admit_gaps(Event._meta.db_table)
         self._read.imported_at = now()
         self._read.save()
