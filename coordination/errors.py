@@ -24,6 +24,7 @@ class CoordinationCode(ErrorCode):
         409,
         "A later claim took the place of the one that claim_epoch names: stop working on it.",
     )
+    TAG_IN_USE = "TAG_IN_USE", 409, "Agents have the tag: take it from them first."
     RENDER_ERROR = "RENDER_ERROR", 500, "A derived file, such as shared.md, could not be written."
 
 

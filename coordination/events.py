@@ -25,6 +25,8 @@ SENTENCES = {
     "agent.key_regenerated": Sentence("{actor} issued a new key for {agent}", "{count} keys replaced"),
     "agent.key_deactivated": Sentence("{actor} deactivated the key of {agent}", "{count} keys deactivated"),
     "agent.key_reactivated": Sentence("{actor} reactivated the key of {agent}", "{count} keys reactivated"),
+    "tag.created": Sentence("{actor} made the tag {key}[ {value}]", "{count} tags made"),
+    "tag.deleted": Sentence("{actor} deleted the tag {key}[ {value}]", "{count} tags deleted"),
     "session.opened": Sentence("{agent} opened {session}", "{count} sessions opened"),
     "session.heartbeat": Sentence("{agent} is alive in {session}", "{count} heartbeats", quiet=True),
     "session.closed": Sentence("{agent} closed {session}[: {reason}]", "{count} sessions closed"),

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q, Value
 from django.db.models.functions import Coalesce
 
-from coordination.routing import Profile, Visibility, capability_set, stored_target
+from coordination.routing import Profile, Visibility, capability_set, stored_target, tag_set
 from nexus.core.database.keys import TextNumber
 from nexus.core.database.migrations import postgres_trigger
 
@@ -77,6 +77,7 @@ class Agent(models.Model):
     agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     role = models.CharField(max_length=ID_LENGTH, null=True)
     capabilities = models.JSONField(null=True)  # as registered; `capability_set` reads it
+    tags = models.JSONField(null=True)  # {key: [value, …]}, which operators give it; `tag_set` reads them
     metadata = models.JSONField(null=True)
     toolsets = models.JSONField(null=True)  # names; the default for the agent's connections
     created_at = models.DateTimeField()
@@ -99,7 +100,26 @@ class Agent(models.Model):
     @property
     def profile(self) -> Profile:
         """This agent's profile for routing."""
-        return Profile(self.agent_id, self.role, capability_set(self.capabilities))
+        return Profile(self.agent_id, self.role, capability_set(self.capabilities), tag_set(self.tags))
+
+
+class Tag(models.Model):
+    """A tag that operators may give to agents. A target can name only these, so that a misspelled one is an error."""
+
+    key = models.CharField(max_length=ID_LENGTH)
+    value = models.CharField(max_length=ID_LENGTH, default="", blank=True)  # "" is the key itself
+    description = models.TextField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "tags"
+        constraints = [
+            *not_empty("tags", "key"),
+            models.UniqueConstraint(fields=["key", "value"], name="tags_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.value}".strip()
 
 
 class AgentKey(models.Model):

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 
 from nexus.core.operations.errors import NexusError, invalid
 
+Tag = tuple[str, str]  # a key and a value
+Selector = dict[str, list[str]] | list[dict[str, Any]]
 Target = dict[str, Any]
 """A target that passed `parse_target`: `strategy` in its canonical spelling, only known keys."""
 
 MAX_DEPTH = 8  # deeper nesting has no use and could exhaust a parser
 MAX_RULES = 100  # of all levels together, with fallbacks: each agent is checked against each of them
 MAX_NAME = 255
+MAX_VALUES = 20  # of a tag, or of a part of a selector
 MAX_BYTES = 16 * 1024  # of the whole target, as JSON
 OVERSIZED: Target = {"strategy": "oversized"}  # replaces a target stored before there were limits; admits nobody
 MAX_FALLBACK_SECONDS = 10 * 365 * 86_400
@@ -35,11 +38,12 @@ class Visibility(StrEnum):
 
 
 class Strategy(StrEnum):
-    """The six ways to name recipients."""
+    """The seven ways to name recipients."""
 
     DIRECT = "direct"  # one agent by id
     CAPABILITY = "capability"  # anyone with one of these skills
     ROLE = "role"  # anyone in this role
+    TAG = "tag"  # anyone whose tags a selector matches
     BROADCAST = "broadcast"  # everyone in the workspace
     MIXED = "mixed"  # anyone that one of several rules admits
     DIRECT_WITH_FALLBACK = "direct_with_fallback"  # one agent now, a wider target later
@@ -49,6 +53,7 @@ FIELDS: Mapping[Strategy, frozenset[str]] = {
     Strategy.DIRECT: frozenset({"agent_id"}),
     Strategy.CAPABILITY: frozenset({"capability", "preferred"}),
     Strategy.ROLE: frozenset({"role"}),
+    Strategy.TAG: frozenset({"selector"}),
     Strategy.BROADCAST: frozenset(),
     Strategy.MIXED: frozenset({"rules"}),
     Strategy.DIRECT_WITH_FALLBACK: frozenset({"agent_id", "fallback_after_seconds", "fallback"}),
@@ -61,6 +66,7 @@ class Profile(NamedTuple):
     agent_id: str
     role: str | None = None
     capabilities: frozenset[str] = frozenset()
+    tags: frozenset[Tag] = frozenset()  # as `tag_set` makes them
 
 
 def capability_set(value: Any) -> frozenset[str]:
@@ -82,6 +88,48 @@ def capability_set(value: Any) -> frozenset[str]:
     if not all(isinstance(name, str) for name in names):
         raise invalid("capabilities must hold strings only.", field="capabilities")
     return frozenset(name for name in names if name.strip())
+
+
+def tag_set(value: Any) -> frozenset[Tag]:
+    """Return the pairs by which the tags of an agent, `{key: [value, …]}`, are matched.
+
+    A value with slashes is a path: each part of it from the beginning is a pair, too. With "" each key is one.
+    """
+    pairs = set()
+    for key, values in (value or {}).items():
+        pairs.add((key, ""))
+        for each in values:
+            parts = each.split("/")
+            pairs.update((key, "/".join(parts[:count])) for count in range(1, len(parts) + 1))
+    return frozenset(pairs)
+
+
+def parse_tags(value: Any, path: str = "tags") -> dict[str, list[str]] | None:
+    """Return tags in their canonical form; None where there are none. Raises VALIDATION_ERROR."""
+    if value is None or value == {}:
+        return None
+    if not isinstance(value, dict):
+        raise _wrong(path, 'must be an object such as {"team": ["core"]}')
+    tags: dict[str, list[str]] = {}
+    for given, values in value.items():
+        key = _text(given, path)
+        if key in tags:
+            raise _wrong(path, "has a key twice")
+        tags[key] = _values(values, f"{path}.{key[:50]}")
+    return tags
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME:
+        raise _wrong(path, f"must have keys and values of 1 to {MAX_NAME} characters")
+    return value.strip()
+
+
+def _values(given: Any, path: str) -> list[str]:
+    values = [given] if isinstance(given, str) else given
+    if not isinstance(values, list) or not 1 <= len(values) <= MAX_VALUES:
+        raise _wrong(path, f"must be a list of 1 to {MAX_VALUES} values")
+    return list(dict.fromkeys(_text(each, path) for each in values))
 
 
 def parse_target(value: Any, *, timed: bool = True) -> Target | None:
@@ -134,6 +182,8 @@ def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int
             target["agent_id"] = _name(value, "agent_id", path)
         case Strategy.ROLE:
             target["role"] = _name(value, "role", path)
+        case Strategy.TAG:
+            target["selector"] = _selector(value.get("selector"), f"{path}.selector")
         case Strategy.CAPABILITY:
             target["capability"] = _capability(value, path)
             if "preferred" in value:
@@ -203,6 +253,47 @@ def _capability(value: Mapping[str, Any], path: str) -> str | list[str]:
     return wanted  # type: ignore[return-value]  # the line above leaves only str and list[str]
 
 
+def _selector(value: Any, path: str) -> Selector:
+    if isinstance(value, list) and value:
+        return [_expression(each, f"{path}[{number}]") for number, each in enumerate(value)]
+    tags = parse_tags(value, path)
+    if tags is None:  # it would be a broadcast
+        raise _wrong(path, 'must name a tag, such as {"team": ["core"]}')
+    return tags
+
+
+def _expression(value: Any, path: str) -> dict[str, Any]:
+    operator = value.get("operator") if isinstance(value, dict) else None
+    if operator not in ("In", "NotIn", "Exists", "DoesNotExist") or value.keys() - {"key", "operator", "values"}:
+        raise _wrong(path, 'must be {"key", "operator": In, NotIn, Exists or DoesNotExist, "values"}')
+    expression = {"key": _text(value.get("key"), f"{path}.key"), "operator": operator}
+    if operator in ("In", "NotIn"):
+        return {**expression, "values": _values(value.get("values"), f"{path}.values")}
+    if value.get("values"):
+        raise _wrong(f"{path}.values", f"is not for {operator}")
+    return expression
+
+
+def selectors_of(target: Target | None) -> Iterator[Selector]:
+    """Yield the selectors of all parts of a target, in force or not yet."""
+    moment = datetime.max
+    for part in () if target is None else _parts(target, datetime.min, moment):
+        if part["strategy"] == Strategy.TAG:
+            yield part["selector"]
+
+
+def named_in(selector: Selector) -> Iterator[Tag]:
+    """Yield the pairs that a selector names; a key that it names without a value has ""."""
+    parts = (
+        [(key, values) for key, values in selector.items()]
+        if isinstance(selector, dict)
+        else [(each["key"], each.get("values", ())) for each in selector]
+    )
+    for key, values in parts:
+        yield key, ""
+        yield from ((key, value) for value in values)
+
+
 def _seconds(value: Mapping[str, Any], path: str) -> int | float:
     seconds = value.get("fallback_after_seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -251,7 +342,8 @@ class Named(NamedTuple):
 
 
 def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> Named | None:
-    """Return what the parts of a target that are in force name; None where a part names nobody and admits everyone."""
+    """Return what the parts of a target that are in force name; None where a part
+    names nobody."""
     named = Named(set(), set(), set())
     for part in [{"strategy": Strategy.BROADCAST}] if target is None else _parts(target, created_at, now):
         match part["strategy"]:
@@ -264,7 +356,7 @@ def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> N
                 named.capabilities.update([wanted] if isinstance(wanted, str) else wanted)
             case Strategy.MIXED:
                 pass  # its rules are parts of their own
-            case _:
+            case _:  # a broadcast, or tags, which no index leads to
                 return None
     return named
 
@@ -291,10 +383,35 @@ def _admits(part: Target, agent: Profile) -> bool:
             return bool(agent.agent_id == part["agent_id"])
         case Strategy.ROLE:
             return bool(agent.role == part["role"])
+        case Strategy.TAG:
+            return _matches(part["selector"], agent.tags)
         case Strategy.CAPABILITY:
             wanted = part["capability"]
             return not agent.capabilities.isdisjoint([wanted] if isinstance(wanted, str) else wanted)
     return bool(part["strategy"] == Strategy.BROADCAST)
+
+
+def admits_everyone(target: Target | None, *, created_at: datetime, now: datetime) -> bool:
+    """Return whether a part of a target that is in force is a broadcast."""
+    return target is None or any(part["strategy"] == Strategy.BROADCAST for part in _parts(target, created_at, now))
+
+
+def _matches(selector: Selector, tags: frozenset[Tag]) -> bool:
+    """Return whether all parts of a selector match. What must not be there matches an agent without the key, too."""
+    if isinstance(selector, dict):
+        return all(any((key, value) in tags for value in values) for key, values in selector.items())
+    return all(_fits(each["key"], each["operator"], each.get("values", ()), tags) for each in selector)
+
+
+def _fits(key: str, operator: str, values: Iterable[str], tags: frozenset[Tag]) -> bool:
+    match operator:
+        case "In":
+            return any((key, value) in tags for value in values)
+        case "NotIn":
+            return not any((key, value) in tags for value in values)
+        case "Exists":
+            return (key, "") in tags
+    return (key, "") not in tags
 
 
 def _opens(target: Target, created_at: datetime) -> datetime:
@@ -311,12 +428,11 @@ def next_opening(target: Target | None, *, created_at: datetime, now: datetime) 
 
 def describe(target: Target | None, *, spoken: bool = False) -> str:
     """Return a target in words: `capability python`, or for use inside a sentence: `whoever has python`."""
-    return _describe(
-        target, iter(range(MAX_RULES)), ("whoever is", "whoever has") if spoken else ("role", "capability")
-    )
+    words = ("whoever is", "whoever has", "whoever is tagged") if spoken else ("role", "capability", "tagged")
+    return _describe(target, iter(range(MAX_RULES)), words)
 
 
-def _describe(target: Target | None, left: Iterator[int], words: tuple[str, str]) -> str:
+def _describe(target: Target | None, left: Iterator[int], words: tuple[str, str, str]) -> str:
     if not target:
         return "everyone present"
     match target.get("strategy"):
@@ -324,6 +440,8 @@ def _describe(target: Target | None, left: Iterator[int], words: tuple[str, str]
             return str(target.get("agent_id"))
         case Strategy.ROLE:
             return f"{words[0]} {target.get('role')}"
+        case Strategy.TAG:
+            return f"{words[2]} {_in_words(target.get('selector'))}"
         case Strategy.CAPABILITY:
             wanted = target.get("capability")
             return f"{words[1]} {', '.join(wanted) if isinstance(wanted, list) else wanted}"
@@ -336,6 +454,13 @@ def _describe(target: Target | None, left: Iterator[int], words: tuple[str, str]
             after = f"{target.get('fallback_after_seconds')} s"
             return f"{target.get('agent_id')}, after {after} {_describe(target.get('fallback'), left, words)}"
     return "unknown target"
+
+
+def _in_words(selector: Any) -> str:
+    if isinstance(selector, dict):
+        return ", ".join(f"{key} {' or '.join(values)}" for key, values in selector.items())
+    parts = selector if isinstance(selector, list) else []
+    return ", ".join(" ".join([each["key"], each["operator"], *each.get("values", ())]) for each in parts)
 
 
 def can_see(

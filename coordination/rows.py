@@ -38,6 +38,7 @@ class AgentRow(TypedDict):
     role: str | None
     capabilities: Any
     metadata: Any
+    tags: NotRequired[dict[str, list[str]]]
     created_at: Time
     last_seen_at: Time | None
 
@@ -47,7 +48,7 @@ class AgentProfile(AgentRow):
 
 
 def agent_row(agent: Agent) -> AgentRow:
-    return {
+    row: AgentRow = {
         "agent_id": agent.agent_id,
         "role": agent.role,
         "capabilities": agent.capabilities,
@@ -55,6 +56,9 @@ def agent_row(agent: Agent) -> AgentRow:
         "created_at": iso(agent.created_at),
         "last_seen_at": iso(agent.last_seen_at),
     }
+    if agent.tags:
+        row["tags"] = agent.tags
+    return row
 
 
 def agent_profile(agent: Agent) -> AgentProfile:

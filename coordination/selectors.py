@@ -14,21 +14,35 @@ from django.db.models.functions import Cast, StrIndex
 
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, AgentKey, LentKey, Session, SessionStatus, Workspace
-from coordination.routing import Profile, Target, capability_set, eligible_agents, is_eligible, named_by
+from coordination.routing import (
+    Profile,
+    Tag,
+    Target,
+    admits_everyone,
+    capability_set,
+    eligible_agents,
+    named_by,
+    tag_set,
+)
 from nexus.core.database.prepared import Lookup, Select, Slot
 from nexus.core.operations.errors import NexusError, not_found
 
 MOST_NAMED = 10  # the most agents, roles and capabilities of a target that are looked up one by one
 PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # JSON stores these characters unchanged
 
-Row = tuple[str, str | None, str | None]
+Row = tuple[str, str | None, str | None, str | None]
 
 _capabilities_as_text = Cast("capabilities", TextField())
+_tags_as_text = Cast("tags", TextField())
 
 
 def _profiles_among(agents: Callable[[], QuerySet[Agent]]) -> Select[Row]:
     return Select(
-        lambda: agents().order_by("created_at", "agent_id").values_list("agent_id", "role", _capabilities_as_text)
+        lambda: (
+            agents()
+            .order_by("created_at", "agent_id")
+            .values_list("agent_id", "role", _capabilities_as_text, _tags_as_text)
+        )
     )
 
 
@@ -41,13 +55,20 @@ _that_may_have = _profiles_among(
 
 
 def _as_profile(row: Row) -> Profile:
-    return Profile(row[0], row[1], _advertised(row[2]) if row[2] else frozenset())
+    capabilities = _advertised(row[2]) if row[2] else frozenset()
+    return Profile(row[0], row[1], capabilities, _tagged(row[3]) if row[3] else frozenset())
 
 
 @lru_cache(maxsize=4096)
 def _advertised(text: str) -> frozenset[str]:
     """Return the capabilities in a profile's JSON. The cache helps because most agents of a team share theirs."""
     return capability_set(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _tagged(text: str) -> frozenset[Tag]:
+    """Return the tags in a profile's JSON. The cache helps likewise."""
+    return tag_set(json.loads(text))
 
 
 def profile_of(agent_id: str) -> Profile:
@@ -76,8 +97,7 @@ def admitted(target: Target | None, moment: datetime) -> list[Profile]:
 
 def count_admitted(target: Target | None, moment: datetime) -> int:
     """Count the registered agents that a target created now admits."""
-    nobody = Profile("")  # no target names it: a target that admits it admits everyone
-    if is_eligible(target, nobody, created_at=moment, now=moment):
+    if admits_everyone(target, created_at=moment, now=moment):
         return Agent.objects.count()
     return len(admitted(target, moment))
 

@@ -232,6 +232,8 @@ def _why_nobody(target: Target) -> str:
             return f"nobody has the capability {' or '.join(names)[:200]}"
         case Strategy.ROLE:
             return f"nobody has the role {target['role']}"
+        case Strategy.TAG:
+            return f"nobody is {describe(target)[:200]}"
         case Strategy.DIRECT:
             return f"there is no agent {target['agent_id']}"
         case Strategy.DIRECT_WITH_FALLBACK:

@@ -17,7 +17,7 @@ from coordination.ids import new_id
 from coordination.models import Event
 from coordination.routing import Strategy, parse_target
 from coordination.selectors import require_agent
-from coordination.services import agents, retries, workspaces
+from coordination.services import agents, retries, tags, workspaces
 from coordination.services.limits import exceeded, limit
 from handoffs import leases, lifecycle, notices, remarks, selectors
 from handoffs.leases import expire, record_expiries
@@ -98,6 +98,7 @@ def create(
     if parsed is None:
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
     verified_by = parse_verifier(verifier) or (CREATOR if acceptance_criteria else None)
+    tags.check_target(parsed)
     project, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
     with write():

@@ -13,9 +13,9 @@ from coordination import selectors as agents_known
 from coordination.ids import id_floor, new_id
 from coordination.log.emit import emit
 from coordination.models import Agent, Channel, Event, Stream
-from coordination.routing import Strategy, Target, Visibility, parse_target
+from coordination.routing import Strategy, Target, Visibility, describe, parse_target
 from coordination.selectors import agent_exists, require_agent
-from coordination.services import agents, retries, workspaces
+from coordination.services import agents, retries, tags, workspaces
 from coordination.services.limits import exceeded, limit
 from coordination.services.workspaces import ProjectDirectory
 from inbox import lanes, selectors
@@ -75,6 +75,7 @@ def send(
     project, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     within_limit(subject, "subject")
     within_limit(body, "body")
+    tags.check_target(parsed)
     admitted = _admitted(parsed, from_agent_id, moment)
     with write():
         workspace_id, inherited = _where(project, channel_id, parent_message_id, from_agent_id)
@@ -102,6 +103,8 @@ def send(
         )
         check_pace(from_agent_id, moment)
         addressed, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
+        if parsed is not None and parsed["strategy"] == Strategy.TAG and not addressed:  # never sent to nobody
+            raise not_found("other agent", describe(parsed)[:200])
         check_breadth(from_agent_id, addressed)
         recipients, excluded_full = with_room(addressed, moment)
         with store().batch():

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from coordination.errors import CoordinationCode
 from coordination.metrics import Measured, Summary, measured
 from coordination.models import Agent, AgentLimits, LimitScope
 from coordination.rows import AgentProfile, agent_row
-from coordination.services import keys, limits, operators, roster, settings
+from coordination.services import keys, limits, operators, roster, settings, tags
 from coordination.toolset import operation
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller, operator_behind
@@ -27,6 +28,9 @@ class ProfileGiven(Params):
     role: Label | None = None
     capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
     metadata: Any = None
+    tags: Annotated[
+        dict[str, Any] | None, Field(description='Of tag_list, for targets: {"team": ["core"]}; {} takes them away.')
+    ] = None
     toolsets: Annotated[
         list[Label] | None,
         Field(max_length=100, description="Toolsets of its connections that choose none; none: the default ones."),
@@ -59,6 +63,60 @@ def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
 def agent_update(p: ProfileGiven, caller: Caller) -> ManagedAgent:
     """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
     return _managed(roster.update(agent_id=p.agent_id, given=p.given, operator=operator_behind(caller)))
+
+
+class TagNamed(Params):
+    key: Id
+    value: Annotated[Id | None, Field(description="Omitted: the key itself.")] = None
+
+
+class TagCreate(TagNamed):
+    description: Annotated[str | None, Field(max_length=2000)] = None
+
+
+class TagData(TypedDict):
+    key: str
+    value: str | None
+    description: str | None
+    created_at: Time
+
+
+@operation(TagCreate, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+def tag_create(p: TagCreate, caller: Caller) -> TagData:
+    """Add a key to the catalog of tags, or a value to a key. agent_update gives tags of the catalog to agents."""
+    tag = tags.create(
+        key=p.key.strip(),
+        value=(p.value or "").strip(),
+        description=p.description,
+        operator=operator_behind(caller),
+    )
+    return {
+        "key": tag.key,
+        "value": tag.value or None,
+        "description": tag.description,
+        "created_at": iso(tag.created_at),
+    }
+
+
+class DeletedTag(TypedDict):
+    key: str
+    value: str | None
+    deleted: bool
+
+
+@operation(
+    TagNamed,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    CoordinationCode.TAG_IN_USE,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    destructive=True,
+)
+def tag_delete(p: TagNamed, caller: Caller) -> DeletedTag:
+    """Delete a value from the catalog of tags, or a key with its values, unless an agent has it."""
+    tags.delete(key=p.key.strip(), value=(p.value or "").strip(), operator=operator_behind(caller))
+    return {"key": p.key, "value": p.value, "deleted": True}
 
 
 class AgentRef(Params):

@@ -12,7 +12,7 @@ from coordination import arrivals, debts, selectors
 from coordination.arrivals import Present
 from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
-from coordination.models import Agent, Workspace
+from coordination.models import Agent, Tag, Workspace
 from coordination.parameters import MOUNTED, WorkspaceId
 from coordination.rows import (
     AgentProfile,
@@ -243,6 +243,38 @@ def capability_list(p: Nothing, caller: Caller) -> CapabilityList:
             for name, holders in selectors.capabilities().items()
         ]
     }
+
+
+class TagValue(TypedDict):
+    value: str
+    description: str | None
+    created_at: Time
+
+
+class TagKey(TypedDict):
+    key: str
+    description: str | None
+    created_at: Time
+    values: list[TagValue]
+
+
+class TagList(TypedDict):
+    tags: list[TagKey]
+    total: int
+
+
+@operation(Nothing, read_only=True, advertised=False)
+def tag_list(p: Nothing, caller: Caller) -> TagList:
+    """The tags that agents may have and that a tag target can name, by key."""
+    keys: dict[str, TagKey] = {}
+    for tag in Tag.objects.order_by("key", "value"):  # the key itself first: its value is empty
+        row: TagValue = {"value": tag.value, "description": tag.description, "created_at": iso(tag.created_at)}
+        if tag.value:
+            keys[tag.key]["values"].append(row)
+        else:
+            keys[tag.key] = {"key": tag.key, "description": row["description"], "created_at": row["created_at"],
+                             "values": []}  # fmt: skip
+    return {"tags": list(keys.values()), "total": len(keys)}
 
 
 class SessionOpen(Params):

@@ -11,7 +11,8 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError
 
 from coordination.models import Agent
-from coordination.routing import MAX_NAME, capability_set
+from coordination.routing import MAX_NAME, capability_set, named_in, parse_tags
+from coordination.services import tags as catalog
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, is_on_loop
 from nexus.core.database.store import store, write
@@ -32,10 +33,9 @@ def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False)
     restores a deleted agent this way, with its mail. Raises VALIDATION_ERROR for malformed capabilities,
     CONTENT_TOO_LARGE for oversized capabilities or metadata, NOT_OWNER for the id of a deleted agent.
     """
-    check_profile(given)
     moment = now()
-    changes = {**given, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
-    with write():
+    with write():  # the check, too: nobody deletes a tag after it
+        changes = {**checked_profile(given), "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
         if not by_operator and Agent.everyone.filter(pk=agent_id).exclude(deleted_at=None).exists():
             raise NexusError(
                 Code.NOT_OWNER,
@@ -49,9 +49,10 @@ def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False)
     return agent
 
 
-def check_profile(given: dict[str, Any]) -> None:
-    """Check a profile. Raises VALIDATION_ERROR for malformed capabilities and unknown toolsets, CONTENT_TOO_LARGE for
-    oversized capabilities or metadata, CONFIG_ERROR for toolsets that clash."""
+def checked_profile(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a profile with its tags as they are stored. Raises VALIDATION_ERROR for malformed capabilities and tags
+    and for unknown toolsets and tags, CONTENT_TOO_LARGE for oversized capabilities or metadata, CONFIG_ERROR for
+    toolsets that clash."""
     if given.get("toolsets"):
         choose(given["toolsets"], unknown=Code.VALIDATION_ERROR)
     named = capability_set(given.get("capabilities"))
@@ -59,6 +60,12 @@ def check_profile(given: dict[str, Any]) -> None:
         json_within_limit(given.get(field), field)
     if any(len(name) > MAX_NAME for name in named):  # a target could not name it
         raise invalid(f"capabilities must have at most {MAX_NAME} characters each.", field="capabilities")
+    if "tags" not in given:
+        return given
+    tags = parse_tags(given["tags"])
+    json_within_limit(tags, "tags")
+    catalog.check(named_in(tags or {}), "tags")
+    return {**given, "tags": tags}
 
 
 def touch(agent_id: str, moment: datetime) -> None:

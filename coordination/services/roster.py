@@ -38,8 +38,8 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
 def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
     """Change the parts of the profile that `given` names. Raises NOT_FOUND and as `agents.register` does."""
     moment = now()
-    agents.check_profile(given)
     with write():
+        given = agents.checked_profile(given)
         agent = selectors.get_agent(agent_id)
         for name, value in given.items():
             setattr(agent, name, value)

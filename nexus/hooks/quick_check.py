@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordination.paths import workspace_id_of
-from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target
+from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target, tag_set
 from nexus.core.harness_events import HOOK_QUERIES
 from nexus.core.sqlite import connect
 
@@ -44,10 +44,15 @@ WHERE status = 'SUBMITTED' AND claimed_by <> :agent
   AND (verifier = 'agent:' || :agent OR (verifier = 'creator' AND from_agent_id = :agent))
 LIMIT 1000
 """
-NEEDED = frozenset(("agents", "message_deliveries", "handoffs", "handoffs.deadline_at", "handoffs.verifier"))
-THERE = "SELECT name FROM sqlite_master UNION ALL SELECT 'handoffs.' || name FROM pragma_table_info('handoffs')"
+NEEDED = frozenset(
+    ("agents", "message_deliveries", "handoffs", "handoffs.deadline_at", "handoffs.verifier", "agents.tags")
+)
+THERE = """
+SELECT name FROM sqlite_master UNION ALL SELECT 'handoffs.' || name FROM pragma_table_info('handoffs')
+UNION ALL SELECT 'agents.' || name FROM pragma_table_info('agents')
+"""
 TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
-AGENT = "SELECT role, capabilities FROM agents WHERE agent_id = :agent"
+AGENT = "SELECT role, capabilities, tags FROM agents WHERE agent_id = :agent"
 
 
 class Seen(NamedTuple):
@@ -74,8 +79,9 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
             return Seen(set(), float("inf"))  # another process is creating the store
         waiting = {row[0] for row in store.execute(MESSAGES, values)}
         changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]
-        role, capabilities = store.execute(AGENT, values).fetchone() or (None, None)
-        agent = Profile(agent_id, role, capability_set(json.loads(capabilities or "null")))
+        role, *texts = store.execute(AGENT, values).fetchone() or (None, None, None)
+        capabilities, tags = (json.loads(text or "null") for text in texts)
+        agent = Profile(agent_id, role, capability_set(capabilities), tag_set(tags))
         for handoff_id, raw, visibility, actor, created in store.execute(HANDOFFS, values):
             target, created_at = stored_target(raw), _moment(created)
             if is_eligible(target, agent, created_at=created_at, now=now) and can_see(

@@ -194,7 +194,8 @@ def test_permissions_and_settings_become_ours(day: Day) -> None:
     assert importing.unmoved["the permission messages.send_channel of cy"] == 1
     assert importing.unmoved["the setting inbox_read_receipts"] == 1
     if day.version == "0.3.1":
-        assert importing.unmoved["tags"] == 1
+        assert does("tag_list")["data"]["tags"][0]["values"][0]["value"] == "core"
+        assert does("agent_get", agent_id="bob")["data"]["tags"] == {"team": ["core"]}
 
 
 def test_a_second_import_changes_nothing(day: Day) -> None:

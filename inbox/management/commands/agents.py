@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -170,13 +171,11 @@ def _row(agent: Data, state: presence.AgentState, inbox: Inbox) -> dict[str, Any
     }
 
 
-def _metadata(text: str) -> Any:
+def _json(field: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise invalid(
-            "--metadata is no JSON; a text goes in quotes of its own: '\"text\"'.", field="metadata"
-        ) from None
+        raise invalid(f"--{field} is no JSON; a text goes in quotes of its own: '\"text\"'.", field=field) from None
 
 
 AGENT = Option("agent_id", help="The agent's id.", exists=selectors.get_agent)
@@ -188,7 +187,12 @@ PROFILE = (
         "A capability, for messages and handoffs to address; repeatable.",
         repeated=True,
     ),
-    Option("metadata", help="Other data that all agents may see, as JSON.", read=_metadata),
+    Option("metadata", help="Other data that all agents may see, as JSON.", read=partial(_json, "metadata")),
+    Option(
+        "tags",
+        help='Tags of the catalog (`nexus tags`), as JSON, such as {"team": ["core"]}.',
+        read=partial(_json, "tags"),
+    ),
 )
 
 

@@ -26,6 +26,7 @@ from coordination.models import (
     LimitScope,
     Session,
     StoredSetting,
+    Tag,
     VisibilityChoices,
     Workspace,
 )
@@ -64,7 +65,6 @@ WITHOUT_PLACE = {
     "agent_comm_binding": "communication presets of agents",
     "ephemeral_poll_tokens": "poll tokens",
     "harness_sessions": "sessions of harnesses",
-    "tag_values": "tags",
     "permission_presets": "presets of permissions",
 }
 
@@ -77,6 +77,8 @@ def counts(source: OktoStore) -> dict[str, int]:
 def without_place(source: OktoStore) -> dict[str, int]:
     """Return what a store holds that is not imported, in words, with how many there are."""
     found = {words: source.count(table) for table, words in WITHOUT_PLACE.items()}
+    if source.has("agents", "comm_scope"):
+        found["limits of whom an agent may reach by tags"] = source.count("agents", "comm_scope IS NOT NULL")
     return {words: count for words, count in found.items() if count}
 
 
@@ -147,6 +149,15 @@ class Import:
         self._each("workspaces", Workspace, make)
 
     def _agents(self) -> None:
+        if self._source.has("tag_keys"):
+            query = (
+                "SELECT key, '' AS value, description, created_at FROM tag_keys "
+                "UNION ALL SELECT key, value, description, created_at FROM tag_values"
+            )
+            for page in self._source.pages(query):
+                rows = [Tag(**_only(row, "key", "value", "description"),
+                            created_at=moment(row["created_at"], "tag_keys.created_at")) for row in page]  # fmt: skip
+                Tag.objects.bulk_create(rows, ignore_conflicts=True)
         for page in self._source.pages("SELECT * FROM agents ORDER BY rowid"):
             known = set(Agent.everyone.filter(pk__in=[row["agent_id"] for row in page]).values_list("pk", flat=True))
             new = [row for row in page if row["agent_id"] not in known]
@@ -161,6 +172,7 @@ class Import:
             agent_id=row["agent_id"],
             role=row["role"],
             capabilities=value(row["capabilities"], "agents.capabilities"),
+            tags=value(row.get("tags"), "agents.tags"),
             metadata=value(row["metadata"], "agents.metadata"),
             created_at=made,
             updated_at=seen or made,
