@@ -29,7 +29,7 @@ from nexus.planning import hook as planning_queries  # noqa: F401
 from nexus.planning.toolset import PLANNING
 from nexus.reservations import hook as reservation_queries  # noqa: F401  # as the launcher does
 from nexus.reservations.toolset import FILES
-from tests.conftest import LOCAL
+from tests.conftest import LOCAL, does
 from tests.conftest import Call as Operation
 from tests.hooks.harness import Harness
 
@@ -255,6 +255,17 @@ def test_it_does_not_start_django_for_mail_of_others(fresh: Any, builder: Call, 
     )
     signal_files.send(fresh.home, "builder")
     assert entry.respond(fresh, builder, must_not_start) == ""
+
+
+def test_it_tells_of_a_handoff_for_the_agents_tags(fresh: Any, builder: Call, call: Operation) -> None:
+    for value in ({}, {"value": "core"}, {"value": "web"}):
+        does("tag_create", key="team", **value)
+    does("agent_update", agent_id="builder", tags={"team": ["core"]})
+    offer = {"project_root": builder.root, "from_agent_id": "x", "visibility": "eligible"}
+    call("handoff_create", **offer, target={"strategy": "tag", "selector": {"team": ["web"]}})
+    assert entry.respond(fresh, builder, must_not_start) == ""
+    call("handoff_create", **offer, target={"strategy": "tag", "selector": {"team": ["core"]}})
+    assert "1 new handoff" in entry.respond(fresh, builder, look.answer)
 
 
 def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Call, call: Operation) -> None:
