@@ -77,8 +77,8 @@ def send(
     within_limit(body, "body")
     tags.check_target(parsed)
     admitted = _admitted(parsed, from_agent_id, moment)
-    with write():
-        workspace_id, inherited = _where(project, channel_id, parent_message_id, from_agent_id)
+    workspace_id, inherited = _where(project, channel_id, parent_message_id, from_agent_id)
+    with write(workspace_id, from_agent_id):
         message = unsaved(
             Message,
             message_id=new_id("msg"),
@@ -166,7 +166,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
         return []
     ttl = InboxSettings.current().inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
     until = moment + timedelta(seconds=ttl)
-    with write():
+    with write(agent_id):
         taken = [delivery for delivery in found if _take(delivery, moment, until)]
         if len(taken) < len(found):  # another was quicker since the look: what else is there, now that nobody can be
             rest = selectors.claimable(agent_id, limit - len(taken), moment)
@@ -179,7 +179,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
 def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
     """Move messages into history, from any lane; return how many moved. Idempotent."""
     moment = now()
-    with write():
+    with write(agent_id):
         moved = _settle.each(
             {"agent_id": agent_id, "message_id": message_id, "moment": moment} for message_id in set(message_ids)
         )
@@ -195,7 +195,7 @@ def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) ->
     moment = now()
     until = moment + timedelta(seconds=lanes.clamp_lease(extend_seconds))
     wanted = list(dict.fromkeys(message_ids))
-    with write():
+    with write(agent_id):
         held = {row.message_id: row for row in Delivery.objects.of(agent_id).filter(message_id__in=wanted)}
         reasons = {
             message_id: why
@@ -217,7 +217,7 @@ def end_leases_in(*, agent_id: str, message_ids: Iterable[str], seconds: int) ->
     For callers that pulled on an agent's behalf: what was acknowledged meanwhile stays so.
     """
     moment = now()
-    with write():
+    with write(agent_id):
         held = Delivery.objects.of(agent_id).leased(moment).filter(message_id__in=list(message_ids))
         return held.update(lease_expires_at=moment + timedelta(seconds=seconds))
 

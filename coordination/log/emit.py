@@ -13,7 +13,8 @@ from django.dispatch import Signal
 from coordination.models import Event, VisibilityChoices
 from coordination.routing import Target
 from nexus.core.apps import nexus_apps
-from nexus.core.database.prepared import insert, unsaved
+from nexus.core.database.prepared import unsaved
+from nexus.core.database.store import append
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import announce_commit
 
@@ -58,7 +59,7 @@ def emit(
         trace_id=trace_id,
         created_at=moment,
     )
-    insert(event)
+    append(event)
     transaction.on_commit(partial(_announce, event))
     return event
 

@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -42,7 +42,7 @@ KEPT = 100  # the newest events that are kept, for a call that is about to park
 
 EVERY: frozenset[Hashable] = frozenset(["every event"])  # the key of waits that are asked about each
 
-# One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
+# What this process writes of its own accord, one after the other.
 WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
 READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
 # Who somebody is takes one look at an index, and never queues behind what others read.
@@ -54,6 +54,13 @@ MINUTES = ThreadPoolExecutor(4, thread_name_prefix="nexus-minutes")
 
 # What may never answer, such as a mount whose server is gone, is touched here first.
 OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
+
+
+@cache
+def writing_calls() -> ThreadPoolExecutor:
+    """Return the threads of calls that write. SQLite has one writer, and a queue in here is fairer and cheaper than its
+    busy loop."""
+    return WRITERS if store().WRITERS == 1 else ThreadPoolExecutor(store().WRITERS, thread_name_prefix="nexus-call")
 
 
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:

@@ -15,15 +15,17 @@ from typing import Any
 import psycopg
 import pytest
 from django.conf import settings
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 
+from coordination.log.emit import emit
 from coordination.models import Agent, Event
 from coordination.toolset import run
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings, parse, resolve, without_password
 from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
 from nexus.core.database.postgres.store import django_settings
-from nexus.core.database.store import commits, store, write
+from nexus.core.database.prepared import insert
+from nexus.core.database.store import commits, in_one_transaction, store, write
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
@@ -152,16 +154,19 @@ def add(number: int) -> None:
 
 @postgresql
 @pytest.mark.django_db(transaction=True)
-def test_a_follower_with_a_cursor_misses_nothing_of_many_writers(project: str) -> None:
-    """Ids are given before they are committed: without the writers' lock the follower passes some that come later."""
+@pytest.mark.parametrize("workspaces", [1, 6])
+def test_a_follower_with_a_cursor_misses_nothing_of_many_writers(workspaces: int, tmp_path: Path) -> None:
+    """Ids are given before they are committed: without the log's lock the follower passes some that come later."""
     for number in range(6):
         add(number)
+        (tmp_path / str(number % workspaces)).mkdir(exist_ok=True)
     over = threading.Event()
     seen: list[int] = []
 
     def send(number: int) -> None:
         for _ in range(40):
-            message = {"from_agent_id": f"agent-{number}", "subject": "s", "body": "b", "project_root": project}
+            root = str(tmp_path / str(number % workspaces))
+            message = {"from_agent_id": f"agent-{number}", "subject": "s", "body": "b", "project_root": root}
             answer = run(LOCAL, "message_create", {**message, "target": {"strategy": "broadcast"}})
             assert answer["ok"], answer
 
@@ -183,6 +188,93 @@ def test_a_follower_with_a_cursor_misses_nothing_of_many_writers(project: str) -
         over.set()
         following.join()
     assert seen == list(Event.objects.order_by("pk").values_list("pk", flat=True))
+
+
+def begins(*names: str) -> bool:
+    """Whether a writing transaction of another connection begins now."""
+
+    def begin() -> bool:
+        try:
+            with store().without_waiting(), write(*names):
+                return True
+        except OperationalError as error:
+            assert store().is_busy(error)
+            return False
+
+    return at_once([begin])[0]
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_writers_run_beside_those_without_their_names_alone() -> None:
+    with write("ann", "here"):
+        assert begins("bob", "there")
+        assert not begins("here", "bob")
+        assert not begins()
+    with write():
+        assert not begins("bob")
+    assert begins()
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_writer_within_another_has_none_but_its_names() -> None:
+    with write("ann", "here"):
+        with write("ann"):
+            pass
+        for names in (("bob",), ("ann", "bob"), ()):
+            with pytest.raises(RuntimeError, match="names"), write(*names):
+                pass
+    with write(), write("ann"):
+        pass
+    with transaction.atomic(), write():  # which knows nothing of the names before
+        pass
+
+
+def say(type: str) -> Event:
+    return emit(workspace_id=None, stream="agent", type=type, actor="ann", payload={}, moment=now())
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_the_log_has_what_a_writer_beside_others_says_once_it_commits_and_nothing_that_it_took_back() -> None:
+    with write("ann"):
+        first = say("kept")
+        with pytest.raises(ZeroDivisionError), write("ann"):
+            say("taken back")
+            raise ZeroDivisionError
+        last = say("kept, too")
+        assert not Event.objects.exists()
+    assert list(Event.objects.order_by("pk").values_list("pk", "type")) == [
+        (first.event_id, "kept"),
+        (last.event_id, "kept, too"),
+    ]
+    with pytest.raises(ZeroDivisionError), write("ann"):
+        say("rolled back")
+        raise ZeroDivisionError
+    with write("ann"):
+        pass
+    assert Event.objects.count() == 2
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_the_log_has_it_at_once_where_the_transaction_outlasts_the_block() -> None:
+    with in_one_transaction():
+        with write("ann"):
+            event = say("kept")
+        assert Event.objects.get().event_id == event.event_id
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_an_error_that_comes_with_the_commit_takes_everything_back() -> None:
+    agent = Agent(agent_id="ann", created_at=now(), updated_at=now())
+    with pytest.raises(IntegrityError), write("ann"):
+        say("never")
+        with store().batch():
+            insert(agent, agent)
+    assert not Agent.objects.exists() and not Event.objects.exists()
 
 
 @postgresql

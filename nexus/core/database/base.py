@@ -48,6 +48,8 @@ class ExclusiveLock(Protocol):
 class Store(Protocol):
     """The protocol of the store; one module of each database implements it."""
 
+    WRITERS: int  # calls of a process that may write at once
+
     def django_settings(self, config: CoreSettings) -> dict[str, Any]:
         """Return Django's DATABASES entry."""
 
@@ -84,13 +86,25 @@ class Store(Protocol):
         Raises SynchronousOnlyOperation if only a thread may run it, or if it takes long.
         """
 
-    def write(self) -> AbstractContextManager[None]:
-        """Run a writing transaction; inside another one, a savepoint. It waits for its turn within a time limit."""
+    def write(self, *names: str) -> AbstractContextManager[None]:
+        """Run a writing transaction; inside another one, a savepoint. It waits for its turn within a time limit.
+
+        Without names it runs alone. With names it may run beside transactions that have none of them: what it reads
+        before it writes must be changed only under one of its names, or by who runs alone. One inside it has names of
+        it, too.
+        """
+
+    def append(self, row: Model, *, numbered: bool) -> None:
+        """Insert a row of the log, inside a writing transaction: rows become visible in the order of their automatic
+        keys. Unless it is `numbered`, the key may be set only at the commit."""
 
     def batch(self) -> AbstractContextManager[None]:
-        """Send the prepared inserts and updates of the block together where the server is far, as soon as a row's
-        automatic key or the block's end needs it. The error of one may come with a later one, and no update in the
-        block tells how many rows it changed."""
+        """Send the prepared inserts and updates of the block together where the server is far, as soon as an answer is
+        needed, or with the commit. The error of one may come with a later one, and no update in the block tells how
+        many rows it changed."""
+
+    def settle(self) -> None:
+        """Send what a finished batch has not sent yet."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Let every read in the block see the same committed state, without a lock that a writer would wait for."""

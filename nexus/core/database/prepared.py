@@ -155,12 +155,9 @@ def insert(*instances: Model) -> None:
     """Insert instances of one model, as `save(force_insert=True)` does, but without signals; set an automatic key."""
     if not instances:
         return
-    sql, columns, key = _insertion(type(instances[0]))
     on = connections[DEFAULT_DB_ALIAS]
-    bound = [
-        [given[name] if prepare is None else prepare(given[name], on) for name, prepare in columns]
-        for given in (instance.__dict__ for instance in instances)
-    ]
+    sql, key = insertion(type(instances[0]))
+    bound = [insertion_values(instance, on) for instance in instances]
     if key is None:
         _run(on, sql, bound)
     else:
@@ -173,11 +170,26 @@ def insert(*instances: Model) -> None:
         instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
 
 
+def insertion(model: type[Model]) -> tuple[str, str | None]:
+    """Return the statement that inserts a row of a model, and the attribute of its automatic key, which the statement
+    returns."""
+    sql, _, key = _insertion(model)
+    return sql, key
+
+
+def insertion_values(instance: Model, on: BaseDatabaseWrapper) -> list[Any]:
+    """Return the parameters of the statement for an instance."""
+    _, columns, _ = _insertion(type(instance))
+    given = instance.__dict__
+    return [given[name] if prepare is None else prepare(given[name], on) for name, prepare in columns]
+
+
 def _run(on: BaseDatabaseWrapper, sql: str, bound: list[list[Any]]) -> int:
     """Run a statement without rows with each of several sets of values, all sent together where the server is far;
     return the number of changed rows in all."""
     if not bound:
         return 0
+    store().settle()
     cursor = _cursor(on, _writing)
     if len(bound) == 1:
         cursor.execute(sql, bound[0])

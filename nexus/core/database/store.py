@@ -11,6 +11,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
+from django.db.models import Model
 from django.db.models.signals import post_migrate
 
 from nexus.core.apps import NexusAppConfig
@@ -41,14 +42,14 @@ def store_of(config: CoreSettings) -> Store:
 
 
 @contextmanager
-def write() -> Iterator[None]:
-    """Run a writing transaction of the store; inside another one, a savepoint."""
+def write(*names: str) -> Iterator[None]:
+    """Run a writing transaction of the store; inside another one, a savepoint. See `Store.write` for the names."""
     lasting: ExitStack | None = getattr(_thread, "lasting", None)
     if lasting is None or connection.in_atomic_block:
-        with _transaction():
+        with _transaction(names):
             yield
         return
-    lasting.enter_context(_transaction())
+    lasting.enter_context(_transaction(names))
     try:
         yield
     except BaseException:
@@ -56,10 +57,16 @@ def write() -> Iterator[None]:
             raise
 
 
+def append(row: Model) -> None:
+    """Insert a row of the log, see `Store.append`. A transaction that lasts longer than its block has the key at once,
+    because what follows the block may use it."""
+    store().append(row, numbered=getattr(_thread, "lasting", None) is not None)
+
+
 @contextmanager
-def _transaction() -> Iterator[None]:
+def _transaction(names: tuple[str, ...]) -> Iterator[None]:
     outermost = not connection.in_atomic_block
-    with store().write():
+    with store().write(*names):
         if outermost:
             transaction.on_commit(_count)
         yield

@@ -218,7 +218,7 @@ def pool_of(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
     """Return the threads that a call runs on."""
     if operation.slow(params):
         return waiting.MINUTES if operation.takes_minutes else waiting.SLOW
-    return waiting.READERS if operation.read_only else waiting.WRITERS
+    return waiting.READERS if operation.read_only else waiting.writing_calls()
 
 
 async def _wait(

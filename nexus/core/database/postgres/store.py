@@ -6,22 +6,26 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NoReturn, cast
 
 import psycopg
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DatabaseError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
 from django.db.models import Model
 
 from nexus.core.config import CoreSettings
 from nexus.core.database.postgres import connection as postgres_connection
 from nexus.core.database.postgres import schema
+from nexus.core.database.postgres.backend.base import DatabaseWrapper
 from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
+from nexus.core.database.prepared import insert
 from nexus.core.operations.errors import Code, NexusError
 
 __all__ = [
+    "WRITERS",
     "admit_gaps",
+    "append",
     "batch",
     "check",
     "compact",
@@ -38,6 +42,7 @@ __all__ = [
     "pending",
     "prepare",
     "release",
+    "settle",
     "size_on_disk",
     "snapshot",
     "watch",
@@ -47,9 +52,11 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-WRITERS_LOCK = 0x4E787573  # the advisory lock that every writing transaction takes first
-POOL_SIZE = 16  # as many threads of a hub use the store at a time; more wait for one to come back
-TAKE_TURN = "SELECT pg_advisory_xact_lock(%s), pg_notify(%s, %s)"
+WRITERS_LOCK = 0x4E787573  # the advisory lock that every writing transaction takes first, shared if it has names
+NAMES = 0x4E787577  # the first half of the locks of names
+WRITERS = 8  # what is written at once is mostly round trips
+POOL_SIZE = 20  # as many threads of a hub use the store at a time; more wait for one to come back
+NOTIFY = "SELECT pg_notify(%s, %s)"
 IDLE_SECONDS = 60.0  # a connection above the first that nobody used for so long is closed
 
 prepare = schema.prepare
@@ -101,24 +108,38 @@ def check() -> None:
     """Do nothing, as `guard`."""
 
 
-@contextmanager
-def write() -> Iterator[None]:
-    """Run a writing transaction, which first takes the advisory lock of all writers; inside another, a savepoint.
+def _connection() -> DatabaseWrapper:
+    return cast("DatabaseWrapper", connections[DEFAULT_DB_ALIAS])
 
-    Ids are given before they are committed: without the lock a follower that keeps a cursor would miss an event
-    whose lower id is committed later, and two agents could win one handoff. It is taken first, because a
-    transaction that holds rows when it asks for the lock can deadlock with the one that holds the lock. Listeners
-    are notified at commit.
+
+@contextmanager
+def write(*names: str) -> Iterator[None]:
+    """Run a writing transaction; inside another, a savepoint.
+
+    Without names it is alone: it takes the advisory lock of all writers. With names it takes that lock shared, and one
+    of its own for each name, in one order for all. It takes them first, because a transaction that holds rows when it
+    asks for a lock can deadlock with the one that holds the lock.
     """
-    if connection.in_atomic_block:
+    on = _connection()
+    locks = frozenset(zlib.crc32(name.encode()) - 2**31 for name in names)
+    if on.in_atomic_block:
+        if on.beside is not None and not (locks and locks <= on.beside):
+            raise RuntimeError("a writing transaction inside another needs one of its names, and no other")
         with transaction.atomic():
             yield
         return
     done = False
     try:
         with transaction.atomic():
-            with batch(), connection.cursor() as cursor:  # the transaction's BEGIN goes with it
-                cursor.execute(TAKE_TURN, [WRITERS_LOCK, postgres_connection.CHANNEL, postgres_connection.OWN])
+            with on.batch(), on.cursor() as cursor:  # the transaction's BEGIN goes with it
+                if locks:
+                    each = ", pg_advisory_xact_lock(%s, %s)" * len(locks)
+                    values = [part for lock in sorted(locks) for part in (NAMES, lock)]
+                    cursor.execute(f"SELECT pg_advisory_xact_lock_shared(%s){each}", [WRITERS_LOCK, *values])
+                else:
+                    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])
+            on.settle()
+            on.beside = locks or None
             yield
             done = True
     except DatabaseError as error:
@@ -138,12 +159,30 @@ def _in_doubt(error: Exception) -> NoReturn:
     ) from None
 
 
-@contextmanager
-def batch() -> Iterator[None]:
-    """Send the block's inserts together, in libpq's pipeline mode."""
-    connection.ensure_connection()
-    with connection.wrap_database_errors, connection.connection.pipeline():
-        yield
+def batch() -> AbstractContextManager[None]:
+    """Send the block's statements together, in libpq's pipeline mode."""
+    return _connection().batch()
+
+
+def settle() -> None:
+    """Send what finished batches left to the next statement."""
+    _connection().settle()
+
+
+def append(row: Model, *, numbered: bool) -> None:
+    """Insert a row of the log, beside other writers only with the commit, and notify listeners then.
+
+    Keys are given before they are committed: without an order, a follower that keeps a cursor would miss a row whose
+    lower key is committed later.
+    """
+    on = _connection()
+    on.notification = NOTIFY, [postgres_connection.CHANNEL, postgres_connection.OWN]
+    if on.beside is None:
+        insert(row)
+        return
+    on.rows.append(row)
+    if numbered:
+        on.insert_rows()
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from django.db.models import Model
 
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
+from nexus.core.database.prepared import insert
 from nexus.core.database.sqlite.errors import beside, failure, is_busy
 from nexus.core.database.sqlite.quick_reads import look
 from nexus.core.database.sqlite.schema import install, pending, prepare
@@ -35,7 +36,9 @@ from nexus.core.database.store_file import check, guard
 from nexus.core.sqlite import connect
 
 __all__ = [
+    "WRITERS",
     "admit_gaps",
+    "append",
     "batch",
     "check",
     "compact",
@@ -52,6 +55,7 @@ __all__ = [
     "pending",
     "prepare",
     "release",
+    "settle",
     "size_on_disk",
     "snapshot",
     "watch",
@@ -78,13 +82,26 @@ def django_settings(config: CoreSettings) -> dict[str, Any]:
 batch = contextlib.nullcontext  # the file is near: nothing is saved by sending statements together
 
 
+def settle() -> None:
+    """Do nothing: every statement is executed at once."""
+
+
+def append(row: Model, *, numbered: bool) -> None:
+    """Insert a row of the log: its writer is alone."""
+    insert(row)
+
+
 def release() -> None:
     """Do nothing: a thread keeps its connection to the file, which costs nobody anything."""
 
 
+WRITERS = 1
+
+
 @contextmanager
-def write() -> Iterator[None]:
-    """Run a writing transaction: wait in the writers' queue, then `BEGIN IMMEDIATE`. Inside another one, a savepoint.
+def write(*names: str) -> Iterator[None]:
+    """Run a writing transaction, alone whatever its names: wait in the writers' queue, then `BEGIN IMMEDIATE`. Inside
+    another one, a savepoint.
 
     It waits for the connection's busy timeout at most; after that it raises SQLite's own busy error, which is
     answered as a retryable DB_ERROR. A program without the queue, such as an older version or a shell, still meets

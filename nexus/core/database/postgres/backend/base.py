@@ -1,14 +1,24 @@
-"""Django's backend for PostgreSQL, with two changes: JSON keeps its text, because exports promise the order of keys,
-and the pool recovers at once from dead connections."""
+"""Django's backend for PostgreSQL, with these changes: JSON keeps its text, because exports promise the order of keys;
+the pool recovers at once from dead connections; what ends a transaction goes to the server together."""
 
 from __future__ import annotations
 
 import json
+import select
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
+import psycopg
+from django.db import DEFAULT_DB_ALIAS, DatabaseError
 from django.db.backends.postgresql import base, operations
+from django.db.models import Model
 from psycopg import OperationalError
 from psycopg_pool import ConnectionPool
+
+from nexus.core.database.prepared import insertion, insertion_values
+
+LOG_LOCK = 0x4E787576  # the advisory lock of who appends to the log beside others
 
 
 class DatabaseOperations(operations.DatabaseOperations):
@@ -19,6 +29,12 @@ class DatabaseOperations(operations.DatabaseOperations):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
+    """A connection, and what its transaction has yet to send.
+
+    In a transaction that runs beside others, rows of the log wait for the commit: the lock that orders them, they, the
+    notification and COMMIT are sent at once, so that the lock is held for a commit and not for round trips.
+    """
+
     data_types = {**base.DatabaseWrapper.data_types, "JSONField": "text"}
     data_type_check_constraints = {
         **base.DatabaseWrapper.data_type_check_constraints,
@@ -26,11 +42,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
     }
     ops_class = DatabaseOperations
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.beside: frozenset[int] | None = None  # locks of the running transaction, if others run beside it
+        self.notification: tuple[str, list[Any]] | None = None  # a statement that goes with COMMIT
+        self.rows: list[Model] = []  # that are inserted with COMMIT
+        self._rows_at: dict[str, int] = {}  # how many there were, by savepoint
+        self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
+        self._batches = 0  # that are being filled
+
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Return a connection that works. A server that restarted has ended all idle ones, and the pool would try them
-        with growing pauses."""
+        with growing pauses. A look at the socket shows an end without a round trip."""
         connection = super().get_new_connection(conn_params)
-        if self.pool is None:
+        if self.pool is None or _is_quiet(connection):
             return connection
         try:
             ConnectionPool.check_connection(connection)
@@ -39,3 +64,122 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.pool.drain()
             connection = super().get_new_connection(conn_params)
         return connection
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Let the block's statements wait for the next one that needs an answer, in a transaction even for COMMIT."""
+        self._open()
+        self._batches += 1
+        try:
+            yield
+        finally:
+            self._batches -= 1
+        if not self.in_atomic_block:
+            self.settle()
+
+    def _open(self) -> None:
+        self.ensure_connection()
+        if self._pipeline is None:
+            with self.wrap_database_errors:
+                pipeline = self.connection.pipeline()
+                pipeline.__enter__()
+                self._pipeline = pipeline
+
+    def _start_transaction_under_autocommit(self) -> None:
+        """Let BEGIN wait for the first statement: psycopg, which begins transactions else, waits for its answer."""
+        self._open()
+        with self.wrap_database_errors:
+            self.connection.execute("BEGIN")
+
+    def settle(self) -> None:
+        """Send what earlier batches left, and raise the error of the first statement that failed."""
+        if self._pipeline is not None and not self._batches:
+            pipeline, self._pipeline = self._pipeline, None
+            with self.wrap_database_errors:
+                pipeline.__exit__(None, None, None)
+
+    def insert_rows(self) -> None:
+        """Insert the rows of the log now: until it ends, no other transaction appends."""
+        with self.batch():
+            sent = self._send_rows()
+        self.settle()
+        _number(sent)
+
+    def _cursor(self, name: str | None = None) -> Any:
+        self.settle()
+        return super()._cursor(name)  # type: ignore[misc]  # the stubs leave it out
+
+    def _savepoint(self, sid: str) -> None:
+        super()._savepoint(sid)  # type: ignore[misc]  # the stubs leave it out
+        self._rows_at[sid] = len(self.rows)
+
+    def _savepoint_rollback(self, sid: str) -> None:
+        super()._savepoint_rollback(sid)  # type: ignore[misc]  # the stubs leave it out
+        del self.rows[self._rows_at[sid] :]
+
+    def _commit(self) -> None:
+        if self.connection is None or not (self.rows or self.notification or self._pipeline):
+            super()._commit()  # type: ignore[misc]  # the stubs leave it out
+            self._forget()
+            return
+        with self.batch(), self.wrap_database_errors:
+            sent = self._send_rows()
+            if self.notification:
+                self.connection.execute(*self.notification)
+            self.connection.execute("COMMIT")
+        self.settle()
+        _number(sent)
+        self._forget()
+
+    def _send_rows(self) -> list[tuple[Model, str, Any]]:
+        """Send the rows that wait; return each with its key's attribute and the cursor that has the key."""
+        rows, self.rows = self.rows, []
+        sent = []
+        if rows:
+            self.connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOG_LOCK])
+        for row in rows:
+            sql, key = insertion(type(row))
+            assert key is not None
+            sent.append((row, key, self.connection.execute(sql, insertion_values(row, self))))
+        return sent
+
+    def is_usable(self) -> bool:
+        try:
+            self.settle()
+        except DatabaseError:
+            return False
+        return bool(super().is_usable())
+
+    def _rollback(self) -> None:
+        with suppress(DatabaseError):  # it is what is rolled back
+            self.settle()
+        self._forget()
+        super()._rollback()  # type: ignore[misc]  # the stubs leave it out
+
+    def _close(self) -> None:
+        with suppress(DatabaseError):
+            self.settle()
+        self._forget()
+        if self.pool and self.connection is not None and self.connection.broken:
+            self.pool.drain()  # what ended this one has probably ended all
+        super()._close()  # type: ignore[misc]  # the stubs leave it out
+
+    def _forget(self) -> None:
+        self.beside = self.notification = None
+        self.rows, self._rows_at = [], {}
+
+
+def _number(sent: list[tuple[Model, str, Any]]) -> None:
+    """Set the keys of rows that were inserted."""
+    for row, key, cursor in sent:
+        setattr(row, key, cursor.fetchone()[0])
+        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+
+
+def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether nothing came from the server since the last answer: its end, or its reason for one, would have."""
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
