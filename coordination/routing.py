@@ -156,7 +156,8 @@ def an_object(value: Any) -> Any:
 def _no_object(value: Any) -> str:
     """Return what is wrong with a value, with the agent that it seems to name as an example."""
     named = isinstance(value, str) and value.strip() and value.strip()[0] not in '{["'
-    example = {"strategy": "direct", "agent_id": value.strip()[:100] if named else "…"}
+    name = value.strip()[:100].encode(errors="replace").decode() if named else "…"  # no lone surrogate in an answer
+    example = {"strategy": "direct", "agent_id": name}
     return f"must be an object such as {json.dumps(example, ensure_ascii=False)}"
 
 
