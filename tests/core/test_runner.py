@@ -39,6 +39,7 @@ PLAUSIBLE: dict[str, Any] = {
     "extend_seconds": 60,
     "workspace_id": "a" * 64,
     "artifact_type": "text",
+    "verdict": "pass",
 }
 
 
