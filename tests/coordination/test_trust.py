@@ -31,6 +31,7 @@ SENSITIVE = {
     "handoff_extend",
     "handoff_accept",
     "handoff_return",
+    "handoff_verify",
 }
 Credentials = dict[str, str]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "strict-trust.md"
@@ -69,6 +70,7 @@ def verbs(project: str) -> dict[str, dict[str, Any]]:
         },
         "handoff_block": {**handoff, "reason": "r"},
         "handoff_return": {**handoff, "reasons": "r"},
+        "handoff_verify": {**handoff, "verdict": "pass"},
     }
 
 
