@@ -13,8 +13,7 @@ from django.dispatch import Signal
 from coordination.models import Event, VisibilityChoices
 from coordination.routing import Target
 from nexus.core.apps import nexus_apps
-from nexus.core.database.prepared import unsaved
-from nexus.core.database.store import append
+from nexus.core.database.prepared import append, unsaved
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import announce_commit
 

@@ -94,9 +94,9 @@ class Store(Protocol):
         it, too.
         """
 
-    def append(self, row: Model, *, numbered: bool) -> None:
-        """Insert a row of the log, inside a writing transaction: rows become visible in the order of their automatic
-        keys. Unless it is `numbered`, the key may be set only at the commit."""
+    def append(self, row: Model, key: str, sql: str, values: Sequence[Any], *, numbered: bool) -> bool:
+        """Take over the insert of a row of the log, so that rows become visible in the order of their automatic keys.
+        Unless it is `numbered`, the key may be set only at the commit. False where the caller inserts it."""
 
     def batch(self) -> AbstractContextManager[None]:
         """Send the prepared inserts and updates of the block together where the server is far, as soon as an answer is

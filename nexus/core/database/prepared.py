@@ -33,7 +33,7 @@ from django.db.models.query import ModelIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
 from django.db.models.sql.where import WhereNode
 
-from nexus.core.database.store import store
+from nexus.core.database.store import outlasts_its_block, store
 
 M = TypeVar("M", bound=Model)
 Row = TypeVar("Row")
@@ -156,8 +156,8 @@ def insert(*instances: Model) -> None:
     if not instances:
         return
     on = connections[DEFAULT_DB_ALIAS]
-    sql, key = insertion(type(instances[0]))
-    bound = [insertion_values(instance, on) for instance in instances]
+    sql, _, key = _insertion(type(instances[0]))
+    bound = [_values(instance, on) for instance in instances]
     if key is None:
         _run(on, sql, bound)
     else:
@@ -170,14 +170,17 @@ def insert(*instances: Model) -> None:
         instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
 
 
-def insertion(model: type[Model]) -> tuple[str, str | None]:
-    """Return the statement that inserts a row of a model, and the attribute of its automatic key, which the statement
-    returns."""
-    sql, _, key = _insertion(model)
-    return sql, key
+def append(row: Model) -> None:
+    """Insert a row of the log, see `Store.append`. A transaction that lasts longer than its block has the key at once,
+    because what follows the block may use it."""
+    sql, _, key = _insertion(type(row))
+    assert key is not None
+    values = _values(row, connections[DEFAULT_DB_ALIAS])
+    if not store().append(row, key, sql, values, numbered=outlasts_its_block()):
+        insert(row)
 
 
-def insertion_values(instance: Model, on: BaseDatabaseWrapper) -> list[Any]:
+def _values(instance: Model, on: BaseDatabaseWrapper) -> list[Any]:
     """Return the parameters of the statement for an instance."""
     _, columns, _ = _insertion(type(instance))
     given = instance.__dict__

@@ -11,7 +11,6 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
-from django.db.models import Model
 from django.db.models.signals import post_migrate
 
 from nexus.core.apps import NexusAppConfig
@@ -57,10 +56,9 @@ def write(*names: str) -> Iterator[None]:
             raise
 
 
-def append(row: Model) -> None:
-    """Insert a row of the log, see `Store.append`. A transaction that lasts longer than its block has the key at once,
-    because what follows the block may use it."""
-    store().append(row, numbered=getattr(_thread, "lasting", None) is not None)
+def outlasts_its_block() -> bool:
+    """Return whether the writing transaction of this thread lasts longer than its block."""
+    return getattr(_thread, "lasting", None) is not None
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from nexus.core.database.postgres import connection as postgres_connection
 from nexus.core.database.postgres import schema
 from nexus.core.database.postgres.backend.base import DatabaseWrapper
 from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
-from nexus.core.database.prepared import insert
 from nexus.core.operations.errors import Code, NexusError
 
 __all__ = [
@@ -169,8 +168,8 @@ def settle() -> None:
     _connection().settle()
 
 
-def append(row: Model, *, numbered: bool) -> None:
-    """Insert a row of the log, beside other writers only with the commit, and notify listeners then.
+def append(row: Model, key: str, sql: str, values: Sequence[Any], *, numbered: bool) -> bool:
+    """Insert a row of the log with the commit, unless this writer is alone, and notify listeners then.
 
     Keys are given before they are committed: without an order, a follower that keeps a cursor would miss a row whose
     lower key is committed later.
@@ -178,11 +177,11 @@ def append(row: Model, *, numbered: bool) -> None:
     on = _connection()
     on.notification = NOTIFY, [postgres_connection.CHANNEL, postgres_connection.OWN]
     if on.beside is None:
-        insert(row)
-        return
-    on.rows.append(row)
+        return False
+    on.rows.append((row, key, sql, values))
     if numbered:
         on.insert_rows()
+    return True
 
 
 @contextmanager

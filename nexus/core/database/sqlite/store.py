@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -28,7 +28,6 @@ from django.db.models import Model
 
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
-from nexus.core.database.prepared import insert
 from nexus.core.database.sqlite.errors import beside, failure, is_busy
 from nexus.core.database.sqlite.quick_reads import look
 from nexus.core.database.sqlite.schema import install, pending, prepare
@@ -86,9 +85,9 @@ def settle() -> None:
     """Do nothing: every statement is executed at once."""
 
 
-def append(row: Model, *, numbered: bool) -> None:
-    """Insert a row of the log: its writer is alone."""
-    insert(row)
+def append(row: Model, key: str, sql: str, values: Sequence[Any], *, numbered: bool) -> bool:
+    """Leave the insert to the caller: a writer is alone."""
+    return False
 
 
 def release() -> None:

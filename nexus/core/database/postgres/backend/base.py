@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -16,8 +16,7 @@ from django.db.models import Model
 from psycopg import OperationalError
 from psycopg_pool import ConnectionPool
 
-from nexus.core.database.prepared import insertion, insertion_values
-
+Row = tuple[Model, str, str, Sequence[Any]]  # its key's attribute, and the statement that inserts it
 LOG_LOCK = 0x4E787576  # the advisory lock of who appends to the log beside others
 
 
@@ -46,7 +45,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super().__init__(*args, **options)
         self.beside: frozenset[int] | None = None  # locks of the running transaction, if others run beside it
         self.notification: tuple[str, list[Any]] | None = None  # a statement that goes with COMMIT
-        self.rows: list[Model] = []  # that are inserted with COMMIT
+        self.rows: list[Row] = []  # that are inserted with COMMIT
         self._rows_at: dict[str, int] = {}  # how many there were, by savepoint
         self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
         self._batches = 0  # that are being filled
@@ -87,9 +86,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _start_transaction_under_autocommit(self) -> None:
         """Let BEGIN wait for the first statement: psycopg, which begins transactions else, waits for its answer."""
-        self._open()
-        with self.wrap_database_errors:
-            self.connection.execute("BEGIN")
+        try:
+            self._open()
+            with self.wrap_database_errors:
+                self.connection.execute("BEGIN")
+        except DatabaseError:
+            self.close()  # it ended while nobody used it: the next transaction gets another
+            raise
 
     def settle(self) -> None:
         """Send what earlier batches left, and raise the error of the first statement that failed."""
@@ -137,10 +140,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         sent = []
         if rows:
             self.connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOG_LOCK])
-        for row in rows:
-            sql, key = insertion(type(row))
-            assert key is not None
-            sent.append((row, key, self.connection.execute(sql, insertion_values(row, self))))
+        for row, key, sql, values in rows:
+            sent.append((row, key, self.connection.execute(sql, values)))
         return sent
 
     def is_usable(self) -> bool:
