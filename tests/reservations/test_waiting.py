@@ -71,9 +71,10 @@ async def test_who_waits_is_shown_as_long_as_it_waits(yard: Project) -> None:
             await asyncio.sleep(0.01)
     refused = await in_thread(yard.refused, "reserve", agent_id="dan", paths=["src/app.py"])
     assert refused["details"]["refused"][0]["held"]["waiting"] == [late], "who does not wait is not shown"
+    calls[late].cancel()  # at its end it would look again
+    await asyncio.wait([calls[late]])
     with time_machine.travel(now() + timedelta(seconds=LONG + 1), tick=False):
         assert await in_thread(shown) == [None]
-    calls[late].cancel()
 
 
 async def test_a_look_compares_what_is_new_beside_the_readers(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from nexus.core.operations import runner
 from nexus.topics import services
 from nexus.topics.models import Peer, TopicMessage
 from nexus.topics.toolset import TOPICS
-from tests.core.waiting import LONG, parked
+from tests.core.waiting import LONG, at_rest, parked
 from tests.store import failing
 from tests.topics.conftest import Client, texts
 
@@ -246,7 +246,7 @@ async def test_a_message_asks_no_wait_of_another_topic(
 
     monkeypatch.setattr("nexus.topics.operations.interest_in", noted)
     here, there = poll(bob, topic), poll(bob, other)
-    await parked(2)
+    await at_rest(2)
     await in_thread(ann.say, topic, "hello")
     assert texts(await here) == ["hello"]
     assert set(asked) == {topic}
