@@ -3,7 +3,7 @@ implement it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from django.db.models import Model
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 
+Insertion = tuple[str, Sequence[Any], str]  # a statement, its parameters, and the attribute of the key it returns
 DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 
@@ -94,7 +95,7 @@ class Store(Protocol):
         it, too.
         """
 
-    def append(self, row: Model, key: str, sql: str, values: Sequence[Any], *, numbered: bool) -> bool:
+    def append(self, row: Model, statement: Callable[[], Insertion], *, numbered: bool) -> bool:
         """Take over the insert of a row of the log, so that rows become visible in the order of their automatic keys.
         Unless it is `numbered`, the key may be set only at the commit. False where the caller inserts it."""
 

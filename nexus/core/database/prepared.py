@@ -173,10 +173,13 @@ def insert(*instances: Model) -> None:
 def append(row: Model) -> None:
     """Insert a row of the log, see `Store.append`. A transaction that lasts longer than its block has the key at once,
     because what follows the block may use it."""
-    sql, _, key = _insertion(type(row))
-    assert key is not None
-    values = _values(row, connections[DEFAULT_DB_ALIAS])
-    if not store().append(row, key, sql, values, numbered=outlasts_its_block()):
+
+    def statement() -> tuple[str, list[Any], str]:
+        sql, _, key = _insertion(type(row))
+        assert key is not None
+        return sql, _values(row, connections[DEFAULT_DB_ALIAS]), key
+
+    if not store().append(row, statement, numbered=outlasts_its_block()):
         insert(row)
 
 

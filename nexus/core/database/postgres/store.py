@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn, cast
 
@@ -15,6 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, 
 from django.db.models import Model
 
 from nexus.core.config import CoreSettings
+from nexus.core.database.base import Insertion
 from nexus.core.database.postgres import connection as postgres_connection
 from nexus.core.database.postgres import schema
 from nexus.core.database.postgres.backend.base import DatabaseWrapper
@@ -168,7 +169,7 @@ def settle() -> None:
     _connection().settle()
 
 
-def append(row: Model, key: str, sql: str, values: Sequence[Any], *, numbered: bool) -> bool:
+def append(row: Model, statement: Callable[[], Insertion], *, numbered: bool) -> bool:
     """Insert a row of the log with the commit, unless this writer is alone, and notify listeners then.
 
     Keys are given before they are committed: without an order, a follower that keeps a cursor would miss a row whose
@@ -178,7 +179,7 @@ def append(row: Model, key: str, sql: str, values: Sequence[Any], *, numbered: b
     on.notification = NOTIFY, [postgres_connection.CHANNEL, postgres_connection.OWN]
     if on.beside is None:
         return False
-    on.rows.append((row, key, sql, values))
+    on.rows.append((row, statement()))
     if numbered:
         on.insert_rows()
     return True

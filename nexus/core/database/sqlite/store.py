@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -28,6 +28,7 @@ from django.db.models import Model
 
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
+from nexus.core.database.base import Insertion
 from nexus.core.database.sqlite.errors import beside, failure, is_busy
 from nexus.core.database.sqlite.quick_reads import look
 from nexus.core.database.sqlite.schema import install, pending, prepare
@@ -78,6 +79,7 @@ def django_settings(config: CoreSettings) -> dict[str, Any]:
     }
 
 
+WRITERS = 1  # as SQLite has
 batch = contextlib.nullcontext  # the file is near: nothing is saved by sending statements together
 
 
@@ -85,16 +87,13 @@ def settle() -> None:
     """Do nothing: every statement is executed at once."""
 
 
-def append(row: Model, key: str, sql: str, values: Sequence[Any], *, numbered: bool) -> bool:
+def append(row: Model, statement: Callable[[], Insertion], *, numbered: bool) -> bool:
     """Leave the insert to the caller: a writer is alone."""
     return False
 
 
 def release() -> None:
     """Do nothing: a thread keeps its connection to the file, which costs nobody anything."""
-
-
-WRITERS = 1
 
 
 @contextmanager

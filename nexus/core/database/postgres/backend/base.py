@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -16,7 +16,8 @@ from django.db.models import Model
 from psycopg import OperationalError
 from psycopg_pool import ConnectionPool
 
-Row = tuple[Model, str, str, Sequence[Any]]  # its key's attribute, and the statement that inserts it
+from nexus.core.database.base import Insertion
+
 LOG_LOCK = 0x4E787576  # the advisory lock of who appends to the log beside others
 
 
@@ -45,7 +46,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super().__init__(*args, **options)
         self.beside: frozenset[int] | None = None  # locks of the running transaction, if others run beside it
         self.notification: tuple[str, list[Any]] | None = None  # a statement that goes with COMMIT
-        self.rows: list[Row] = []  # that are inserted with COMMIT
+        self.rows: list[tuple[Model, Insertion]] = []  # that are inserted with COMMIT
         self._rows_at: dict[str, int] = {}  # how many there were, by savepoint
         self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
         self._batches = 0  # that are being filled
@@ -140,7 +141,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         sent = []
         if rows:
             self.connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOG_LOCK])
-        for row, key, sql, values in rows:
+        for row, (sql, values, key) in rows:
             sent.append((row, key, self.connection.execute(sql, values)))
         return sent
 
