@@ -33,9 +33,10 @@ def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False)
     restores a deleted agent this way, with its mail. Raises VALIDATION_ERROR for malformed capabilities,
     CONTENT_TOO_LARGE for oversized capabilities or metadata, NOT_OWNER for the id of a deleted agent.
     """
-    moment = now()
-    with write():  # the check, too: nobody deletes a tag after it
-        changes = {**checked_profile(given), "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
+    profile, moment = checked_profile(given), now()
+    changes = {**profile, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
+    with write():
+        check_tags(profile)
         if not by_operator and Agent.everyone.filter(pk=agent_id).exclude(deleted_at=None).exists():
             raise NexusError(
                 Code.NOT_OWNER,
@@ -51,8 +52,8 @@ def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False)
 
 def checked_profile(given: dict[str, Any]) -> dict[str, Any]:
     """Return a profile with its tags as they are stored. Raises VALIDATION_ERROR for malformed capabilities and tags
-    and for unknown toolsets and tags, CONTENT_TOO_LARGE for oversized capabilities or metadata, CONFIG_ERROR for
-    toolsets that clash."""
+    and for unknown toolsets, CONTENT_TOO_LARGE for oversized capabilities or metadata, CONFIG_ERROR for toolsets that
+    clash."""
     if given.get("toolsets"):
         choose(given["toolsets"], unknown=Code.VALIDATION_ERROR)
     named = capability_set(given.get("capabilities"))
@@ -64,8 +65,13 @@ def checked_profile(given: dict[str, Any]) -> dict[str, Any]:
         return given
     tags = parse_tags(given["tags"])
     json_within_limit(tags, "tags")
-    catalog.check(named_in(tags or {}), "tags")
     return {**given, "tags": tags}
+
+
+def check_tags(profile: dict[str, Any]) -> None:
+    """Check that the catalog has the tags of a profile, inside the transaction that stores it: nobody deletes one after
+    that. Raises VALIDATION_ERROR."""
+    catalog.check(named_in(profile.get("tags") or {}), "tags")
 
 
 def touch(agent_id: str, moment: datetime) -> None:

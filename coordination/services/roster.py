@@ -37,9 +37,9 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
 
 def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
     """Change the parts of the profile that `given` names. Raises NOT_FOUND and as `agents.register` does."""
-    moment = now()
+    given, moment = agents.checked_profile(given), now()
     with write():
-        given = agents.checked_profile(given)
+        agents.check_tags(given)
         agent = selectors.get_agent(agent_id)
         for name, value in given.items():
             setattr(agent, name, value)
