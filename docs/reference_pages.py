@@ -68,7 +68,7 @@ def operations(toolsets: Collection[Toolset]) -> str:
 
 
 def _toolset_blocks(toolset: Toolset) -> Iterator[str]:
-    tools = [operation for operation in toolset.operations.values() if operation.tool]
+    tools = sorted((operation for operation in toolset.operations.values() if operation.tool), key=toolset.place)
     # their modules are imported as they are needed: the order must not depend on what was needed first
     others = sorted(
         (operation for operation in toolset.operations.values() if not operation.tool),

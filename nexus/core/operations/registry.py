@@ -157,7 +157,12 @@ class Toolset:
         """The operations that agents are offered."""
         every = self.contents.operations.values()
         offered = (operation for operation in every if operation.tool and operation.advertised)
-        return [operation for operation in offered if not operation.accepts_anything]
+        return sorted((operation for operation in offered if not operation.accepts_anything), key=self.place)
+
+    def place(self, operation: Operation[Any]) -> int:
+        """Return an operation's place by `modules`, whose order their first use may change."""
+        module = operation.call.__module__
+        return self.modules.index(module) if module in self.modules else len(self.modules)
 
     @property
     def references(self) -> list[Reference]:
