@@ -277,8 +277,7 @@ def _expression(value: Any, path: str) -> dict[str, Any]:
 
 def selectors_of(target: Target | None) -> Iterator[Selector]:
     """Yield the selectors of all parts of a target, in force or not yet."""
-    moment = datetime.max
-    for part in () if target is None else _parts(target, datetime.min, moment):
+    for part in () if target is None else _parts(target, datetime.min, datetime.max):
         if part["strategy"] == Strategy.TAG:
             yield part["selector"]
 
@@ -343,8 +342,7 @@ class Named(NamedTuple):
 
 
 def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> Named | None:
-    """Return what the parts of a target that are in force name; None where a part
-    names nobody."""
+    """Return what the parts of a target that are in force name; None where a part names nobody."""
     named = Named(set(), set(), set())
     for part in [{"strategy": Strategy.BROADCAST}] if target is None else _parts(target, created_at, now):
         match part["strategy"]:

@@ -42,8 +42,8 @@ class Sent:
     duplicate: bool = False  # sent before, with the same client_id
 
 
-CONTENT = ("workspace_id", "channel_id", "parent_id", "target", "subject", "body", "artifacts",
-           "trace_id")  # what a call says  # fmt: skip
+# What a call says.
+CONTENT = ("workspace_id", "channel_id", "parent_id", "target", "subject", "body", "artifacts", "trace_id")
 
 
 def send(

@@ -72,7 +72,8 @@ async def bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         except asyncio.LimitOverrunError:
             head = await _skipped_line(reader)
         else:
-            too_many = values_in(line) > most_values() < values_outside_texts(line)
+            most = most_values()
+            too_many = values_in(line) > most and values_outside_texts(line) > most
             head = line[:HEAD] if too_many else b""
         yield head + TOO_LARGE if head else line
 
