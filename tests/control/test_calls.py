@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,12 @@ class Client:
 
 
 async def settled() -> None:
-    """Return once what was handed to the writer is done, and what is handed to it on account of that."""
+    """Return once what was handed to the writers is done, and what is handed to them on account of that."""
+    threads = store().WRITERS
     for _ in range(10):
+        together = threading.Barrier(threads)  # met by all of them: none is at work
+        meet = partial(together.wait, LONG)
+        await asyncio.gather(*(waiting.in_thread(waiting.writing_calls(), meet) for _ in range(threads)))
         await waiting.in_thread(waiting.WRITERS, lambda: None)
 
 
