@@ -26,6 +26,7 @@ from nexus.core.database.postgres.connection import failure, is_busy, is_lost, p
 from nexus.core.database.postgres.store import django_settings
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import commits, in_one_transaction, store, write
+from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
@@ -322,6 +323,23 @@ def test_nor_does_it_cost_one_that_a_full_pool_was_ended(other: psycopg.Connecti
     end_all(other)
     add(1)
     assert Agent.objects.count() == 1
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_nor_does_one_that_ends_after_the_look_at_it(
+    other: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(caller: Caller, operation: Any, params: Any) -> None:
+        looks.append(operation.name)
+        if len(looks) == 1:
+            end_all(other)
+        Agent.objects.count()
+
+    looks: list[str] = []
+    monkeypatch.setattr(runner, "checks", [check])
+    add(1)
+    assert looks == ["agent_register"] * 2
 
 
 @postgresql

@@ -311,11 +311,15 @@ def _seconds_until(moment: datetime | None) -> float:
 def permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcome | None:
     """Check that the store is still at its path, then the caller's identity, then the operation's guards. Return the
     recorded outcome of a repeated call that was done before; no guard refuses that."""
+    return retried(partial(_permit, caller, operation, params))
+
+
+def _permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcome | None:
     store().check()
     domain().refresh_settings()
     if caller.request is not None and caller.request.repeated and is_recorded(operation):
         check_identity(caller, operation, params)
-        if (outcome := retried(caller.request.outcome)) is not None:
+        if (outcome := caller.request.outcome()) is not None:
             return outcome
     check(caller, operation, params)
     return None
