@@ -11,7 +11,7 @@ NEXUS_CORE := $(VENV)/nexus-core/node_modules
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
 ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
 	$(filter-out %/test_trust.py,$(wildcard tests/handoffs/test_*.py)) \
-	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
+	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
 	$(patsubst %,tests/control/test_%.py,calls direct ends questions stream supervision waking worker) \
 	$(patsubst %,tests/control/test_authority.py::test_%,an_agent_ends_itself_and_what_descends_from_it \
 		an_agent_reaches_itself_and_its_descendants_alone five_generations_are_made_over_the_wire_and_no_sixth \

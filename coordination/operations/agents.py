@@ -97,8 +97,9 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
     """Your first call: registers you, makes you present, and answers who is here, what waits, what you owe and what to
     call next."""
     given: dict[str, Any] = {name: getattr(p, name) for name in p.model_fields_set & {"role", "capabilities"}}
-    with write():
-        workspace = workspaces.resolve(project_root=p.project_root or _started_in(caller), display_name=None)
+    project_root = p.project_root or _started_in(caller)
+    with write(workspaces.locate_absolute(project_root).workspace_id, p.agent_id):
+        workspace = workspaces.resolve(project_root=project_root, display_name=None)
         agents.register(agent_id=p.agent_id, given=given, by_operator=caller.operator is not None)
         session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=workspace.workspace_id, metadata=None)
     runner.remember(caller.connection, runner.Joined(p.agent_id, workspace.root_realpath, session.session_id))

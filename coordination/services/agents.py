@@ -35,7 +35,7 @@ def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False)
     """
     profile, moment = checked_profile(given), now()
     changes = {**profile, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
-    with write():
+    with write(agent_id):
         check_tags(profile)
         if not by_operator and Agent.everyone.filter(pk=agent_id).exclude(deleted_at=None).exists():
             raise NexusError(

@@ -58,7 +58,7 @@ def put(
         _require_json(content)
     directory, moment = workspaces.locate(project_root), now()
     file = resolve_inside(directory.root, path) if path is not None else None
-    with write():
+    with write(directory.workspace_id):
         artifact = Artifact(
             artifact_id=new_id("art"),
             workspace_id=directory.workspace_id,

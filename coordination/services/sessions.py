@@ -17,7 +17,8 @@ from coordination.models import Agent, Session, SessionStatus, Stream
 from coordination.selectors import require_agent
 from coordination.services import agents, workspaces
 from nexus.core.clock import now
-from nexus.core.database.store import write
+from nexus.core.database.prepared import Slot, Update, insert, unsaved
+from nexus.core.database.store import store, write
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
@@ -31,10 +32,11 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
     """
     json_within_limit(metadata, "metadata")
     secret, moment = str(uuid.uuid4()), now()
-    with write():
+    with write(workspace_id, agent_id):
         workspaces.require(workspace_id)
         require_agent(agent_id)
-        session = Session.objects.create(
+        session = unsaved(
+            Session,
             session_id=new_id("ses"),
             agent_id=agent_id,
             workspace_id=workspace_id,
@@ -43,9 +45,11 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
             started_at=moment,
             last_heartbeat_at=moment,
         )
-        _emit(session, "session.opened", moment)
-        agents.touch(agent_id, moment)
         _reap(workspace_id, moment)
+        with store().batch():
+            insert(session)
+            _emit(session, "session.opened", moment)
+            agents.touch(agent_id, moment)
     return session, secret
 
 
@@ -54,15 +58,18 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, and NOT_OWNER when the connection is bound to another agent.
     """
-    moment = now()
-    with write():
-        session = _find(session_id, workspace_id, bound_to)
-        if session.status == SessionStatus.ACTIVE:
+    session = _find(session_id, workspace_id, bound_to)
+    with write(session.workspace_id, session.agent_id):
+        moment = now()
+        if _beat(session_id=session_id, moment=moment):
             session.last_heartbeat_at = moment
-            session.save(update_fields=["last_heartbeat_at"])
-            _emit(session, "session.heartbeat", moment)
-            agents.touch(session.agent_id, moment)
+        else:
+            session = _find(session_id, workspace_id, bound_to)
         _reap(session.workspace_id, moment)
+        if session.status == SessionStatus.ACTIVE:
+            with store().batch():
+                _emit(session, "session.heartbeat", moment)
+                agents.touch(session.agent_id, moment)
     return session
 
 
@@ -89,8 +96,8 @@ def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, op
 
     With `operator`, the event names the operator, and the close does not count as an act of the agent.
     """
-    moment = now()
-    with write():
+    moment, session = now(), _find(session_id, workspace_id, bound_to)
+    with write(session.workspace_id, session.agent_id):
         session = _find(session_id, workspace_id, bound_to)
         if session.status == SessionStatus.ACTIVE:
             end(session, "closed", moment, operator)
@@ -140,6 +147,11 @@ def check_credentials(*, agent_id: str, session_id: str | None, secret: str | No
         raise NexusError(Code.NOT_OWNER, "That session is closed; open a new one.", {"session_id": session_id})
 
 
+_beat = Update(
+    lambda: Session.objects.filter(pk=Slot("session_id"), status=SessionStatus.ACTIVE), last_heartbeat_at=Slot("moment")
+)
+
+
 def _find(session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
@@ -166,7 +178,7 @@ def _dead(moment: datetime) -> QuerySet[Session]:
 
 
 def _reap(workspace_id: str, moment: datetime) -> None:
-    """Close the workspace's dead sessions as part of another write."""
+    """Close the workspace's dead sessions as part of another write, which has the workspace's name."""
     for session in _dead(moment).filter(workspace_id=workspace_id)[:REAPED_AT_ONCE]:
         end(session, "stale", moment)
 

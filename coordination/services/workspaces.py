@@ -31,13 +31,21 @@ def locate(project_root: str) -> ProjectDirectory:
     return ProjectDirectory(workspace_id_of(root), root)
 
 
+def locate_absolute(project_root: str) -> ProjectDirectory:
+    """Return the workspace of a path as `locate` does. Raises VALIDATION_ERROR for a blank or relative path, too."""
+    if not project_root.strip() or not Path(project_root).is_absolute():
+        raise invalid("project_root must be an absolute path.", field="project_root")
+    return locate(project_root)
+
+
 def directory_of(workspace: Workspace) -> ProjectDirectory:
     """Return the directory of a workspace, whether or not it exists now."""
     return ProjectDirectory(workspace.workspace_id, workspace.root_realpath)
 
 
 def ensure(directory: ProjectDirectory, moment: datetime) -> bool:
-    """Create the workspace's row inside the caller's transaction if it is missing; return whether it was new."""
+    """Create the workspace's row inside the caller's transaction, which has its name, if it is missing; return whether
+    it was new."""
     if workspace_exists(directory.workspace_id):
         return False
     Workspace.objects.create(
@@ -49,13 +57,10 @@ def ensure(directory: ProjectDirectory, moment: datetime) -> bool:
 def resolve(*, project_root: str, display_name: str | None) -> Workspace:
     """Resolve a path to its workspace; create or update the row.
 
-    An omitted display_name keeps the stored one. Raises VALIDATION_ERROR for a blank or relative path,
-    WORKSPACE_UNRESOLVED for one that does not exist.
+    An omitted display_name keeps the stored one. Raises as `locate_absolute` does.
     """
-    if not project_root.strip() or not Path(project_root).is_absolute():
-        raise invalid("project_root must be an absolute path.", field="project_root")
-    directory, moment = locate(project_root), now()
-    with write():
+    directory, moment = locate_absolute(project_root), now()
+    with write(directory.workspace_id):
         ensure(directory, moment)
         workspace = Workspace.objects.get(pk=directory.workspace_id)
         workspace.last_seen_at = moment
@@ -98,7 +103,7 @@ def create_channel(*, project_root: str, name: str) -> tuple[Channel, bool]:
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise invalid("name must not contain control characters.", field="name")
     directory, moment = workspaces.locate(project_root), now()
-    with write():
+    with write(directory.workspace_id):
         workspaces.ensure(directory, moment)
         return _named(directory.workspace_id, name, moment)
 
@@ -109,7 +114,7 @@ def list_and_seed_channels(*, project_root: str) -> list[Channel]:
     channels = Channel.objects.filter(workspace_id=directory.workspace_id)
     if not channels.filter(name=DEFAULT_CHANNEL).exists():
         moment = now()
-        with write():
+        with write(directory.workspace_id):
             workspaces.ensure(directory, moment)
             _named(directory.workspace_id, DEFAULT_CHANNEL, moment)
     return list(channels.order_by("created_at", "channel_id"))
