@@ -36,6 +36,7 @@ class MessageFilters(MadeFilters):
     channel = CharFilter()
     from_agent_id = CharFilter()
     recipient = CharFilter(method="sent_to")
+    agent = CharFilter(method="sent_or_received_by")
     parent_message_id = CharFilter(field_name="parent")
 
     def of_workspace(self, rows: Any, name: str, workspace_id: str) -> Any:
@@ -46,6 +47,9 @@ class MessageFilters(MadeFilters):
     def sent_to(self, rows: Any, name: str, agent_id: str) -> Any:
         return rows.filter(deliveries__recipient=agent_id).annotate(**{BY_KEY: F("deliveries__message_id")})
 
+    def sent_or_received_by(self, rows: Any, name: str, agent_id: str) -> Any:
+        return _of_agent(rows, agent_id)
+
 
 class Messages(Resource):
     """Messages. An agent sees those that it sent or received; of a received one, only its own delivery."""
@@ -54,6 +58,7 @@ class Messages(Resource):
     queryset = Message.objects.select_related("workspace")
     filterset_class = MessageFilters
     ordering = ["-message_id", "from_agent_id"]
+    unindexed = frozenset({"agent"})
 
     def show(self, row: Message) -> MessageRow:
         return message_row(row)
@@ -75,8 +80,7 @@ class Messages(Resource):
         return self.caller.agent_id is not None or super().passes_many()
 
     def visible_rows(self, rows: Any, agent_id: str) -> Any:
-        received = Delivery.objects.of(agent_id).filter(message=OuterRef("pk"))
-        return rows.filter(Q(from_agent_id=agent_id) | Exists(received))
+        return _of_agent(rows, agent_id)
 
     @extend_schema(request=body_of("message_create"), responses={201: answer_of("message_create")})
     def create(self, request: Request) -> Response:
@@ -90,6 +94,12 @@ class Messages(Resource):
         message = get_object_or_404(self.get_queryset(), pk=pk)
         in_thread = [row.pk for row in monitoring.thread(message)]
         return self.page(self.get_queryset().filter(pk__in=in_thread))
+
+
+def _of_agent(rows: Any, agent_id: str) -> Any:
+    """Return the messages that an agent sent or received."""
+    received = Delivery.objects.of(agent_id).filter(message=OuterRef("pk"))
+    return rows.filter(Q(from_agent_id=agent_id) | Exists(received))
 
 
 class DeliveryRecord(DeliveryRow):

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 VERSIONS = ("0.0.1", "0.3.1")
-WITH = ("mcp==1.30.0",)  # 0.0.1 names no upper bound, and does not start with the second series
+WITH = (
+    "mcp==1.30.0",
+    "fastapi==0.165.0",
+)  # 0.0.1 does not start with the second series of mcp; its REST needs the other
 DAY = Path(__file__).with_name("okto_day.py")
 FOLDER = Path(os.environ.get("NEXUS_OKTO") or Path(sys.prefix, "okto"))
 
@@ -22,7 +25,8 @@ def python(version: str) -> Path:
 
 
 def is_installed(version: str) -> bool:
-    return (FOLDER / version / "installed").exists()
+    marker = FOLDER / version / "installed"
+    return marker.exists() and marker.read_text() == " ".join(WITH)
 
 
 def install(version: str) -> None:
@@ -32,7 +36,7 @@ def install(version: str) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER / version], check=True)
         pip = [str(python(version)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, f"okto-nexus=={version}", *WITH], check=True)
-        (FOLDER / version / "installed").touch()
+        (FOLDER / version / "installed").write_text(" ".join(WITH))
 
 
 def play(version: str, home: Path, project: Path, messages: int) -> dict[str, Any]:

@@ -36,10 +36,23 @@ class Bus:
         features = {f"OKTO_NEXUS_FEATURE_{name}": "true" for name in ("TRACE", "VERIFICATION", "DAG", "HEALTH")}
         self.deps = bootstrap({"OKTO_NEXUS_HOME": home, **features}, [])
         self.server = create_server(self.deps)
+        self.app: Any = None
 
     async def answer(self, tool: str, arguments: dict[str, Any]) -> Any:
+        """Call a tool, or ask for a path below /api/v1 with `GET /…`."""
+        if tool.startswith("GET "):
+            return await self.get(tool.removeprefix("GET "), arguments)
         answer = await self.server.call_tool(tool, arguments)
         return json.loads((answer[0] if isinstance(answer, tuple) else answer)[0].text)
+
+    async def get(self, path: str, query: dict[str, Any]) -> Any:
+        import httpx
+        from okto_nexus.adapters.inbound.http.app import build_app
+
+        self.app = self.app or build_app(self.deps)
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8202") as client:
+            return (await client.get(f"/api/v1{path}", params=query)).json()
 
     async def call(self, tool: str, **arguments: Any) -> Any:
         envelope = await self.answer(tool, arguments)

@@ -10,6 +10,7 @@ from django.test import Client
 from coordination.selectors import agent_of_key_hash
 from coordination.services.agents import hash_secret
 from nexus.compat.models import ImportedId
+from nexus.compat.okto import rest
 from tests.conftest import Call
 
 local = Client(headers={"host": "localhost"})
@@ -100,3 +101,69 @@ def test_old_ids_are_understood_in_addresses(call: Call, project: str, ann: str,
     cancelled = local.post(f"/api/v1/handoffs/hof_{OLD}/cancel", {}, content_type="application/json")
     assert cancelled.json()["data"]["handoff_id"] == ours["hof"]
     assert get(f"messages/msg_{OLD[:-1]}1", status=404)["code"] == "NOT_FOUND"
+
+
+@pytest.fixture
+def mail(call: Call, project: str, ann: str, bob: str) -> list[str]:
+    """Seven messages of ann, to bob and herself in turn; the newest first."""
+    sent = [
+        call("message_create", project_root=project, from_agent_id=ann, subject="s", body="b",
+             target={"strategy": "direct", "agent_id": (ann, bob)[number % 2]})["message_id"]
+        for number in range(7)
+    ]  # fmt: skip
+    return sent[::-1]
+
+
+@pytest.mark.parametrize("of", [{}, {"to_agent": "ann"}, {"agent": "bob"}, {"from_agent": "ann", "agent": "ann"}])
+def test_a_list_has_pages_by_number(mail: list[str], of: dict[str, Any]) -> None:
+    wanted = {"to_agent": mail[::2], "agent": mail[1::2]}.get(next(iter(of), ""), mail)
+    paged = []
+    for number in range(1, 5):
+        page = get("messages", page=number, page_size=2, **of)
+        assert (page["page"], page["page_size"], page["total"]) == (number, 2, len(wanted))
+        assert page["has_more"] == (2 * number < len(wanted))
+        paged += [row["message_id"] for row in page["items"]]
+    assert paged == wanted
+    assert get("messages", page=10**4 // 200 + 1, page_size=200, **of)["items"] == []
+
+
+def test_an_agent_counts_off_what_it_may_see(mail: list[str]) -> None:
+    key = local.post("/api/v1/agents/bob/key").json()["data"]["api_key"]
+    bobs = Client(headers={"host": "localhost", "authorization": f"Bearer {key}"})
+    page = bobs.get("/api/v1/messages", {"page": 2, "page_size": 2}).json()["data"]
+    assert ([row["message_id"] for row in page["items"]], page["total"]) == (mail[5:6], 3)
+
+
+def test_pages_reach_as_far_as_messages_are_counted_off(mail: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "PASSED", 4)
+    page = get("messages", page=4, page_size=1, agent="bob")  # of the four newest two are bob's
+    assert page["items"] == [] and page["has_more"]
+    rest_of_it = get("messages", agent="bob", cursor=page["next_cursor"])
+    assert [row["message_id"] for row in rest_of_it["items"]] == mail[5:6]
+
+
+def test_a_list_that_it_does_not_page_has_no_numbers(ann: str) -> None:
+    assert get("agents", status=400, page=1)["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"page": "x"}, {"page": "-1"}, {"page_size": "1.5"}, {"page": "9" * 40}, {"page": 52, "page_size": 200},
+     {"page": 1, "cursor": "x"}, {"page": 1, "limit": 2}, {"page_size": 2, "ordering": "from_agent_id"}],
+)  # fmt: skip
+def test_numbers_that_are_none_are_refused(db: None, query: dict[str, Any]) -> None:
+    assert get("messages", status=400, **query)["code"] == "VALIDATION_ERROR"
+
+
+def test_pages_have_bounds(mail: list[str]) -> None:
+    assert [get("messages", page=0, page_size=size)["page_size"] for size in (0, 201, 10**8)] == [1, 200, 200]
+    assert len(get("messages", page=1)["items"]) == 7
+
+
+def test_filters_have_their_names_of_there(mail: list[str], workspace: str) -> None:
+    made: dict[str, Any] = {"workspace": workspace, "type": "message.created"}
+    assert len(get("events", agent="ann", **made)["items"]) == 7
+    assert get("events", agent="bob", **made)["items"] == []
+    assert get("events", trace="none", **made)["items"] == []
+    assert get("messages", since="2999-01-01T00:00:00Z")["items"] == []
+    assert get("messages", status=400, trace="none")["code"] == "VALIDATION_ERROR"

@@ -1,8 +1,10 @@
-"""What clients of okto-nexus 0.3.1 find below /api/v1: its addresses beside ours, `items` in lists, and old ids."""
+"""What clients of okto-nexus 0.3.1 find below /api/v1: its addresses beside ours, `items` in lists, pages by
+number, and old ids."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
 from django.urls import path
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -11,16 +13,80 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
-from coordination.api import Endpoint, answer_of
+from coordination.api import Artifacts, Endpoint, answer_of
 from coordination.config import CoordinationSettings
 from coordination.operations.agents import HubInfo
+from inbox.api import Messages
 from nexus.compat.okto.calls import our_id
 from nexus.core.clock import iso, now
+from nexus.core.operations.errors import invalid
 from nexus.core.operations.parameters import Time, whole_number
 from nexus.core.rest import pagination, schema, viewsets
+from nexus.core.rest.pagination import BY_KEY
+
+FARTHEST = 10_000  # rows before a page that is asked for by its number
+PASSED = 200_000  # messages among which those of an agent are counted off
+
+
+class NumberedPages(pagination.Pages):
+    """Pages by `page` and `page_size`, too. A number stands for the cursor of the page before."""
+
+    accepted = (*pagination.Pages.PARAMETERS, "page", "page_size")
+    numbers: Mapping[str, int] | None = None
+
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
+        query = request.query_params
+        if not query.keys() & {"page", "page_size"}:
+            return super().paginate_queryset(queryset, request, view)
+        if mixed := query.keys() & set(self.PARAMETERS):
+            raise invalid(f"{min(mixed)} does not go with page and page_size.", field=min(mixed))
+        number, size = (_whole(query.get(name, usual), name) for name, usual in (("page", "1"), ("page_size", "50")))
+        size = min(size, pagination.MAX_LIMIT)
+        if (before := (number - 1) * size) > FARTHEST:
+            raise invalid(f"page begins after more than {FARTHEST:,} rows. Follow next_cursor.", field="page")
+        keys, end = _keys(queryset, view)
+        last = next(iter(keys[before - 1 : before]), None) if before else None
+        if before and last is None:  # beyond the end, or beyond what is counted off
+            rows, self.next_cursor = [], pagination.encode(view.ordering[0], end and (end, end))
+        else:
+            cursor = pagination.encode(view.ordering[0], last and (last, last))
+            ours = query.copy()
+            ours.update({"limit": str(size), "cursor": cursor or ""})
+            cast(Any, request._request).GET = ours
+            rows = super().paginate_queryset(queryset, request, view)
+        self.numbers = {"page": number, "page_size": size, "total": keys[: FARTHEST + size].count()}
+        return rows
+
+    def get_paginated_response(self, data: Any) -> Response:
+        response = super().get_paginated_response(data)
+        response.data |= self.numbers or {}
+        return response
+
+
+def _keys(queryset: Any, view: Any) -> tuple[Any, Any]:
+    """Return the keys of a list's rows in its order, and where they end before the list does."""
+    ordering = view.ordering[0]
+    end = pagination.end_of_look(queryset.model, True, None, PASSED) if view.passes_many() else None
+    if end is not None:
+        queryset = queryset.filter(pk__gte=end)
+    if BY_KEY in queryset.query.annotations:
+        ordering = f"-{BY_KEY}"
+    return queryset.order_by(ordering).values_list(ordering.removeprefix("-"), flat=True), end
+
+
+def _whole(text: str, field: str) -> int:
+    number = whole_number(text, 10**9)
+    if number is None:
+        raise invalid(f"{field} must be a whole number.", field=field)
+    return max(1, number)
+
 
 pagination.ROWS.append("items")
 viewsets.id_translators.append(our_id)
+viewsets.filter_aliases |= {"agent": "actor_agent_id", "trace": "trace_id", "from_agent": "from_agent_id",
+                            "to_agent": "recipient", "since": "created_at__gte"}  # fmt: skip
+# The lists that it pages; all rows of a query are shown, so that they can be counted off.
+Messages.pagination_class = Artifacts.pagination_class = NumberedPages
 
 # Its features that are always on here; the others have no counterpart.
 FEATURES = ("trace", "verification", "dag", "health")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.models import DateTimeField, IntegerField, Model, Q, QuerySet
 from rest_framework.pagination import BasePagination
@@ -30,6 +30,7 @@ class Pages(BasePagination):
     next_cursor)."""
 
     PARAMETERS = ("limit", "ordering", "cursor")
+    accepted: ClassVar[Sequence[str]] = PARAMETERS  # which those that the schema does not list may follow
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         """Return the rows of a page that the view admits. Raises VALIDATION_ERROR for an invalid parameter."""
@@ -46,7 +47,7 @@ class Pages(BasePagination):
             if BY_KEY in queryset.query.annotations:
                 column = BY_KEY
             if view.passes_many():
-                end = _end_of_look(queryset.model, descending, last)
+                end = end_of_look(queryset.model, descending, last, PASSED_AT_ONCE)
         columns = [column] if column == BY_KEY else [column, "pk"]
         rows = queryset.order_by(*("-" * descending + each for each in columns))
         if end is not None:
@@ -57,15 +58,15 @@ class Pages(BasePagination):
         for row in _beyond(rows, column, descending, last)[:EXAMINED_AT_ONCE].iterator(chunk_size=limit + 1):
             if view.admits(row):
                 if len(found) == limit:
-                    self.next_cursor = _encode(ordering, last)
+                    self.next_cursor = encode(ordering, last)
                     return found
                 found.append(row)
             last = getattr(row, column), row.pk
             examined += 1
         if examined == EXAMINED_AT_ONCE:
-            self.next_cursor = _encode(ordering, last)
+            self.next_cursor = encode(ordering, last)
         elif end is not None:
-            self.next_cursor = _encode(ordering, (end, end))
+            self.next_cursor = encode(ordering, (end, end))
         return found
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -121,15 +122,16 @@ def _beyond(rows: QuerySet[Any], column: str, descending: bool, last: Position |
     )
 
 
-def _end_of_look(model: type[Model], descending: bool, last: Position | None) -> Any:
-    """The key of the last row that a request passes to its filters; None where it may pass all that are left."""
+def end_of_look(model: type[Model], descending: bool, last: Position | None, passed: int) -> Any:
+    """Return the key of the last of `passed` rows beyond a position; None where fewer are left."""
     rows = model._base_manager.order_by("-pk" if descending else "pk").values_list("pk", flat=True)
     if last is not None:
         rows = rows.filter(**{f"pk__{'lt' if descending else 'gt'}": last[1]})
-    return next(iter(rows[PASSED_AT_ONCE - 1 : PASSED_AT_ONCE]), None)
+    return next(iter(rows[passed - 1 : passed]), None)
 
 
-def _encode(ordering: str, last: Position | None) -> str | None:
+def encode(ordering: str, last: Position | None) -> str | None:
+    """Return the cursor of the rows beyond a position."""
     return None if last is None else pages.encode_cursor(ordering, *last)
 
 

@@ -31,6 +31,8 @@ from nexus.core.rest.pagination import Pages
 
 # Each returns the id of ours that an id in a path means, which clients of another system write differently.
 id_translators: list[Callable[[str], str]] = []
+# Names that clients of another system give to filters, and our names.
+filter_aliases: dict[str, str] = {}
 
 
 class ListFilters(FilterSet):
@@ -59,7 +61,13 @@ class FilterBackend(DjangoFilterBackend):
 
     def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
         filterset = self.get_filterset_class(view, queryset)
-        known = {"api_key", *Pages.PARAMETERS, *(filterset.base_filters if filterset else ())}
+        known = {"api_key", *view.pagination_class.accepted, *(filterset.base_filters if filterset else ())}
+        if aliases := set(request.query_params) & (filter_aliases.keys() - known):
+            query = request.query_params.copy()
+            for name in aliases:
+                if filter_aliases[name] in known:
+                    query.setlist(filter_aliases[name], query.pop(name))
+            request._request.GET = query
         if unknown := sorted(set(request.query_params) - known):
             raise invalid(f"Unknown query parameter {unknown[0][:200]!r}; known are {', '.join(sorted(known))}.")
         return super().filter_queryset(request, queryset, view)
