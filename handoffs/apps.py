@@ -36,12 +36,15 @@ class HandoffsConfig(NexusAppConfig):
         from handoffs.debts import owed, verdicts
         from handoffs.leases import LONGEST, renew, seconds
         from handoffs.models import Handoff
+        from handoffs.selectors import naming
+        from inbox import receipts
 
         overlong.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
         agents.register_renewal("handoffs", renew)
         arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         debts.register("handoff", owed)
         debts.register("verdict", verdicts)
+        receipts.register(naming)
         COORDINATION.administered_in("handoffs.administration")
         super().ready()
 

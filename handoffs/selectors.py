@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -18,6 +18,8 @@ from coordination.routing import Profile, Strategy, can_see, is_eligible, next_o
 from handoffs import lifecycle
 from handoffs.models import LIVE, Dependency, Handoff, HandoffStatus, can_start
 from handoffs.steps import work
+from inbox.models import Message
+from inbox.receipts import Act
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.fulltext import fts5_query, tsquery, words_of
@@ -282,6 +284,15 @@ def containing(text: str, limit: int) -> list[int]:
         wanted = tsquery(words)
         return [] if wanted is None else _newest(NEWEST_POSTGRESQL, wanted.text, limit)
     return _newest(NEWEST_SQLITE, fts5_query(words), limit)
+
+
+def naming(message: Message, agents: Collection[str]) -> Iterator[Act]:
+    """Yield the newest handoffs of these agents that name a message."""
+    found = Handoff.objects.filter(
+        created_event_id__in=containing(message.message_id, READ_AT_ONCE), from_agent_id__in=agents
+    )
+    for creator, handoff_id, created_at in found.values_list("from_agent_id", "handoff_id", "created_at"):
+        yield Act(creator, f"handoff {handoff_id}", created_at)
 
 
 def _newest(statement: str, wanted: str, limit: int) -> list[int]:

@@ -87,6 +87,12 @@ class Messages(Resource):
         """Send a message, as the operation message_create."""
         return self.operate("message_create", self.body, success=201)
 
+    @extend_schema(responses={200: answer_of("message_receipts")})
+    @action(detail=True)
+    def receipts(self, request: Request, pk: str) -> Response:
+        """How far a message has come with each recipient, as the operation message_receipts."""
+        return self.operate("message_receipts", {"message_id": pk})
+
     @extend_schema(responses={200: schema.page_of(MessageRow)})
     @action(detail=True)
     def thread(self, request: Request, pk: str) -> Response:

@@ -12,6 +12,7 @@ class InboxConfig(NexusAppConfig):
         "inbox_pull": "nexus inbox pull",
         "inbox_ack": "nexus inbox ack",
         "inbox_history": "nexus inbox history",
+        "message_receipts": "nexus mail status",
         "dead_letter_list": "nexus dead-letters",
         "dead_letter_acknowledge": "nexus dead-letters ack",
         "dead_letter_requeue": "nexus dead-letters requeue",

@@ -60,7 +60,7 @@ def acknowledge(*, delivery_id: str, operator: str) -> Delivery:
     """Acknowledge a dead letter for its recipient. Raises NOT_FOUND, INVALID_TRANSITION."""
     moment = now()
     with write():
-        letter = _change(delivery_id, "acknowledge", status=DeliveryStatus.READ, read_at=moment)
+        letter = _change(delivery_id, "acknowledge", status=DeliveryStatus.READ, read_at=moment, read_by=_by(operator))
         _emit("acknowledged", letter, operator, moment)
     return letter
 
@@ -73,7 +73,7 @@ def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
     moment = now()
     with write():
         require_agent(agent_id)
-        letter = _change(delivery_id, "forward", status=DeliveryStatus.READ, read_at=moment)
+        letter = _change(delivery_id, "forward", status=DeliveryStatus.READ, read_at=moment, read_by=_by(operator))
         if Delivery.objects.of(agent_id).filter(message_id=letter.message_id).exists():
             raise invalid(f"{agent_id!r} has this message already; acknowledge the dead letter.", agent_id=agent_id)
         forwarded = Delivery(
@@ -102,6 +102,7 @@ def park(*, delivery_id: str, operator: str) -> Delivery:
             status=DeliveryStatus.PARKED,
             attempts=MAX_ATTEMPTS,
             read_at=None,
+            read_by=None,
         )
         _emit("parked", letter, operator, moment)
     return letter
@@ -115,6 +116,10 @@ def _acknowledged_since(moment: datetime, delivery_id: str) -> bool:
     acts = acts.annotate(text=Cast("payload", TextField())).filter(text__contains=delivery_id)  # on every store
     last = acts.order_by("-event_id").first() if first is not None else None
     return last is not None and last.type == "message.acknowledged"
+
+
+def _by(operator: str) -> str:
+    return f"operator {operator}"
 
 
 def _change(delivery_id: str, verb: str, from_state: Q = PARKED, /, **columns: Any) -> Delivery:

@@ -16,8 +16,8 @@ from coordination.routing import an_object
 from coordination.rows import Duplicate
 from coordination.selectors import agent_hint
 from coordination.toolset import COORDINATION, operation
-from inbox import selectors, services
-from inbox.models import ARRIVALS, Delivery
+from inbox import receipts, selectors, services
+from inbox.models import ARRIVALS, Delivery, Message
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
 from nexus.core.operations import runner
@@ -168,6 +168,11 @@ class Trusted(Params):
     session_secret: SessionSecret = None
 
 
+def _behind(p: Trusted, caller: Caller) -> str:
+    """Return what a receipt says of who pulled or acknowledged."""
+    return p.session_id or caller.connection or caller.transport
+
+
 class InboxPull(Trusted):
     limit: PageSize = None
     lease_seconds: Annotated[int | None, Field(description="10 to 3600; 300 by default.")] = None
@@ -182,7 +187,9 @@ class InboxPage(TypedDict):
 def inbox_pull(p: InboxPull, caller: Caller) -> InboxPage:
     """Receive your mail with its bodies, leased to you. inbox_ack what you handled before the lease ends, or it comes
     again; after 5 hand-outs without an ack it is parked."""
-    pulled = services.pull(agent_id=p.agent_id, limit=page_size(p.limit), lease_seconds=p.lease_seconds)
+    pulled = services.pull(
+        agent_id=p.agent_id, limit=page_size(p.limit), lease_seconds=p.lease_seconds, by=_behind(p, caller)
+    )
     return hinted(_messages(pulled), None if pulled else agent_hint(p.agent_id))
 
 
@@ -198,7 +205,9 @@ class Acknowledged(TypedDict):
 def inbox_ack(p: InboxAck, caller: Caller) -> Acknowledged:
     """Acknowledge messages that you handled: they move to history and do not come again."""
     wanted = _as_list(p.message_ids)
-    data: Acknowledged = {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=wanted)}
+    data: Acknowledged = {
+        "acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=wanted, by=_behind(p, caller))
+    }
     return data if data["acknowledged"] == len(wanted) else hinted(data, _strange(p.agent_id, wanted))
 
 
@@ -288,15 +297,39 @@ class MessageDeliveries(TypedDict):
 def message_status(p: MessageStatus, caller: Caller) -> MessageDeliveries:
     """Where a message you sent stands with each recipient: unread, delivered (in flight), read or parked. Look here
     instead of sending again."""
-    message, deliveries = selectors.deliveries_of(p.message_id)
-    if caller.agent_id is not None and caller.agent_id != message.from_agent_id:
-        raise NexusError(Code.NOT_OWNER, "Only the sender of a message may follow it.", {"message_id": p.message_id})
+    _, deliveries = _sent_by(caller, p.message_id)
     moment = now()
     return {
         "message_id": p.message_id,
         "deliveries": [recipient_row(delivery, moment) for delivery in deliveries],
         "count": len(deliveries),
     }
+
+
+class MessageReceipts(TypedDict):
+    message_id: str
+    receipts: list[receipts.Receipt]
+    count: int
+
+
+@operation(MessageStatus, Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER, read_only=True, advertised=False)
+def message_receipts(p: MessageStatus, caller: Caller) -> MessageReceipts:
+    """How far a message you sent has come with each recipient (stored, noticed, handed over, acknowledged, acted on),
+    with the time and the evidence of each stage, or what it waits for. Shows the first 200 recipients of count."""
+    message, deliveries = _sent_by(caller, p.message_id)
+    return {
+        "message_id": p.message_id,
+        "receipts": [receipts.receipt_row(*each) for each in receipts.steps(message, deliveries[:MAX_LIMIT])],
+        "count": len(deliveries),
+    }
+
+
+def _sent_by(caller: Caller, message_id: str) -> tuple[Message, list[Delivery]]:
+    """Return a message and its deliveries. Raises NOT_FOUND, NOT_OWNER for an agent that did not send it."""
+    message, deliveries = selectors.deliveries_of(message_id)
+    if caller.agent_id is not None and caller.agent_id != message.from_agent_id:
+        raise NexusError(Code.NOT_OWNER, "Only the sender of a message may follow it.", {"message_id": message_id})
+    return message, deliveries
 
 
 def page_size(limit: int | None) -> int:

@@ -142,6 +142,12 @@ def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit
     return hits
 
 
+def documents(identifier: str, *, limit: int) -> list[int]:
+    """Return the newest documents that contain an id, without those of messages."""
+    found = _index().newest([identifier], limit=limit, before=None)
+    return [document for document, message_id in found if message_id is None]
+
+
 def event_ids(text: str) -> list[int]:
     """Return the ids of all events (a message counts as its event) that contain every word of `text`, oldest first."""
     words = words_of(text)

@@ -153,8 +153,9 @@ def notify(
     return [recipient]
 
 
-def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delivery]:
-    """Lease the oldest claimable deliveries to their recipient and return them.
+def pull(*, agent_id: str, limit: int, lease_seconds: int | None, by: str) -> list[Delivery]:
+    """Lease the oldest claimable deliveries to their recipient and return them. `by` is the session, connection or turn
+    that gets them.
 
     Claimable is unread, or in flight with an expired lease. A delivery that was pulled MAX_ATTEMPTS times is parked
     instead, and counts towards `limit`.
@@ -167,21 +168,22 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
     ttl = InboxSettings.current().inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
     until = moment + timedelta(seconds=ttl)
     with write(agent_id):
-        taken = [delivery for delivery in found if _take(delivery, moment, until)]
+        taken = [delivery for delivery in found if _take(delivery, moment, until, by)]
         if len(taken) < len(found):  # another was quicker since the look: what else is there, now that nobody can be
             rest = selectors.claimable(agent_id, limit - len(taken), moment)
-            taken += [delivery for delivery in rest if _take(delivery, moment, until)]
+            taken += [delivery for delivery in rest if _take(delivery, moment, until, by)]
         agents.touch(agent_id, moment)
     handed = [delivery for delivery in taken if delivery.status == DeliveryStatus.DELIVERED]
     return sorted(handed, key=lambda delivery: delivery.delivery_id)
 
 
-def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
-    """Move messages into history, from any lane; return how many moved. Idempotent."""
+def acknowledge(*, agent_id: str, message_ids: Iterable[str], by: str) -> int:
+    """Move messages into history, from any lane; return how many moved. Idempotent. `by` is as in `pull`."""
     moment = now()
     with write(agent_id):
         moved = _settle.each(
-            {"agent_id": agent_id, "message_id": message_id, "moment": moment} for message_id in set(message_ids)
+            {"agent_id": agent_id, "message_id": message_id, "moment": moment, "by": by}
+            for message_id in set(message_ids)
         )
         agents.touch(agent_id, moment)
     return moved
@@ -321,6 +323,7 @@ _lease = Update(
     status=DeliveryStatus.DELIVERED,
     attempts=F("attempts") + 1,
     delivered_at=Slot("moment"),
+    delivered_to=Slot("by"),
     lease_expires_at=Slot("until"),
 )
 _park = Update(
@@ -334,11 +337,12 @@ _settle = Update(
     ),
     status=DeliveryStatus.READ,
     read_at=Slot("moment"),
+    read_by=Slot("by"),
     lease_expires_at=None,
 )
 
 
-def _take(delivery: Delivery, moment: datetime, until: datetime) -> bool:
+def _take(delivery: Delivery, moment: datetime, until: datetime, by: str) -> bool:
     """Lease a delivery, or park it, from the state it was read in; return False when another pull or an
     acknowledgement was first."""
     of = {"delivery_id": delivery.delivery_id, "attempts": delivery.attempts, "moment": moment}
@@ -346,7 +350,7 @@ def _take(delivery: Delivery, moment: datetime, until: datetime) -> bool:
         delivery.status, delivery.lease_expires_at = DeliveryStatus.PARKED, None
         return bool(_park(**of))
     delivery.status, delivery.delivered_at, delivery.lease_expires_at = DeliveryStatus.DELIVERED, moment, until
-    return bool(_lease(**of, until=until))
+    return bool(_lease(**of, until=until, by=by))
 
 
 MINUTE = timedelta(minutes=1)

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordination.models import Agent
-from inbox import monitoring, search
+from inbox import monitoring, receipts, search
 from inbox.forms import LANES, ConversationFilters, MailFilters
 from inbox.lanes import effective
 from inbox.models import Delivery, Message
@@ -79,7 +79,11 @@ def _open(message_id: str) -> dict[str, Any]:
     deliveries = monitoring.deliveries_for([message])[message.message_id]
     for delivery in deliveries:
         delivery.status = effective(delivery.status, delivery.lease_expires_at, moment)
-    return {"opened": message, "deliveries": deliveries, "thread": monitoring.thread(message)}
+    return {
+        "opened": message,
+        "deliveries": receipts.steps(message, deliveries),
+        "thread": monitoring.thread(message),
+    }
 
 
 def _summary(deliveries: list[Delivery]) -> dict[str, int]:

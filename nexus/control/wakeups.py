@@ -15,7 +15,7 @@ from functools import cache
 
 from django.db.models import F, Q, Sum
 
-from inbox import selectors, services
+from inbox import receipts, selectors, services
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control.config import ControlSettings
 from nexus.control.events import emit_event
@@ -66,9 +66,12 @@ def oldest_mail(agent_id: str, moment: datetime) -> list[Delivery]:
     return selectors.claimable(agent_id, MOST_MESSAGES, moment)
 
 
-def pull_mail(agent_id: str, count: int) -> list[Delivery]:
-    """Lease the oldest deliveries; those that reached the maximum of attempts are parked instead, as dead letters."""
-    return services.pull(agent_id=agent_id, limit=count, lease_seconds=LEASE_SECONDS)
+def pull_mail(agent_id: str, count: int, turn_id: str) -> list[Delivery]:
+    """Lease the oldest deliveries for a turn; those that reached the maximum of attempts are parked instead, as dead
+    letters."""
+    pulled = services.pull(agent_id=agent_id, limit=count, lease_seconds=LEASE_SECONDS, by=turn_id)
+    receipts.notice(agent_id, [delivery.message_id for delivery in pulled], f"wake-up {turn_id}")
+    return pulled
 
 
 def settle_mail(turn: Turn) -> None:
@@ -82,7 +85,7 @@ def settle_mail(turn: Turn) -> None:
     if not message_ids:
         return
     if turn.status == TurnStatus.DONE:
-        services.acknowledge(agent_id=agent_id, message_ids=message_ids)
+        services.acknowledge(agent_id=agent_id, message_ids=message_ids, by=turn.turn_id)
         return
     for delivery in Delivery.objects.of(agent_id).filter(message_id__in=message_ids):
         later = 0 if turn.status == TurnStatus.INTERRUPTED else retry_seconds(delivery.attempts)

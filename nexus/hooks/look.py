@@ -12,9 +12,10 @@ from coordination import debts, toolset
 from coordination.debts import debt_row
 from coordination.paths import workspace_id_of
 from handoffs.selectors import next_change
+from inbox import receipts
 from inbox.models import Delivery, DeliveryStatus
 from nexus.core.config import CoreSettings
-from nexus.core.database.store import store
+from nexus.core.database.store import store, unless_busy
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError
@@ -60,7 +61,7 @@ def seen(call: Call) -> Seen:
     """Return what `glance` returns, for a store that is not a file. Raises NexusError if it cannot be reached."""
     if store().pending():
         return Seen(set(), 0)  # the store does not exist yet: check again soon
-    _, waits = waiting(call, ())
+    _, waits, _ = _waiting(call, ())
     leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
     lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
     changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
@@ -76,7 +77,15 @@ def owed(call: Call, keys: Collection[str]) -> str:
 
 
 def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
-    """Return a text about what is new to the agent, and its ids; the text is empty if there is nothing."""
+    """Return a text about what is new to the agent, and its ids; the text is empty if there is nothing. Record which
+    mail it names."""
+    text, fresh, named = _waiting(call, known)
+    with unless_busy(), store().without_waiting():  # no notice waits for its record
+        receipts.notice(call.agent_id, named, f"hook of {call.client}, {call.event}")
+    return text, fresh
+
+
+def _waiting(call: Call, known: Collection[str]) -> tuple[str, set[str], list[str]]:
     unread = _data(call, "inbox_count", agent_id=call.agent_id)["unread"]
     mail = _data(call, "inbox_peek", agent_id=call.agent_id, limit=LIMIT)["messages"] if unread else []
     open_ones = _data(call, "handoff_list_available", project_root=call.root, agent_id=call.agent_id, limit=LIMIT)[
@@ -92,7 +101,7 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     fresh = {row["message_id"] for row in messages} | {row["handoff_id"] for row in handoffs}
     fresh |= {each.identifier for fresh_ones in others.values() for each in fresh_ones}
     if not fresh:
-        return "", fresh
+        return "", fresh, []
     text = notice.compose(
         agent_id=call.agent_id,
         project_root=call.root,
@@ -101,7 +110,7 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
         unread=unread,
         others=others,
     )
-    return text, fresh
+    return text, fresh, [row["message_id"] for row in messages[: notice.SHOWN]]
 
 
 def perform(call: Call, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

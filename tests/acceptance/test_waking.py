@@ -78,6 +78,15 @@ def test_it_answers_its_mail_by_itself_and_acknowledges_it(pools: list[Pool], ho
     until(lambda: delivery(hub, sent)[0] == "read")
     (answer,) = answers(hub)
     assert (answer["from_agent_id"], answer["parent_message_id"]) == ("ann", sent)
+    (receipt,) = hub.call("message_receipts", message_id=sent)["receipts"]
+    turn = receipt["stages"][2]["evidence"][0]
+    assert turn.startswith("turn_")
+    assert [stage["evidence"] for stage in receipt["stages"][1:]] == [
+        [f"wake-up {turn}"],
+        [turn],
+        [turn],
+        [f"reply {answer['message_id']}"],
+    ]
     assert delivery(hub, sent) == ("read", 1)
     woken, said = [message for message in pool.messages("ann") if message["role"] != "tool" and message["content"]]
     assert "> Please." in woken["content"] and woken["meta"]["woken_by"][0]["item"] == sent

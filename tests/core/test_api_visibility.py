@@ -169,7 +169,12 @@ def plausible(field: str, scene: Scene) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("session_heartbeat", "sessions"), ("session_close", "sessions"), ("message_status", "messages")],
+    [
+        ("session_heartbeat", "sessions"),
+        ("session_close", "sessions"),
+        ("message_status", "messages"),
+        ("message_receipts", "messages"),
+    ],
 )
 def test_it_keeps_a_key_from_what_is_anothers_by_its_id(scene: Scene, name: str, field: str, committed: None) -> None:
     argument = {f"{field[:-1]}_id": scene.theirs[field]}

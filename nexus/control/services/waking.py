@@ -68,13 +68,14 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
         if why := wakeups.limit_reached(agent, depth, moment):
             wakeups.hold(agent, why, moment)
             return None
+        turn_id = new_id("turn")
         if items[0].kind == MAIL:
-            items = [wakeups.mail_item(delivery) for delivery in wakeups.pull_mail(agent.agent_id, len(items))]
+            items = [wakeups.mail_item(delivery) for delivery in wakeups.pull_mail(agent.agent_id, len(items), turn_id)]
             if not items:  # all of it was parked
                 return None
         wakeups.let_go(agent, None, moment)
         turn = Turn(
-            turn_id=new_id("turn"),
+            turn_id=turn_id,
             agent=agent,
             request_id=secrets.token_hex(8),
             content=wakeups.message_of(items),

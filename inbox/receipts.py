@@ -1,0 +1,134 @@
+"""Receipts: how far a message has come with each recipient, and what proves it.
+
+No stage is inferred from a later one: mail that was pulled without a notice was never noticed, as far as anybody knows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, NamedTuple, NotRequired
+
+from django.db.models import TextChoices
+from typing_extensions import TypedDict
+
+from coordination.models import Event
+from inbox import search
+from inbox.models import ARRIVALS, Delivery, DeliveryStatus, Message
+from nexus.core.clock import iso, now
+from nexus.core.database.store import write
+from nexus.core.operations.parameters import Time, one_of
+
+MOST = 50  # acts that are looked at for one message
+SHOWN = 5  # of one recipient
+
+
+class Stages(TextChoices):
+    """The stages of a delivery, in their order."""
+
+    STORED = "stored", "stored"
+    NOTICED = "noticed", "noticed"  # a hook or a wake-up named it to the recipient
+    HANDED_OVER = "handed_over", "handed over"
+    ACKNOWLEDGED = "acknowledged", "acknowledged"
+    ACTED_ON = "acted_on", "acted on"  # the recipient did something that refers to it
+
+
+class Act(NamedTuple):
+    """What a recipient did that refers to a message."""
+
+    agent_id: str
+    what: str  # such as "reply msg_…"
+    at: datetime
+
+
+Finder = Callable[[Message, Collection[str]], Iterable[Act]]  # (message, recipients)
+_finders: list[Finder] = []
+
+
+def register(finder: Finder) -> None:
+    """Register a function that finds an app's acts on a message. It must use indexes and return a few."""
+    _finders.append(finder)
+
+
+class Step(NamedTuple):
+    """A stage of one delivery."""
+
+    stage: Stages
+    at: datetime | None  # None: it was not reached
+    evidence: list[str]
+    since: datetime  # when the latest stage before it was reached
+    awaits: str  # what would bring it on
+
+
+class Stage(TypedDict):
+    stage: Annotated[str, one_of(Stages)]
+    reached: bool
+    at: NotRequired[Time]
+    evidence: NotRequired[list[str]]
+    since: NotRequired[Time]
+    awaits: NotRequired[str]
+
+
+class Receipt(TypedDict):
+    recipient: str
+    stages: list[Stage]
+
+
+def notice(agent_id: str, message_ids: Collection[str], by: str) -> None:
+    """Record what first named mail to its recipient."""
+    unnoticed = Delivery.objects.of(agent_id).filter(message_id__in=message_ids, noticed_at=None)
+    if message_ids and unnoticed.exists():
+        with write(agent_id):
+            unnoticed.update(noticed_at=now(), noticed_by=by)
+
+
+def receipt_row(delivery: Delivery, steps: Iterable[Step]) -> Receipt:
+    """Return the row of a receipt: of a stage that was not reached, what it waits for."""
+    stages: list[Stage] = [
+        {"stage": step.stage, "reached": False, "since": iso(step.since), "awaits": step.awaits}
+        if step.at is None
+        else {"stage": step.stage, "reached": True, "at": iso(step.at), "evidence": step.evidence}
+        for step in steps
+    ]
+    return {"recipient": delivery.recipient_id, "stages": stages}
+
+
+def steps(message: Message, deliveries: Collection[Delivery]) -> list[tuple[Delivery, list[Step]]]:
+    """Return each of the deliveries of a message with its stages."""
+    acts: dict[str, list[Act]] = defaultdict(list)
+    for act in sorted(_acts(message, {delivery.recipient_id for delivery in deliveries}), key=lambda act: act.at):
+        acts[act.agent_id].append(act)
+    return [(delivery, list(_steps(delivery, acts[delivery.recipient_id]))) for delivery in deliveries]
+
+
+def _acts(message: Message, recipients: Collection[str]) -> Iterator[Act]:
+    replies = message.replies.filter(from_agent_id__in=recipients).order_by("message_id")
+    for sender, message_id, at in replies.values_list("from_agent_id", "message_id", "created_at")[:MOST]:
+        yield Act(sender, f"reply {message_id}", at)
+    named = search.documents(message.message_id, limit=MOST)
+    events = Event.objects.filter(pk__in=named, actor_agent_id__in=recipients).exclude(type__in=ARRIVALS)
+    for actor, type, event_id, at in events.values_list("actor_agent_id", "type", "event_id", "created_at"):
+        yield Act(str(actor), f"{type}, event {event_id}", at)
+    for finder in _finders:
+        yield from finder(message, recipients)
+
+
+def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[Step]:
+    who = delivery.recipient_id
+    handed = f"handed out {delivery.attempts} times" if delivery.attempts > 1 else None
+    noticed = "nothing: it was pulled without a notice" if delivery.delivered_at else f"a hook or a wake-up of {who}"
+    parked = delivery.status == DeliveryStatus.PARKED
+    settled = "an operator: it is a dead letter" if parked else f"inbox_ack by {who}"
+    acted = f"a reply, or another act of {who} that names {delivery.message_id}"
+    known: list[tuple[Stages, datetime | None, list[str | None], str]] = [
+        (Stages.STORED, delivery.created_at, [delivery.delivery_id], ""),
+        (Stages.NOTICED, delivery.noticed_at, [delivery.noticed_by], noticed),
+        (Stages.HANDED_OVER, delivery.delivered_at, [delivery.delivered_to, handed], f"inbox_pull by {who}"),
+        (Stages.ACKNOWLEDGED, delivery.read_at, [delivery.read_by], settled),
+        (Stages.ACTED_ON, acts[0].at if acts else None, [act.what for act in acts[:SHOWN]], acted),
+    ]
+    since = delivery.created_at
+    for stage, at, evidence, awaits in known:
+        yield Step(stage, at, [each for each in evidence if each], since, awaits)
+        since = max(since, at or since)
