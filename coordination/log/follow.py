@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from coordination.log.emit import streams
-from coordination.log.selectors import ANY, event_visible, interest_keys, newest_event_id
+from coordination.log.selectors import event_visible, interest_keys, newest_event_id
 from coordination.models import Event
 from coordination.selectors import profile_of
 from coordination.toolset import COORDINATION
 from nexus.core.clock import now
 from nexus.core.database.store import unless_busy
-from nexus.core.domain import domain
+from nexus.core.domain import ANY, domain
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import invalid
 from nexus.core.operations.parameters import MAX_ID, MAX_IDS_A_CALL, parse_cursor

@@ -15,6 +15,7 @@ from coordination.routing import Profile, is_shown_to, only_shown_to
 from coordination.selectors import profile_of
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
+from nexus.core.domain import ANY
 from nexus.core.limits import fitting
 from nexus.core.waiting import Interest
 
@@ -24,7 +25,7 @@ FILTERED_AT_ONCE = 50_000  # events that one read passes to the filters
 EXAMINED = 50_000  # events that are searched for those of one agent
 COUNTED = 10_000  # events that are counted by type
 
-ANY, EVERYBODY = ("any",), ("everybody",)  # in the keys of events; tuples, so that no text equals them
+EVERYBODY = ("everybody",)  # in the keys of events; like ANY, it equals no text
 
 
 def newest_event_id(**where: str) -> int:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from nexus.core.operations.registry import Operation
 
 
+ANY = ("any",)  # in a key, a part that may have any value; a tuple, so that no text equals it
+
+
 class Domain(Protocol):
     """Credentials, the audit of operators' calls, the stored settings, and the event log."""
 
@@ -44,7 +47,8 @@ class Domain(Protocol):
         """Return the id of the newest event; 0 if there is none."""
 
     def keys_of(self, event: Any) -> Collection[Hashable]:
-        """Return the keys under which waits look out for an event."""
+        """Return the keys under which waits look out for an event: tuples of its values, and each of them with ANY in
+        place of the values that a wait may leave open."""
 
     def events_after(self, event_id: int, limit: int) -> Sequence[Any]:
         """Return the next events of the log, in order."""

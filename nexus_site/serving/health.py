@@ -38,6 +38,8 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
         checks["workers"] = not others.missing
     good = not waiting.waiter().closing and all(checks.values())
     details = {"problem": problem} if problem else {}
+    if (on := metrics.wire()) is not None:  # no check: without NATS, calls succeed
+        details["nats"] = on.problem or "connected"
     body = ok({"status": "ready" if good else "not ready", "checks": checks, **details})
     return JsonResponse({**body, "ok": good}, status=200 if good else 503)
 

@@ -16,10 +16,12 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
+from coordination.log.selectors import interest_keys
 from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
 from nexus.control import telemetry
 from nexus.control.agent_stream import DRAFTS
 from nexus.control.config import DEFAULT_PORT, ControlSettings
+from nexus.control.models import STREAM
 from nexus.control.rpc import ENDPOINT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
@@ -29,11 +31,11 @@ from nexus.control.worker.store_access import await_exclusive_role, stored
 from nexus.control.worker.watchdog import GRACE_SECONDS, KILL_SECONDS, STOP
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings, given
-from nexus.core.domain import domain
+from nexus.core.domain import ANY, domain
 from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import INHERIT, NEUTRAL, own_environment, python, start_async
-from nexus.core.waiting import READERS, in_thread, waiter
+from nexus.core.waiting import READERS, Interest, in_thread, waiter
 
 log = logging.getLogger(__name__)
 
@@ -198,9 +200,10 @@ def _environment() -> dict[str, str]:
 
 async def _end_when_asked(since: int) -> None:
     """End the server when the log holds a request for it. A wake-up alone is no proof of one."""
+    asks = Interest(interest_keys([ANY], [STREAM], None), lambda event: event.type == server.END_ASKED)
     while True:
         try:
-            async with waiter().park(lambda event: event.type == server.END_ASKED) as parked:
+            async with waiter().park(asks) as parked:
                 while True:
                     newest = await in_thread(READERS, domain().newest_event_id)
                     if await in_thread(READERS, partial(server.is_asked_to_end, since, newest)):

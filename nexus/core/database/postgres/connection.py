@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -177,6 +177,11 @@ class Watch:
         """Return whether there may have been a commit since the last call, whatever it added."""
         before, self._seen = self._seen, self._listener.count
         return self._seen != before
+
+    def listen(self, key: Hashable) -> None:
+        """Do nothing: every commit is news."""
+
+    unlisten = listen
 
     def drain(self) -> None:
         """Do nothing: there is no descriptor."""

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -38,6 +38,7 @@ from nexus.core.sqlite import connect
 __all__ = [
     "WRITERS",
     "admit_gaps",
+    "announce",
     "append",
     "batch",
     "check",
@@ -291,6 +292,11 @@ class Watch:
         newest = self._read(self._newest)
         return newest is None or newest > seen
 
+    def listen(self, key: Hashable) -> None:
+        """Do nothing: every commit is news."""
+
+    unlisten = listen
+
     def drain(self) -> None:
         self._written = time.monotonic()
         if self.descriptor is not None:
@@ -328,6 +334,10 @@ def _notices_of(path: str) -> int | None:
         os.close(descriptor)
         return None
     return int(descriptor)
+
+
+def announce(key: int, keys: Callable[[], Collection[Hashable]]) -> None:
+    """Do nothing: watches notice the commit itself."""
 
 
 def watch(model: type[Model]) -> Watch:
