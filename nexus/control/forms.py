@@ -259,9 +259,10 @@ class OptionForm(forms.Form):
 
 
 class DiscardForm(OperationForm):
-    """Whether to discard a worktree that holds unmerged changes."""
+    """Whether to discard a worktree that holds unmerged changes, and what no ref can keep."""
 
     changes_too = forms.BooleanField(required=False)
+    lost_too = forms.BooleanField(required=False)
 
 
 class PoolFilters(Filters):

@@ -25,7 +25,7 @@ from nexus.control.runners.configuration import problem
 from nexus.control.runners.processes import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.services import questions, transcript
-from nexus.control.trees import FOLDER, LOCKS
+from nexus.control.trees import FOLDER, LEAVING, LOCKS
 from nexus.control.wakeups import MAIL
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
@@ -129,7 +129,7 @@ def _check_worktrees(examination: Any) -> Iterator[Finding]:
             )
     home = Path(os.path.realpath(examination.path)) / FOLDER
     for path in sorted(home.iterdir()) if home.is_dir() else ():
-        if str(path) not in known and path.name != LOCKS:
+        if str(path) not in known and path.name not in (LOCKS, LEAVING):
             yield Finding(
                 f"{path} is no agent's worktree: it was not finished, or its record was pruned.",
                 "Look into it, and remove the directory.",

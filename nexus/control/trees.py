@@ -14,8 +14,8 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,13 @@ from nexus.control.rules import Permissions
 
 FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
+LEAVING = ".leaving"  # beside it: what is being removed
+KEPT = (
+    "refs/nexus/worktrees"  # in the origin: a ref of each worktree, which holds its base, and its work once discarded
+)
+LARGE_BYTES = 1024 * 1024  # of an ignored file or directory that is named before it goes
+MOST_FILES = 100_000  # in an ignored directory, until it counts as large
+MOST_COMMITS = 50  # that are named of those that nobody merged
 DIFF_BYTES = 200_000
 NAMES_BYTES = 1_000_000
 PACK_BYTES = 256 * 1024 * 1024  # of one worktree's pack
@@ -69,10 +76,38 @@ printf '%s\\n' "$commit"
     for known in $KNOWN; do if git cat-file -e "$known" 2>/dev/null; then printf '^%s\\n' "$known"; fi; done
 } | git pack-objects --quiet --revs --thin --stdout
 """
-UNMERGED = """
-[ "$commit" = "$head" ] || echo uncommitted
-git --git-dir="$own" rev-list --max-count=1 --all HEAD --not "$TARGET"
-git diff --no-renames --ignore-submodules=none --raw "$BASE" "$content" | grep ' 160000 ' || true
+# What is in no commit of the target, and what no ref can keep, by kind: names begin with no slash, and end with a NUL.
+LOSSES = """
+printf '/file\\0'
+git diff --no-renames --ignore-submodules=none --name-only -z "$head" "$content"
+{
+    git --git-dir="$own" rev-list --max-count="$MOST" --all HEAD --not "$TARGET"
+    git --git-dir="$own" rev-list --max-count="$MOST" --walk-reflogs refs/stash --not "$TARGET" 2>/dev/null || true
+} | sort -u > "$SCRATCH/commits"
+printf '/commit\\0'
+[ ! -s "$SCRATCH/commits" ] ||
+    git log --stdin --no-walk=unsorted --no-show-signature -z --format='%h %s' < "$SCRATCH/commits"
+printf '/repository\\0'
+find . -mindepth 2 -name .git -print0
+printf '/ignored\\0'
+git -c core.excludesFile="$own/info/exclude" ls-files -z --others --ignored --exclude-standard --directory
+"""
+# One commit with all that the worktree holds: its content, and the tips of its branches, tags and stashes as parents.
+GATHER = """
+set --
+for tip in $(
+    {
+        git --git-dir="$own" for-each-ref --format='%(objectname)'
+        git --git-dir="$own" rev-list --walk-reflogs refs/stash 2>/dev/null || true
+    } | sort -u
+); do
+    tip=$(git rev-parse --verify --quiet "$tip^{commit}") || continue
+    if ! git merge-base --is-ancestor "$tip" "$commit"; then set -- "$@" -p "$tip"; fi
+done
+if [ $# -gt 0 ]; then commit=$(git commit-tree -p "$commit" "$@" -m "$MESSAGE" "$content"); fi
+"""
+HOLD = """
+git update-ref -m "$MESSAGE" "$REF" "$COMMIT"
 """
 CREATE = """
 git init --quiet --template= --initial-branch="$BRANCH" --object-format="$FORMAT" "$TREE"
@@ -190,6 +225,11 @@ class Tree:
     def as_kept(self) -> dict[str, object]:
         """Its fields, as a row stores them."""
         return asdict(self) | {"borrowed": list(self.borrowed)}
+
+    @property
+    def kept_ref(self) -> str:
+        """The ref in its origin that holds its base, and its work when it is discarded."""
+        return f"{KEPT}/{Path(self.path).name}"
 
     @property
     def is_own(self) -> bool:
@@ -313,11 +353,20 @@ def make(origin: Origin, path: str, wanted: str) -> Tree:
             if "Needed a single revision" in str(error):
                 raise GitFailed("the repository has no commit yet") from None
             raise
-        with _alone(origin.common):
-            branch = _new_branch(origin.writing(), wanted, base)
+        try:
+            Path(path).mkdir(mode=0o700)  # first: what is there already is never removed
+        except OSError as error:
+            raise GitFailed(str(error)) from None
+        try:
+            with _alone(origin.common):
+                branch = _new_branch(origin.writing(), wanted, base)
+        except BaseException:
+            Path(path).rmdir()
+            raise
         tree = Tree(path, os.path.join(path, ".git"), branch, base, origin.top, origin.git_dir, origin.objects)
         try:
-            Path(path).mkdir(mode=0o700)
+            with _alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
+                origin.writing().run("update-ref", tree.kept_ref, base)
             _create(tree, base, base, CREATE + CHECKOUT)
         except (GitFailed, OSError) as error:
             take_away(tree)
@@ -359,13 +408,13 @@ def adopt(tree: Tree, origin: Origin) -> Tree:
     The git directory of the linked one is the operator's; the content of the worktree's `.git` is not used.
     """
     common = repository_of(tree)
+    own = replace(tree, git_dir=os.path.join(tree.path, ".git"), origin_git_dir=origin.git_dir, borrowed=origin.objects)
+    if not Path(tree.git_dir).is_dir() and Path(own.git_dir).is_dir():
+        return own  # a crash came before that was recorded
     with _at_work(tree), _alone(origin.common):
         git = Git(common, tree.git_dir, (common,))
         head = git.line("rev-parse", "--verify", "HEAD^{commit}")
         tip = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{tree.branch}", expect=(0, 1)).line or head
-        own = replace(
-            tree, git_dir=os.path.join(tree.path, ".git"), origin_git_dir=origin.git_dir, borrowed=origin.objects
-        )
         _remove(Path(own.git_dir))
         _create(own, tip, head, CREATE + "git read-tree HEAD\n")
         if origin.common != common:  # it was made from a worktree, which now holds the branch
@@ -400,19 +449,149 @@ def difference(tree: Tree) -> Difference:
     return Difference(diff[:DIFF_BYTES].decode(errors="replace"), cut, _names(whole))
 
 
-def is_changed(tree: Tree) -> bool:
-    """Return whether a worktree holds anything that its target does not. Raises GitFailed."""
+@dataclass(frozen=True)
+class Losses:
+    """What the removal of a worktree would take: work that its target does not have, and what no ref can keep."""
+
+    changes: list[str]
+    lost: list[str]
+
+
+class Unsaved(GitFailed):
+    """The removal of a worktree would take what nobody agreed to; `field` names the parameter that agrees."""
+
+    def __init__(self, why: str, field: str, names: Sequence[str] = ()) -> None:
+        super().__init__(why)
+        self.field, self.names = field, list(names)
+
+
+def _losses(tree: Tree) -> Losses:
+    """Return what the removal of a worktree would take. Raises GitFailed."""
+    said = _script(
+        tree,
+        LOOK,
+        ADD,
+        LOSSES,
+        reading=(tree.path,),
+        writing=(),
+        TARGET=tree.source.head(),
+        MOST=str(MOST_COMMITS),
+        MESSAGE="x",
+    )
+    found: dict[str, list[str]] = {"/file": [], "/commit": [], "/repository": [], "/ignored": []}
+    kind = found["/file"]
+    for name in said.output.split(b"\0")[:-1]:
+        kind = found.get(os.fsdecode(name), kind)
+        if not name.startswith(b"/"):
+            kind.append(os.fsdecode(name))
+    changes = [*found["/file"], *(f"commit {commit}" for commit in found["/commit"])]
+    lost = [f"the repository {Path(name).parent}" for name in found["/repository"]]
+    lost += [f"{name}, which is ignored" for name in found["/ignored"] if _is_large(os.path.join(tree.path, name))]
+    if said.cut:
+        lost.append("more than can be listed")
+    return Losses([_shown(name) for name in changes], [_shown(name) for name in lost])
+
+
+def _shown(name: str) -> str:
+    return os.fsencode(name).decode(errors="replace")
+
+
+def _is_large(path: str) -> bool:
+    """Return whether an ignored file, or the files in an ignored directory, have LARGE_BYTES; also if that is not to be
+    found out."""
+    size = count = 0
+    try:
+        if not stat.S_ISDIR((about := os.lstat(path)).st_mode):
+            return about.st_size >= LARGE_BYTES
+        for directory, _, files in os.walk(path, onerror=_raise):
+            for name in files:
+                size, count = size + os.lstat(os.path.join(directory, name)).st_size, count + 1
+                if size >= LARGE_BYTES or count >= MOST_FILES:
+                    return True
+    except OSError:
+        return True
+    return False
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+@contextmanager
+def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
+    """Remove a worktree and its branch while the caller records that; if the caller fails, all of it stays.
+
+    Work that its target does not have goes with `changes_too` alone, and stays in the origin under `kept_ref`. What no
+    ref can keep goes with `lost_too` alone. Raises Unsaved and GitFailed.
+    """
+    leaving = Path(tree.path).parent / LEAVING / Path(tree.path).name
     with _at_work(tree):
-        target = tree.source.head()
-        said = _script(
-            tree, LOOK, ADD, UNMERGED, reading=(tree.path,), writing=(), TARGET=target, BASE=tree.base, MESSAGE="x"
-        )
-        if said.output:
+        is_kept = _saved(tree, message, changes_too, lost_too)
+        leaving.parent.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileNotFoundError):
+            Path(tree.path).rename(leaving)  # one step: a crash leaves no half of it where it was
+        try:
+            yield
+        except BaseException:
+            with suppress(FileNotFoundError):
+                leaving.rename(tree.path)
+            raise
+        with suppress(GitFailed):  # it is removed; what is left in the origin is refs
+            _drop_branch(tree, is_kept)
+        for path in leaving.parent.iterdir():  # with what a crash left there
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
+    """Put a worktree's work under its ref in the origin; return whether there was any. Raises Unsaved."""
+    try:
+        if not tree.is_own:
+            raise GitFailed("it is linked to a repository that is gone")
+        found = _losses(tree)
+    except GitFailed as error:
+        if lost_too:
             return True
-        branch = f"refs/heads/{tree.branch}"
-        git = tree.source.reading()
-        in_worktree = git.run("rev-parse", "--verify", "--quiet", branch, expect=(0, 1)).line
-        return bool(in_worktree and git.run("merge-base", "--is-ancestor", in_worktree, target, expect=(0, 1)).code)
+        raise Unsaved(f"its content cannot be read ({error}), so nothing of it can be kept", "lost_too") from None
+    if found.changes and not changes_too:
+        raise Unsaved("it holds unmerged changes", "changes_too", found.changes)
+    if found.lost and not lost_too:
+        raise Unsaved("it holds what git cannot keep", "lost_too", found.lost)
+    if found.changes:
+        try:
+            commit, pack = _packed(tree, LOOK, ADD + GATHER, PACK, KNOWN=_known(tree), MESSAGE=message)
+            with _alone(tree.source.common):
+                values = {
+                    "REPOSITORY": tree.source.common,
+                    "COMMIT": commit,
+                    "BASE": tree.base,
+                    "REF": tree.kept_ref,
+                    "MESSAGE": message,
+                }
+                steps = RECEIVE + IMPORT + CHECK_DIRECTORIES + HOLD
+                tree.source.writing().script(steps, values, input=pack)
+        except GitFailed as error:
+            if not lost_too:
+                raise Unsaved(f"its changes cannot be kept ({error})", "lost_too", found.changes) from None
+    return bool(found.changes)
+
+
+def _drop_branch(tree: Tree, is_kept: bool) -> None:
+    """Delete a worktree's branch in its origin, and its ref if that keeps nothing. A branch that somebody checked out,
+    or that has commits which nothing else has, stays. Raises GitFailed."""
+    common = tree.source.common if tree.is_own else repository_of(tree)
+    if not Path(common).is_dir():
+        return
+    with _alone(common):
+        if not tree.is_own:
+            shutil.rmtree(tree.git_dir, ignore_errors=True)
+        git, branch = Git(common, common, tree.borrowed[1:], (common,)), f"refs/heads/{tree.branch}"
+        if not is_kept:
+            git.run("update-ref", "-d", tree.kept_ref)
+        tip = git.run("rev-parse", "--verify", "--quiet", branch, expect=(0, 1)).line
+        if tip and not git.line("for-each-ref", "--format=%(worktreepath)", branch):
+            others = git.line("for-each-ref", "--count=2", "--contains", tip, "--format=%(refname)").split("\n")
+            if len(others) > 1:
+                git.run("update-ref", "-d", branch, tip)
 
 
 def keep(tree: Tree, message: str) -> None:
@@ -515,16 +694,14 @@ def _receive(tree: Tree, commit: str, pack: bytes, message: str) -> str:
 
 
 def take_away(tree: Tree) -> None:
-    """Remove a worktree and its branch, whatever they hold and whether or not the origin still exists. Raises
-    GitFailed."""
+    """Remove a worktree that nobody has used, and its branch. Raises GitFailed."""
     shutil.rmtree(tree.path, ignore_errors=True)
-    common = tree.source.common if tree.is_own else repository_of(tree)
+    common = tree.source.common
     if not Path(common).is_dir():
         return
     with _alone(common):
-        if not tree.is_own:
-            shutil.rmtree(tree.git_dir, ignore_errors=True)
-        Git(common, common, tree.borrowed[1:], (common,)).run("update-ref", "-d", f"refs/heads/{tree.branch}")
+        for ref in (f"refs/heads/{tree.branch}", tree.kept_ref):
+            tree.source.writing().run("update-ref", "-d", ref, tree.base, expect=(0, 1, 128))
 
 
 def repository_of(linked: Tree) -> str:

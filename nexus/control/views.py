@@ -51,7 +51,7 @@ from nexus.control.models import (
 )
 from nexus.control.runners import sandbox, traffic
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
-from nexus.control.services import transcript, turns
+from nexus.control.services import transcript, turns, worktrees
 from nexus.control.services.budgets import every as known_budgets
 from nexus.control.services.permissions import every as known_rules
 from nexus.control.services.permissions import name_in
@@ -371,6 +371,7 @@ def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> Temp
         f"Worktree of {plain(row.agent.agent_id)}",
         tree=row,
         agent=row.agent,
+        kept_ref=worktrees.kept_ref(row),
         on=on,
         changes=changes,
         files=len(answer.get("files", ())),

@@ -127,7 +127,7 @@ def test_it_shows_and_keeps_what_the_repositorys_configuration_hides(made: Path,
     does("pool_destroy_agent", agent_id="smith")
     refusal = does("pool_worktree_discard", agent_id="smith")["error"]
     assert refusal["code"] == "WORKTREE_REFUSED"
-    assert refusal["details"]["field"] == "changes_too"
+    assert refusal["details"] | {"why": ""} == {"why": "", "field": "lost_too", "names": ["the repository inner"]}
 
 
 def test_it_finds_each_of_the_trees_that_agents_of_one_name_left(made: Path, repository: Path) -> None:
@@ -288,8 +288,9 @@ def test_it_discards_a_tree_of_which_nothing_can_be_told_when_that_is_said(
     place = Path(PoolWorktree.objects.get().path)
     shutil.rmtree({"the directory": place, "the repository": repository}[gone])
     refusal = does("pool_worktree_discard", agent_id="smith")["error"]
-    assert refusal["details"]["field"] == "changes_too" and "cannot be read" in refusal["message"]
-    assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
+    assert refusal["details"]["field"] == "lost_too" and "cannot be read" in refusal["message"]
+    assert not does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
+    assert does("pool_worktree_discard", agent_id="smith", lost_too=True)["ok"]
     assert not place.exists()
     assert not repository.exists() or git(repository, "branch", "--list", "nexus/*") == ""
 
@@ -305,8 +306,8 @@ def test_it_takes_nothing_for_merged_that_git_cannot_read(made: Path) -> None:
     for name in ("pool_worktree_diff", "pool_worktree_merge", "pool_worktree_keep"):
         assert "could not open directory" in does(name, agent_id="smith")["error"]["message"]
     does("pool_destroy_agent", agent_id="smith")
-    assert does("pool_worktree_discard", agent_id="smith")["error"]["details"]["field"] == "changes_too"
-    assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"] and not made.exists()
+    assert does("pool_worktree_discard", agent_id="smith")["error"]["details"]["field"] == "lost_too"
+    assert does("pool_worktree_discard", agent_id="smith", lost_too=True)["ok"] and not made.exists()
 
 
 def test_it_discards_what_was_merged(made: Path, repository: Path) -> None:
@@ -451,7 +452,8 @@ def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, t
     trees.keep(second, "Kept")
     Path(second.path, "newer.txt").touch()
     assert trees.merge(second, "Merged").commit is not None
-    trees.take_away(second)
+    with trees.removal(second, "Discarded", changes_too=False, lost_too=False):
+        pass
     assert git(Path(first.path), "branch", "--list", "nexus/*") == "* nexus/twin"
     assert trees.merge(first, "Merged").commit is not None
     assert (repository / "new.txt").exists() and (repository / "newer.txt").exists()

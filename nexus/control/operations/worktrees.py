@@ -73,13 +73,15 @@ def pool_worktree_keep(p: OfWorktree, caller: Caller) -> WorktreeRow:
 
 
 class Discard(OfWorktree):
-    changes_too: Annotated[bool, Field(description="Even if it holds unmerged changes.")] = False
+    changes_too: Annotated[bool, Field(description="Even if it holds unmerged changes; a ref keeps them.")] = False
+    lost_too: Annotated[bool, Field(description="Even what no ref can keep: see the refusal.")] = False
 
 
 @operation(Discard, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, destructive=True)
 def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
-    """Remove the worktree and the branch of an agent that ended; files that the repository ignores go with it."""
-    return _row(worktrees.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too))
+    """Remove the worktree and branch of an agent that ended; work that nobody merged, or agreed to lose, is refused."""
+    row = worktrees.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too, lost_too=p.lost_too)
+    return _row(row)
 
 
 def _row(row: PoolWorktree) -> WorktreeRow:

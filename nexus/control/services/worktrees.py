@@ -11,6 +11,8 @@ from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 
+from django.db import DatabaseError
+
 from nexus.control import rules, trees
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_event
@@ -24,6 +26,8 @@ from nexus.core.config import CoreSettings
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError, not_found
 
+NAMED = 20  # of what a removal would take
+NAME_LENGTH = 200  # of a name that a refusal quotes
 Made = tuple[PoolAgent, Turn | None]
 
 
@@ -51,8 +55,9 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
             raise _refused(f"{cwd} is not in the last commit, from which it is made", field="cwd")
         return made(order, tree)
     except BaseException:
-        with contextlib.suppress(GitFailed):  # report the refusal; `nexus doctor` finds what is left
-            trees.take_away(tree)  # nobody has used it
+        with contextlib.suppress(GitFailed, DatabaseError):  # report the refusal; `nexus doctor` finds what is left
+            if not PoolWorktree.objects.filter(path=tree.path).exists():  # else the failure came after the commit
+                trees.take_away(tree)  # nobody has used it
         raise
 
 
@@ -135,36 +140,54 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
     except GitFailed as error:
         raise _refused(str(error)) from None
     _settle(row, WorktreeState.KEPT, actor)
+    row.state = WorktreeState.KEPT
     return row
 
 
-def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, changes_too: bool) -> PoolWorktree:
-    """Remove a worktree and its branch. Raises WORKTREE_REFUSED if it holds unmerged changes, unless `changes_too`."""
+def discard(
+    actor: Actor, agent_id: str, worktree_id: str | None = None, *, changes_too: bool, lost_too: bool
+) -> PoolWorktree:
+    """Remove a worktree and its branch.
+
+    Raises WORKTREE_REFUSED, with the names of what would go, if it holds unmerged changes, unless `changes_too`: they
+    stay under a ref of the origin. So it does for what no ref can keep, unless `lost_too`.
+    """
     row = _decided(actor, agent_id, worktree_id, "discard")
+    _check_unused(row)
+    try:
+        tree = _own(row)
+    except GitFailed:
+        tree = _of(row)
+    try:
+        with trees.removal(tree, f"Discarded {row.branch}", changes_too=changes_too, lost_too=lost_too), write():
+            _check_unused(row)  # again: somebody may have come meanwhile
+            _settle(row, WorktreeState.DISCARDED, actor)
+    except trees.Unsaved as error:
+        raise _losing(error) from None
+    except (GitFailed, OSError) as error:
+        raise _refused(str(error)) from None
+    row.state = WorktreeState.DISCARDED
+    return row
+
+
+def _check_unused(row: PoolWorktree) -> None:
     for agent in PoolAgent.objects.living():
         if rules.within(agent.cwd, (row.path,)):
             raise _refused(f"{agent.agent_id!r} works in this directory; end it first")
     child = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
     if child is not None:
         raise _refused(f"that of {child.agent.agent_id!r} merges into it; keep or discard that one first")
-    if not changes_too:
-        _check_merged(row)
-    try:
-        trees.take_away(_of(row))
-    except GitFailed as error:
-        raise _refused(str(error)) from None
-    _settle(row, WorktreeState.DISCARDED, actor)
-    return row
 
 
-def _check_merged(row: PoolWorktree) -> None:
-    try:
-        if not trees.is_changed(_own(row)):
-            return
-        why = "it holds unmerged changes; merge or keep it, or discard its changes, too"
-    except GitFailed as error:
-        why = f"its changes cannot be read ({error}); to discard it, discard its changes, too"
-    raise _refused(why, field="changes_too")
+def _losing(error: trees.Unsaved) -> NexusError:
+    names = [name[:NAME_LENGTH] for name in error.names[:NAMED]]
+    more = f" and {len(error.names) - NAMED} more" if len(error.names) > NAMED else ""
+    listed = f": {', '.join(map(repr, names))}{more}" if names else ""
+    what = {
+        "changes_too": "merge or keep it, or discard its changes, too; a ref of its origin then keeps them",
+        "lost_too": "to remove it with that for good, confirm `lost_too`",
+    }[error.field]
+    return _refused(f"{error}{listed}; {what}", field=error.field, names=names)
 
 
 def _decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> PoolWorktree:
@@ -186,11 +209,15 @@ def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
     with write():
         PoolWorktree.objects.filter(pk=row.pk).update(state=state)
         _emit(state.value, actor, row, moment)
-    row.state = state
 
 
 def _emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload: object) -> None:
     emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
+
+
+def kept_ref(row: PoolWorktree) -> str:
+    """Return the ref in its origin that keeps a worktree's work once that is discarded."""
+    return _of(row).kept_ref
 
 
 def _of(row: PoolWorktree) -> Tree:
@@ -218,6 +245,6 @@ def _own(row: PoolWorktree) -> Tree:
     return tree
 
 
-def _refused(why: str, **details: str) -> NexusError:
+def _refused(why: str, **details: object) -> NexusError:
     why = re.sub(r"\s+", " ", why)
     return NexusError(ControlCode.WORKTREE_REFUSED, f"The worktree: {why}.", {"why": why, **details})

@@ -1,0 +1,331 @@
+"""The life of a worktree: whatever happens, every line that was written is in a branch, a worktree or a kept ref."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from nexus.control import trees
+from nexus.control.git import GitFailed
+from nexus.control.maintenance import LANES, clear
+from nexus.control.models import PoolWorktree
+from nexus.control.trees import Tree, Unsaved
+from nexus.core.clock import now
+from tests.control.test_worktrees import does, git, made, pool, repository
+
+__all__ = ["made", "pool", "repository"]
+
+
+def discard(tree: Tree, *, changes_too: bool = False, lost_too: bool = False) -> None:
+    with trees.removal(tree, "Discarded", changes_too=changes_too, lost_too=lost_too):
+        pass
+
+
+def held(repository: Path) -> set[str]:
+    """The objects that a ref of a repository, or one of its stashes, holds."""
+    stashes = subprocess.run(
+        ["git", "rev-list", "--walk-reflogs", "refs/stash"], cwd=repository, capture_output=True, text=True, check=False
+    ).stdout.split()
+    return {line.split()[0] for line in git(repository, "rev-list", "--objects", "--all", "HEAD", *stashes).split("\n")}
+
+
+def hashed(path: Path) -> str:
+    return git(path.parent, "hash-object", "--no-filters", path.name)
+
+
+class Life(RuleBasedStateMachine):
+    """One repository, and worktrees of it that come and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = Path(tempfile.mkdtemp(prefix="nexus-life-"))
+        self.trees: list[Tree] = []
+        self.lines: set[str] = set()
+        self.count = 0
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    @initialize()
+    def begin(self) -> None:
+        self.origin = self.place / "repository"
+        self.origin.mkdir()
+        git(self.origin, "init", "--quiet")
+        (self.origin / ".gitignore").write_text("*.log\n")
+        git(self.origin, "add", ".")
+        git(self.origin, "commit", "--quiet", "-m", "Begin")
+        self.create()
+
+    @rule()
+    def create(self) -> None:
+        if len(self.trees) < 2:
+            self.count += 1
+            path = str(self.place / f"tree-{self.count}")
+            self.trees.append(trees.make(trees.origin_of(str(self.origin)), path, "smith"))
+
+    def written(self, place: Path) -> Path:
+        self.count += 1
+        path = place / f"file {self.count}\n"
+        path.write_text(f"line {self.count}\n")
+        self.lines.add(hashed(path))
+        return path
+
+    @precondition(lambda self: self.trees)
+    @rule(how=st.sampled_from(["", "add", "commit", "stash", "amend", "detach", "branch", "tag"]))
+    def write(self, how: str) -> None:
+        place = Path(self.trees[-1].path)
+        self.written(place)
+        if how:
+            git(place, "add", ".")
+        if how in ("commit", "amend", "branch", "tag", "detach"):
+            git(place, "commit", "--quiet", "-m", "Work", *(["--amend"] if how == "amend" else []))
+        if how in ("branch", "tag"):
+            git(place, how, f"other-{self.count}")
+            git(place, "reset", "--quiet", "--hard", "HEAD~1")
+        if how == "detach":
+            git(place, "checkout", "--quiet", "--detach", "HEAD~1")
+        if how == "stash":
+            git(place, "stash", "--quiet")
+
+    @rule(rewritten=st.booleans())
+    def others(self, rewritten: bool) -> None:
+        """The people commit, and take that back; that line is theirs."""
+        before = set(self.lines)
+        self.written(self.origin)
+        git(self.origin, "add", ".")
+        git(self.origin, "commit", "--quiet", "-m", "Theirs")
+        if rewritten:
+            git(self.origin, "reset", "--quiet", "--hard", "HEAD~1")
+            self.lines = before
+
+    @rule()
+    def housekeeping(self) -> None:
+        git(self.origin, "worktree", "prune")
+        git(self.origin, "reflog", "expire", "--expire=now", "--all")
+        git(self.origin, "gc", "--quiet", "--prune=now")
+
+    @precondition(lambda self: self.trees)
+    @rule()
+    def branch_is_deleted(self) -> None:
+        """By a person, as far as git does that without force."""
+        branch = self.trees[-1].branch
+        subprocess.run(["git", "branch", "-d", branch], cwd=self.origin, capture_output=True, check=False)
+
+    @precondition(lambda self: self.trees)
+    @rule(verb=st.sampled_from(["keep", "merge"]))
+    def decide(self, verb: str) -> None:
+        try:
+            getattr(trees, verb)(self.trees[-1], "Decided")
+        except GitFailed as error:
+            assert "does not have" in str(error), error  # the branch
+
+    @precondition(lambda self: self.trees)
+    @rule(changes_too=st.booleans(), fails=st.booleans())
+    def leave(self, changes_too: bool, fails: bool) -> None:
+        tree = self.trees[-1]
+        try:
+            with trees.removal(tree, "Discarded", changes_too=changes_too, lost_too=False):
+                if fails:
+                    raise OSError("no space left")
+        except Unsaved as error:
+            assert error.field == "changes_too" and error.names and not changes_too
+        except OSError:
+            assert Path(tree.path).is_dir()
+        else:
+            self.trees.pop()
+            assert not Path(tree.path).exists()
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        if not self.lines:
+            return
+        found = held(self.origin)
+        for tree in self.trees:
+            found |= held(Path(tree.path)) | {hashed(path) for path in Path(tree.path).glob("file*")}
+        assert self.lines <= found
+
+
+def test_every_line_stays_whatever_happens() -> None:
+    short = settings(
+        max_examples=4, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    )
+    run_state_machine_as_test(Life, settings=short)
+
+
+def test_a_refusal_names_all_that_goes(made: Path, repository: Path) -> None:
+    (repository / ".gitignore").write_text("*.bin\ncache/\n")
+    git(repository, "add", ".gitignore")
+    git(repository, "commit", "--quiet", "-m", "Ignore")
+    shutil.copy(repository / ".gitignore", made)
+    (made / "new\nline.txt").write_text("new\n")
+    git(made, "commit", "--quiet", "--allow-empty", "-m", "Mine")
+    (made / "notes.txt").write_text("stashed\n")
+    git(made, "stash", "--quiet")
+    (made / "notes.txt").write_text("stashed later\n")
+    git(made, "stash", "--quiet")
+    (made / "small.bin").write_bytes(b"x")
+    (made / "large.bin").write_bytes(bytes(trees.LARGE_BYTES))
+    (made / "cache" / "deep").mkdir(parents=True)
+    (made / "cache" / "deep" / "one").write_bytes(bytes(trees.LARGE_BYTES))
+    (made / "clone").mkdir()
+    git(made / "clone", "init", "--quiet")
+    git(made / "clone", "commit", "--quiet", "--allow-empty", "-m", "Nested")
+    does("pool_destroy_agent", agent_id="smith")
+
+    def refusal(**agreed: Any) -> dict[str, Any]:
+        error = does("pool_worktree_discard", agent_id="smith", **agreed)["error"]
+        return {**error["details"], "message": error["message"]}
+
+    said = refusal()
+    assert said["field"] == "changes_too" and "'new\\nline.txt'" in said["message"]
+    files, commits = said["names"][:3], said["names"][3:]
+    assert files == [".gitignore", "clone", "new\nline.txt"]
+    assert {name.split(" ", 2)[2] for name in commits} >= {"Mine"} and len(commits) >= 3
+    said = refusal(changes_too=True)
+    assert said["field"] == "lost_too"
+    assert said["names"] == ["the repository clone", "cache/, which is ignored", "large.bin, which is ignored"]
+    assert does("pool_worktree_discard", agent_id="smith", changes_too=True, lost_too=True)["ok"]
+    ref = trees.KEPT + f"/{made.name}"
+    assert git(repository, "show", f"{ref}:new\nline.txt") == "new"
+    assert {"stashed", "stashed later"} <= {
+        git(repository, "show", f"{commit}:notes.txt") for commit in git(repository, "rev-list", ref).split()
+    }
+    assert git(repository, "branch", "--list", "nexus/*") == "" and not made.exists()
+
+
+def killed_at(event: str, times: int, run: Callable[[], object]) -> bool:
+    """Run something in a process that is killed at the nth event of Python's audit; return whether it was."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def kill(name: str, _: object) -> None:
+            nonlocal seen
+            if name == event and (seen := seen + 1) == times:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill)
+        try:
+            run()
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+KILLS = [("subprocess.Popen", 2), ("subprocess.Popen", 5), ("os.rename", 1), ("shutil.rmtree", 1)]
+
+
+@pytest.mark.parametrize(("event", "times"), KILLS)
+def test_a_kill_while_it_is_discarded_loses_nothing(repository: Path, tmp_path: Path, event: str, times: int) -> None:
+    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    (Path(tree.path) / "new.txt").write_text("precious\n")
+    line = hashed(Path(tree.path) / "new.txt")
+    assert killed_at(event, times, lambda: discard(tree, changes_too=True))
+    assert line in held(repository) or (Path(tree.path) / "new.txt").read_text() == "precious\n"
+    if Path(tree.path).exists():  # whole, so that it can be discarded once more
+        assert git(Path(tree.path), "status", "--porcelain") == "?? new.txt"
+        discard(tree, changes_too=True)
+    assert line in held(repository)
+
+
+@pytest.mark.parametrize("verb", ["keep", "merge"])
+@pytest.mark.parametrize("times", [1, 3, 5, 7])
+def test_a_kill_while_it_is_kept_or_merged_loses_nothing(
+    repository: Path, tmp_path: Path, verb: str, times: int
+) -> None:
+    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    (Path(tree.path) / "new.txt").write_text("precious\n")
+    killed_at("subprocess.Popen", times, lambda: getattr(trees, verb)(tree, "Decided"))
+    assert (Path(tree.path) / "new.txt").read_text() == "precious\n"
+    getattr(trees, verb)(tree, "Decided")
+    assert hashed(Path(tree.path) / "new.txt") in held(repository)
+
+
+def test_what_is_in_the_way_of_a_new_worktree_stays(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "precious").touch()
+    with pytest.raises(GitFailed):
+        trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    assert (tmp_path / "tree" / "precious").exists()
+    assert git(repository, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+
+
+def test_a_branch_that_somebody_works_on_stays(repository: Path, tmp_path: Path) -> None:
+    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    git(repository, "worktree", "add", "--quiet", str(tmp_path / "side"), tree.branch)
+    discard(tree)
+    assert git(tmp_path / "side", "log", "-1", "--format=%s") == "Begin"
+    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    own = git(repository, "commit-tree", "-p", "HEAD", "-m", "By hand", "HEAD^{tree}")
+    git(repository, "update-ref", f"refs/heads/{tree.branch}", own)
+    discard(tree)
+    assert git(repository, "rev-parse", tree.branch) == own
+
+
+def test_a_full_disk_loses_nothing(repository: Path, tmp_path: Path) -> None:
+    """The disk of the repository, in a process with mounts of its own."""
+    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    (Path(tree.path) / "new.txt").write_text("precious\n")
+    said = tmp_path / "said"
+    child = os.fork()
+    if child == 0:
+        try:
+            said.write_text(_discarded_without_room(tree, repository, tmp_path / "copy"))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    if (text := said.read_text()) == "no namespaces":
+        pytest.skip("this machine allows no mounts of one's own")
+    assert text == "lost_too ['new.txt']"
+    assert (Path(tree.path) / "new.txt").read_text() == "precious\n"
+
+
+def _discarded_without_room(tree: Tree, repository: Path, copy: Path) -> str:
+    user, group = os.getuid(), os.getgid()
+    if ctypes.CDLL(None).unshare(0x10020000):  # a user namespace and one of mounts
+        return "no namespaces"
+    for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+        Path("/proc/self", name).write_text(line)
+    shutil.copytree(repository, copy, symlinks=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", repository], check=True)
+    shutil.copytree(copy, repository, symlinks=True, dirs_exist_ok=True)
+    with suppress(OSError), (repository / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    try:
+        discard(tree, changes_too=True)
+    except Unsaved as error:
+        return f"{error.field} {error.names}"
+    return "discarded"
+
+
+def test_an_end_of_the_agent_and_of_its_row_leaves_the_worktree(made: Path, repository: Path) -> None:
+    (made / "new.txt").write_text("precious\n")
+    does("pool_destroy_agent", agent_id="smith")
+    clear()
+    [ended] = [lane for lane in LANES if lane.name == "ended_pool_agents"]
+    assert not ended.rows(now() + timedelta(days=9_999)).exists()
+    git(repository, "worktree", "prune")
+    assert (made / "new.txt").read_text() == "precious\n" and PoolWorktree.objects.get().state == "open"
