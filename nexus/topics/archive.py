@@ -26,6 +26,7 @@ from nexus.topics.toolset import argument
 
 FORMAT: Literal["nexus-topic-1"] = "nexus-topic-1"
 AT_ONCE = 500  # messages read into memory at once
+TWICE = "Nothing was imported: two topics, peers or messages of the file share an id or a number."
 
 Moment = Annotated[AwareDatetime, PlainSerializer(iso)]
 Identifier = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
@@ -118,13 +119,26 @@ def parse(text: str) -> ArchivedTopic:
     """Return the topic in a file of either form. Raises INVALID_ARGUMENT for a file that is neither, or was cut or
     changed."""
     try:
-        if text.lstrip()[:1] == "{":
-            return ArchivedTopic.model_validate_json(text)
-        return ArchivedTopic.model_validate_json(_json_of_markdown(text))
+        topic = ArchivedTopic.model_validate_json(text if text.lstrip()[:1] == "{" else _json_of_markdown(text))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "the file"
         raise argument(f"Nothing was imported: {field} is not as an export has it ({first['type']}).") from None
+    keys: list[tuple[object, ...]] = [("peer", peer.agent_name) for peer in topic.peers]
+    for message in topic.messages:
+        keys.append(("message", message.message_id))
+        if message.client_message_id is not None:
+            keys.append(("sent", message.sender, message.client_message_id))
+    if len(keys) != len(set(keys)):
+        raise argument(TWICE)
+    return topic
+
+
+def batches(topic: ArchivedTopic) -> Iterator[list[ArchivedMessage]]:
+    """Yield the messages of a file, oldest first."""
+    messages = sorted(topic.messages, key=lambda message: message.seq)
+    for start in range(0, len(messages), AT_ONCE):
+        yield messages[start : start + AT_ONCE]
 
 
 HEAD = re.compile(r"^<!-- nexus-topic (.*) -->$", re.M)

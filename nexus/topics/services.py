@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
-from nexus.topics import naming, selectors
+from nexus.topics import archive, naming, selectors
 from nexus.topics.archive import ArchivedMessage, ArchivedTopic
 from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
 from nexus.topics.toolset import TopicCode, argument
@@ -479,34 +479,48 @@ def delete_message(*, message_id: str, operator: str) -> int:
 
 
 def restore(
-    topics: Sequence[ArchivedTopic], *, operator: str, progress: Callable[[int], None] | None = None
+    topics: Sequence[ArchivedTopic],
+    *,
+    operator: str,
+    messages: Callable[[ArchivedTopic], Iterator[list[ArchivedMessage]]] = archive.batches,
+    progress: Callable[[int, int], None] = lambda checked, stored: None,
 ) -> Counted:
     """Store archived topics; return how many rows of them were not here yet. What cannot be stored is refused before
     anything is written.
 
-    It is written in many short transactions, so that others write in between. A second call goes on where one was
-    killed. `progress` is called with the number of messages stored so far.
+    `messages` yields those of a topic in batches, oldest first; it is called twice, to check them and to store them.
+    They are written in many short transactions, so that others write in between. A second call goes on where one was
+    killed. `progress` is called with the numbers of messages that were checked and stored so far.
 
     Raises INVALID_ARGUMENT for topics that are here already, or a message of another topic, and for an inconsistent
     file.
     """
-    missing = [(topic, messages) for topic in topics if (messages := _missing(topic)) is not None]
-    _check_unique(topics)
+    if len({topic.topic_id for topic in topics}) != len(topics):
+        raise argument(archive.TWICE)
+    checked, missing = 0, []
+    for topic in topics:
+        found, is_missing = _check(topic, messages(topic), lambda found: progress(checked + found, 0))  # noqa: B023  # called at once
+        checked += found
+        missing += [topic] * is_missing
     if topics and not missing:
         first = topics[0]
         raise argument(f"Nothing was imported: the topic {first.topic_id} ({first.name!r}) is here already.")
     stored = Counted(0, 0, 0)
     try:
-        for topic, messages in missing:
+        for topic in missing:
             with write():
                 made, peers = _begin(topic)
-            for start in range(0, len(messages), AT_ONCE):
-                part = messages[start : start + AT_ONCE]
-                with write():
-                    TopicMessage.objects.bulk_create(TopicMessage(topic_id=topic.topic_id, **dict(row)) for row in part)
-                if progress is not None:
-                    progress(stored.messages + start + len(part))
-            stored = Counted(stored.topics + made, stored.messages + len(messages), stored.peers + peers)
+            stored = stored._replace(topics=stored.topics + made, peers=stored.peers + peers)
+            for part in messages(topic):
+                here = _here(part)
+                rows = [
+                    TopicMessage(topic_id=topic.topic_id, **dict(row)) for row in part if row.message_id not in here
+                ]
+                if rows:
+                    with write():
+                        TopicMessage.objects.bulk_create(rows)
+                    stored = stored._replace(messages=stored.messages + len(rows))
+                    progress(checked, stored.messages)
     except IntegrityError:
         raise argument("The import stopped: somebody else stores the same. Run it again when that has ended.") from None
     with write():
@@ -514,44 +528,39 @@ def restore(
     return stored
 
 
-def _missing(topic: ArchivedTopic) -> list[ArchivedMessage] | None:
-    """Return the messages of an archived topic that are not here; None where all of it is. Raises INVALID_ARGUMENT."""
+def _check(
+    topic: ArchivedTopic, messages: Iterator[list[ArchivedMessage]], progress: Callable[[int], None]
+) -> tuple[int, bool]:
+    """Return how many messages an archived topic has, and whether any of it is not here. Raises INVALID_ARGUMENT."""
     if (topic.status == "closed") is (topic.closed_at is None):
         raise argument(f"Nothing was imported: {topic.name!r} is {topic.status} at odds with its closed_at.")
-    highest = max((message.seq for message in topic.messages), default=0)
+    highest = found = known = 0
+    for part in messages:
+        for message in part:
+            if message.seq <= highest:
+                raise argument(archive.TWICE)
+            highest = message.seq
+        for message_id, topic_id in _here(part).items():
+            if topic_id != topic.topic_id:
+                raise argument(f"Nothing was imported: the message {message_id} is in this store already.")
+            known += 1
+        found += len(part)
+        progress(found)
     if max([highest, *(peer.last_seq for peer in topic.peers)]) > topic.last_seq:
         raise argument(f"Nothing was imported: {topic.name!r} has numbers or cursors beyond its last_seq.")
-    here = set(TopicMessage.objects.filter(topic_id=topic.topic_id).values_list("message_id", flat=True))
-    missing = [message for message in topic.messages if message.message_id not in here]
     if not Topic.objects.filter(pk=topic.topic_id).exists():
-        return missing
-    if missing and len(here) > len(topic.messages) - len(missing):
+        return found, True
+    if known < found and TopicMessage.objects.filter(topic_id=topic.topic_id).count() > known:
         raise argument(
             f"Nothing was imported: the topic {topic.topic_id} ({topic.name!r}) is here already, with other messages."
         )
-    return missing or None
+    return found, known < found
 
 
-def _check_unique(topics: Sequence[ArchivedTopic]) -> None:
-    """Check that nothing in a file is there twice, and that no message is here in another topic. Raises
-    INVALID_ARGUMENT."""
-    keys: list[tuple[object, ...]] = []
-    for topic in topics:
-        keys.append(("topic", topic.topic_id))
-        keys += (("peer", topic.topic_id, peer.agent_name) for peer in topic.peers)
-        for message in topic.messages:
-            keys += [("message", message.message_id), ("number", topic.topic_id, message.seq)]
-            if message.client_message_id is not None:
-                keys.append(("sent", topic.topic_id, message.sender, message.client_message_id))
-    if len(keys) != len(set(keys)):
-        raise argument("Nothing was imported: two topics, peers or messages of the file share an id or a number.")
-    of = {message.message_id: topic.topic_id for topic in topics for message in topic.messages}
-    ids = list(of)
-    for start in range(0, len(ids), AT_ONCE):
-        here = TopicMessage.objects.filter(message_id__in=ids[start : start + AT_ONCE])
-        for message_id, topic_id in here.values_list("message_id", "topic_id"):
-            if of[message_id] != topic_id:
-                raise argument(f"Nothing was imported: the message {message_id} is in this store already.")
+def _here(messages: Sequence[ArchivedMessage]) -> dict[str, str]:
+    """Return the topics of those messages that are in the store, by message."""
+    ids = [message.message_id for message in messages]
+    return dict(TopicMessage.objects.filter(message_id__in=ids).values_list("message_id", "topic_id"))
 
 
 def _begin(archived: ArchivedTopic) -> tuple[int, int]:

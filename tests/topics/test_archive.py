@@ -20,6 +20,7 @@ from nexus.topics import agent_bus, archive, connections, services
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.toolset import TopicCode
 from tests.conftest import examples
+from tests.topics.agent_bus import AT, ROWS, SCHEMA
 from tests.topics.conftest import Client, texts
 
 FORMS = [archive.to_json, archive.to_markdown]
@@ -147,37 +148,6 @@ def test_what_is_no_export_is_refused(text: str) -> None:
 
 # Agent Bus
 
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, status TEXT NOT NULL,
-    closed_at REAL NULL, close_reason TEXT NULL, metadata_json TEXT NULL);
-CREATE TABLE topic_seq (topic_id TEXT PRIMARY KEY, next_seq INTEGER NOT NULL, updated_at REAL NOT NULL);
-CREATE TABLE messages (message_id TEXT PRIMARY KEY, topic_id TEXT NOT NULL, seq INTEGER NOT NULL, sender TEXT NOT NULL,
-    message_type TEXT NOT NULL, reply_to TEXT NULL, content_markdown TEXT NOT NULL, metadata_json TEXT NULL,
-    client_message_id TEXT NULL, created_at REAL NOT NULL);
-CREATE TABLE cursors (topic_id TEXT NOT NULL, agent_name TEXT NOT NULL, last_seq INTEGER NOT NULL,
-    updated_at REAL NOT NULL, PRIMARY KEY (topic_id, agent_name));
-CREATE TABLE agent_name_reservations (topic_id TEXT NOT NULL, agent_name TEXT NOT NULL, reclaim_token TEXT NOT NULL,
-    created_at REAL NOT NULL, last_claimed_at REAL NOT NULL, PRIMARY KEY (topic_id, agent_name));
-"""
-AT = 1795263553.894328
-ROWS: dict[str, list[tuple[Any, ...]]] = {
-    "meta": [("schema_version", "6")],
-    "topics": [
-        ("aaa", "cache-key", AT, "open", None, None, '{"ticket":12}'),
-        ("bbb", "old plan", AT + 1, "closed", AT + 2, "superseded", None),
-        ("ccc", "cache-key", AT + 3, "open", None, None, None),
-    ],
-    "topic_seq": [("aaa", 4, AT + 9), ("bbb", 2, AT)],
-    "messages": [
-        ("m1", "aaa", 1, "red-squirrel", "question", None, "Which?\n\n- a", '{"file":"x"}', "q1", AT + 4),
-        ("m2", "aaa", 2, "blue-heron", "answer", "m1", "日本語", None, None, AT + 5),
-        ("m4", "bbb", 1, "blue-heron", "message", "nowhere", "x", None, None, AT + 6),
-    ],
-    "cursors": [("aaa", "red-squirrel", 2, AT + 7), ("aaa", "old-owl", 1, AT + 8)],
-    "agent_name_reservations": [("aaa", "red-squirrel", "d88215a9", AT, AT + 1), ("aaa", "blue-heron", "5cd1", AT, AT)],
-}
-
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
@@ -190,6 +160,11 @@ def database(tmp_path: Path) -> Path:
     return file
 
 
+def take_in(database: Path, **more: Any) -> services.Counted:
+    with agent_bus.opened(database) as store:
+        return services.restore(store.topics, operator="olga", messages=store.messages_of, **more)
+
+
 def execute(database: Path, statement: str) -> None:
     with closing(sqlite3.connect(database)) as store, store:
         store.execute(statement)
@@ -197,7 +172,7 @@ def execute(database: Path, statement: str) -> None:
 
 def test_it_takes_in_a_database_of_agent_bus(database: Path, ann: Client, connect: Callable[..., Client]) -> None:
     before = database.read_bytes()
-    assert services.restore(agent_bus.read(database), operator="olga") == (3, 3, 3)
+    assert take_in(database) == (3, 3, 3)
     assert database.read_bytes() == before
     listed = ann.call("topic_list", status="all")["topics"]
     assert [(row["topic_id"], row["status"], row["created_at"]) for row in listed] == [
@@ -263,7 +238,7 @@ def test_it_takes_in_a_database_of_agent_bus(database: Path, ann: Client, connec
 def test_a_bad_database_is_refused_whole(database: Path, ann: Client, statement: str) -> None:
     execute(database, statement)
     before = everything()
-    assert "Nothing was imported" in refused(lambda: services.restore(agent_bus.read(database), operator="olga"))
+    assert "Nothing was imported" in refused(lambda: take_in(database))
     assert everything() == before
 
 
@@ -271,7 +246,7 @@ def test_a_damaged_database_is_refused(database: Path, ann: Client) -> None:
     whole = database.read_bytes()
     for damaged in (whole[:5000], whole[:100] + b"\xff" * 4000 + whole[4100:], b"SQLite format 3\0" + b"x" * 10_000):
         database.write_bytes(damaged)
-        refused(lambda: agent_bus.read(database))
+        refused(lambda: take_in(database))
 
 
 @pytest.mark.parametrize(
@@ -279,7 +254,7 @@ def test_a_damaged_database_is_refused(database: Path, ann: Client) -> None:
 )
 def test_a_database_of_another_version_says_what_to_do(database: Path, db: None, version: str, words: str) -> None:
     execute(database, f"UPDATE meta SET value = '{version}'")
-    assert words in refused(lambda: agent_bus.read(database))
+    assert words in refused(lambda: take_in(database))
 
 
 def test_a_locked_database_says_to_stop_its_owner(database: Path, db: None) -> None:
@@ -287,7 +262,7 @@ def test_a_locked_database_says_to_stop_its_owner(database: Path, db: None) -> N
         its_owner.execute("PRAGMA journal_mode = WAL")
         its_owner.execute("PRAGMA locking_mode = EXCLUSIVE")
         its_owner.execute("UPDATE topics SET name = name")
-        assert "locked by a running Agent Bus. Stop it" in refused(lambda: agent_bus.read(database))
+        assert "locked by a running Agent Bus. Stop it" in refused(lambda: take_in(database))
         its_owner.execute("UPDATE topics SET name = name")
 
 
@@ -305,7 +280,8 @@ def test_what_its_owner_writes_meanwhile_is_left_out_whole(
             return read_peer(row)
 
         monkeypatch.setattr(agent_bus, "_peer", meanwhile)
-        topics = agent_bus.read(database)
+        with agent_bus.opened(database) as store:
+            topics = store.topics
         assert [(topic.name, [peer.last_seq for peer in topic.peers]) for topic in topics][:2] == [
             ("cache-key", [0, 1, 2]),
             ("old plan", []),
@@ -317,16 +293,15 @@ def test_a_database_on_a_read_only_disk_is_read(database: Path, db: None) -> Non
     for path in (database, database.parent):
         path.chmod(0o500)
     try:
-        assert len(agent_bus.read(database)) == 3
+        assert take_in(database).topics == 3
     finally:
         database.parent.chmod(0o700)
 
 
 def test_a_database_is_taken_in_once(database: Path, ann: Client) -> None:
-    topics = agent_bus.read(database)
-    services.restore(topics, operator="olga")
+    take_in(database)
     before = everything()
-    assert "is here already" in refused(lambda: services.restore(topics, operator="olga"))
+    assert "is here already" in refused(lambda: take_in(database))
     assert everything() == before
     assert not connections._held
 
@@ -335,41 +310,46 @@ def test_a_database_is_taken_in_once(database: Path, ann: Client) -> None:
 def test_an_import_that_was_killed_goes_on(
     database: Path, ann: Client, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    monkeypatch.setattr(services, "AT_ONCE", 1)
-    topics = agent_bus.read(database)
+    monkeypatch.setattr(agent_bus, "AT_ONCE", 1)
 
-    def killed(done: int) -> None:
-        if done == at:
+    def killed(checked: int, stored: int) -> None:
+        if stored == at:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        services.restore(topics, operator="olga", progress=killed)
-    told: list[int] = []
-    assert services.restore(topics, operator="olga", progress=told.append) == (2, 3 - at, 0)
-    assert told == list(range(1, 4 - at))
+        take_in(database, progress=killed)
+    told: list[tuple[int, int]] = []
+    assert take_in(database, progress=lambda *done: told.append(done)) == (2, 3 - at, 0)
+    assert told == [*((checked, 0) for checked in (1, 2, 3)), *((3, stored) for stored in range(1, 4 - at))]
     whole = everything()
-    assert "is here already" in refused(lambda: services.restore(topics, operator="olga"))
+    assert "is here already" in refused(lambda: take_in(database))
     assert everything() == whole
-    for topic in topics:
-        stored = TopicMessage.objects.filter(topic_id=topic.topic_id).order_by("seq")
-        assert list(stored.values_list("message_id", flat=True)) == [each.message_id for each in topic.messages]
+    stored = TopicMessage.objects.order_by("topic_id", "seq")
+    assert list(stored.values_list("message_id", flat=True)) == ["m1", "m2", "m4"]
 
 
 def test_others_write_while_much_is_imported(committed: None, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "AT_ONCE", 1)
+    monkeypatch.setattr(agent_bus, "AT_ONCE", 1)
     held: list[bool] = []
-    services.restore(
-        agent_bus.read(database), operator="olga", progress=lambda done: held.append(connection.in_atomic_block)
-    )
-    assert held == [False] * 3
+    take_in(database, progress=lambda checked, stored: held.append(connection.in_atomic_block))
+    assert held == [False] * 6
+
+
+def test_a_database_that_is_written_to_meanwhile_ends_the_import(database: Path, ann: Client) -> None:
+    def meanwhile(checked: int, stored: int) -> None:
+        if checked == 2:
+            execute(database, "UPDATE messages SET content_markdown = 'y' || content_markdown")
+
+    before = everything()
+    assert "was written to meanwhile. Run it again" in refused(lambda: take_in(database, progress=meanwhile))
+    assert everything() == before
 
 
 def test_a_topic_that_went_on_here_is_not_mixed_with_its_file(database: Path, ann: Client) -> None:
-    topics = agent_bus.read(database)
-    services.restore(topics, operator="olga")
+    take_in(database)
     TopicMessage.objects.filter(message_id="m1").delete()
     ann.join("aaa", "ann")
     ann.say("aaa", "after")
     before = everything()
-    assert "with other messages" in refused(lambda: services.restore(topics, operator="olga"))
+    assert "with other messages" in refused(lambda: take_in(database))
     assert everything() == before

@@ -246,14 +246,22 @@ class Command(VerbsCommand):
         try:
             with file.open("rb") as opened:
                 is_database = opened.read(len(HEADER)) == HEADER
-            topics = agent_bus.read(file) if is_database else [archive.parse(file.read_bytes().decode())]
+            topic = None if is_database else archive.parse(file.read_bytes().decode())
         except OSError as error:
             raise argument(f"Nothing was imported: {file} cannot be read: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise argument(f"Nothing was imported: {file} is neither a text nor a database.") from None
-        total = sum(len(topic.messages) for topic in topics)
+        if topic is not None:
+            return self.show(options, services.restore([topic], operator=LOCAL_OPERATOR)._asdict())
         bar = Bar(self.stderr, "importing messages")
-        stored = services.restore(topics, operator=LOCAL_OPERATOR, progress=lambda done: bar(0, total - done, total))
+        with agent_bus.opened(file) as store:
+            steps = 2 * store.messages
+            stored = services.restore(
+                store.topics,
+                operator=LOCAL_OPERATOR,
+                messages=store.messages_of,
+                progress=lambda checked, stored: bar(0, steps - checked - stored, steps),
+            )
         return self.show(options, stored._asdict())
 
     def delete(self, options: Mapping[str, Any]) -> int:
