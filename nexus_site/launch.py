@@ -30,6 +30,7 @@ APPS = [
     "nexus.planning",
     "nexus.reservations",
     "nexus.control",
+    "nexus.forges",
     "mcp_bridge",
     "nexus.maintenance",
     "nexus.compat",

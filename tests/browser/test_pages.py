@@ -58,6 +58,7 @@ PAGES = {
     "try": "/admin/agents/planner/try/?since=0",
     "speak": "/admin/speak/",
     "notices": "/admin/notices/",
+    "forges": "/admin/forges/",
     "webhooks": "/admin/webhooks/",
     "webhook": "/admin/webhooks/{webhook}/",
     "settings": "/admin/settings/",

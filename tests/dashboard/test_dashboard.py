@@ -74,7 +74,7 @@ def addresses(ids: Ids) -> list[str]:
         *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("start", "close", "task")),
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
         *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),
-        *("/admin/notices/", "/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
+        *("/admin/notices/", "/admin/forges/", "/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
         *(f"/admin/coordination/{model}/" for model in ("workspace", "session", "channel", "artifact", "event")),
         *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
         f"/admin/coordination/workspace/{ids['workspace']}/change/",

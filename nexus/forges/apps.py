@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from nexus.core.apps import NexusAppConfig
+
+
+class ForgesConfig(NexusAppConfig):
+    name = "nexus.forges"
+    commands = {
+        "forge_connect": "nexus forge connect",
+        "forge_list": "nexus forge",
+        "forge_disconnect": "nexus forge disconnect",
+    }
+
+    def ready(self) -> None:
+        from coordination import overlong
+        from nexus.forges.models import PAUSES, Forge
+
+        overlong.register("forges", Forge.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        super().ready()
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from nexus.core.background_work import work_forever
+        from nexus.forges.rounds import ROUNDS
+
+        return (partial(work_forever, ROUNDS),)

@@ -1,0 +1,36 @@
+"""Forms of the page of connected forges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from nexus.hooks.forms import workspace_choices
+from nexus.web.forms import OperationForm
+
+
+class ForgeForm(OperationForm):
+    """A repository to connect. The operation checks the rules."""
+
+    kind = forms.ChoiceField(label="Forge", choices=[("github", "GitHub"), ("gitlab", "GitLab")])
+    repository = forms.CharField(label="Repository", widget=forms.TextInput(attrs={"placeholder": "owner/repository"}))
+    project_root = forms.ChoiceField(label="Workspace")
+    token = forms.CharField(label="Token", widget=forms.PasswordInput(attrs={"autocomplete": "off"}))
+    url = forms.CharField(required=False, label="Address of the API; none: github.com or gitlab.com")
+    label = forms.CharField(required=False, label="Take issues with the label")
+    assignee = forms.CharField(required=False, label="Take issues assigned to")
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data)
+        where = self.fields["project_root"]
+        assert isinstance(where, forms.ChoiceField)
+        where.choices = workspace_choices()[1:]
+
+    def given(self) -> dict[str, Any]:
+        """Return the operation's parameters; empty fields are left out."""
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class ForgeActForm(forms.Form):
+    forge_id = forms.CharField()

@@ -1,0 +1,194 @@
+"""GitLab, by python-gitlab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import requests
+from gitlab import Gitlab
+from gitlab.exceptions import GitlabError, GitlabHttpError
+
+from nexus.forges.protocol import (
+    MAX_COMMENTS,
+    MAX_ISSUES,
+    MAX_JOBS,
+    MAX_LOG,
+    MAX_TEXT,
+    TIMEOUT_SECONDS,
+    Busy,
+    Checks,
+    Comment,
+    ForgeError,
+    Issue,
+    Job,
+    NotThere,
+    Pull,
+    TokenRefused,
+)
+
+PAGE = 100
+DEVELOPER = 30  # the access level from which a person's comments reach an agent
+STATES = {"opened": "open", "locked": "open"}
+PASSED, FAILED = {"success", "skipped", "manual"}, {"failed", "canceled"}
+
+
+class GitLabClient:
+    """One project on GitLab."""
+
+    def __init__(self, url: str, repository: str, token: str) -> None:
+        self._gitlab = Gitlab(
+            url, private_token=token, timeout=TIMEOUT_SECONDS, per_page=PAGE, keep_base_url=True, user_agent="nexus"
+        )
+        self._name = repository
+        self._project = self._gitlab.projects.get(repository, lazy=True)
+        self._writers: dict[int, bool] = {}
+
+    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[Issue], str] | None:
+        query: dict[str, Any] = {"order_by": "updated_at", "sort": "asc", "scope": "all"}
+        if since is not None:
+            query["updated_after"] = since.astimezone(UTC).isoformat()
+        with _errors():
+            rows = self._project.issues.list(iterator=True, **query, **_ONCE)
+            return [_issue(row.attributes) for row in islice(rows, MAX_ISSUES)], ""
+
+    def issue(self, number: int) -> Issue:
+        with _errors():
+            return _issue(self._project.issues.get(number, **_ONCE).attributes)
+
+    def find_comment(self, number: int, marker: str) -> int | None:
+        with _errors():
+            notes = self._project.issues.get(number, lazy=True).notes.list(iterator=True, **_ONCE)
+            return next((note.id for note in notes if marker in note.body), None)
+
+    def add_comment(self, number: int, text: str) -> int:
+        with _errors():
+            return int(self._project.issues.get(number, lazy=True).notes.create({"body": text}, **_ONCE).id)
+
+    def edit_comment(self, number: int, comment_id: int, text: str) -> None:
+        with _errors():
+            self._project.issues.get(number, lazy=True).notes.update(comment_id, {"body": text}, **_ONCE)
+
+    def find_pull(self, branch: str) -> Pull | None:
+        query = {"source_branch": branch, "state": "all", "order_by": "created_at", "sort": "desc"}
+        with _errors():
+            found = self._project.mergerequests.list(iterator=True, **query, **_ONCE)
+            return next((_pull(each.attributes) for each in islice(found, 1)), None)
+
+    def open_pull(self, branch: str, base: str | None, title: str, text: str) -> Pull:
+        with _errors():
+            into = base or self._gitlab.projects.get(self._name, **_ONCE).default_branch
+            made = {"source_branch": branch, "target_branch": into, "title": title, "description": text}
+            return _pull(self._project.mergerequests.create(made, **_ONCE).attributes)
+
+    def pull(self, number: int) -> Pull:
+        with _errors():
+            return _pull(self._project.mergerequests.get(number, **_ONCE).attributes)
+
+    def checks(self, pull: Pull) -> Checks:
+        with _errors():
+            request = self._project.mergerequests.get(pull.number, lazy=True)
+            pipelines = list(islice(request.pipelines.list(iterator=True, **_ONCE), PAGE))
+            latest = max((each for each in pipelines if each.sha == pull.head), key=lambda each: each.id, default=None)
+            if latest is None:
+                return Checks("none")
+            if latest.status not in PASSED | FAILED:
+                return Checks("pending")
+            if latest.status in PASSED:
+                return Checks("passed")
+            pipeline = self._project.pipelines.get(latest.id, lazy=True)
+            failed = [job for job in pipeline.jobs.list(iterator=True, **_ONCE) if job.status == "failed"]
+            jobs = [
+                Job(f"{pull.head}:{job.id}", job.name[:200], job.web_url, self._log(job.id))
+                for job in failed[:MAX_JOBS]
+            ]
+            return Checks("failed", jobs)
+
+    def _log(self, job_id: int) -> str:
+        end = b""
+        pieces = self._project.jobs.get(job_id, lazy=True).trace(iterator=True, streamed=True, **_ONCE)
+        for piece in pieces or ():
+            end = (end + piece)[-4 * MAX_LOG :]
+        return end.decode(errors="replace")[-MAX_LOG:]
+
+    def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
+        with _errors():
+            request = self._project.mergerequests.get(number, lazy=True)
+            url = self._project.mergerequests.get(number, **_ONCE).web_url
+            notes = request.notes.list(iterator=True, order_by="updated_at", sort="desc", **_ONCE)
+            found = []
+            for note in islice(notes, MAX_COMMENTS):
+                row = note.attributes
+                if since is not None and datetime.fromisoformat(row["updated_at"]) < since:
+                    break
+                if not row["system"] and row["body"].strip() and self._may_write(row["author"]["id"]):
+                    found.append(_comment(row, url))
+        return found[::-1]
+
+    def _may_write(self, user: int) -> bool:
+        if user not in self._writers:
+            try:
+                member = self._project.members_all.get(user, **_ONCE)
+                self._writers[user] = member.access_level >= DEVELOPER
+            except GitlabHttpError as error:
+                if error.response_code != 404:
+                    raise
+                self._writers[user] = False
+        return self._writers[user]
+
+
+_ONCE: dict[str, Any] = {"obey_rate_limit": False, "retry_transient_errors": False}  # the worker tries again
+
+
+def _issue(row: dict[str, Any]) -> Issue:
+    return Issue(
+        number=row["iid"],
+        title=row["title"],
+        text=(row.get("description") or "")[: MAX_TEXT + 1],
+        author=(row.get("author") or {}).get("username", "ghost"),
+        url=row["web_url"],
+        labels=frozenset(row["labels"]),
+        assignees=frozenset(each["username"] for each in row.get("assignees") or ()),
+        is_open=row["state"] == "opened",
+        updated_at=datetime.fromisoformat(row["updated_at"]),
+    )
+
+
+def _pull(row: dict[str, Any]) -> Pull:
+    state = STATES.get(row["state"], row["state"])
+    return Pull(row["iid"], row["web_url"], state, row.get("sha") or "", datetime.fromisoformat(row["updated_at"]))
+
+
+def _comment(row: dict[str, Any], url: str) -> Comment:
+    position = row.get("position") or {}
+    return Comment(
+        key=f"note:{row['id']}",
+        author=row["author"]["username"],
+        text=row["body"][: MAX_TEXT + 1],
+        url=f"{url}#note_{row['id']}",
+        path=position.get("new_path") or position.get("old_path") or "",
+        line=position.get("new_line") or position.get("old_line"),
+    )
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raise the library's errors as ours, without its texts."""
+    try:
+        yield
+    except GitlabError as error:
+        status = error.response_code
+        if status == 429:
+            raise Busy("the forge's rate limit is used up", 60.0) from None
+        if status in (401, 403):
+            raise TokenRefused(f"the forge refused the token ({status})") from None
+        if status == 404:
+            raise NotThere("the forge does not have it, or the token may not see it (404)") from None
+        raise ForgeError(f"the forge answered {status or type(error).__name__}") from None
+    except requests.RequestException as error:
+        raise ForgeError(f"the forge could not be reached ({type(error).__name__})") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ForgeError(f"the forge's answer is not what it documents ({type(error).__name__})") from None

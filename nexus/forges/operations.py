@@ -1,0 +1,124 @@
+"""The operations on connected forges, for operators only."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.errors import CoordinationCode
+from coordination.parameters import ProjectRoot
+from coordination.toolset import operation
+from nexus.core.clock import iso
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Nothing, Params, Time
+from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.forges import services
+from nexus.forges.models import Forge
+
+CONNECTING = (
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+)
+
+
+class ForgeRow(TypedDict):
+    forge_id: str
+    kind: str
+    url: str
+    repository: str
+    workspace_id: str
+    label: str | None
+    assignee: str | None
+    base: str | None
+    created_at: Time
+    polled_at: Time | None
+    last_error: str | None
+    token_refused: bool
+
+
+def forge_row(forge: Forge) -> ForgeRow:
+    return {
+        "forge_id": forge.pk,
+        "kind": forge.kind,
+        "url": forge.url,
+        "repository": forge.repository,
+        "workspace_id": forge.workspace_id,
+        "label": forge.label,
+        "assignee": forge.assignee,
+        "base": forge.base,
+        "created_at": iso(forge.created_at),
+        "polled_at": iso(forge.polled_at),
+        "last_error": forge.last_error,
+        "token_refused": forge.refused_at is not None,
+    }
+
+
+class ForgeConnect(Params):
+    kind: Annotated[Literal["github", "gitlab"], Field(description="github or gitlab.")]
+    repository: Annotated[Id, Field(description="OWNER/REPO.")]
+    project_root: ProjectRoot
+    token: Annotated[
+        str, Field(min_length=1, max_length=services.MAX_TOKEN, description="Its token. No answer shows it.")
+    ]
+    url: Annotated[
+        str | None, Field(description="Of the API, where it is not github.com or gitlab.com.", max_length=2000)
+    ] = None
+    label: Annotated[Id | None, Field(description="Issues with this label are taken.")] = None
+    assignee: Annotated[Id | None, Field(description="Issues assigned to this account are taken.")] = None
+    target: Annotated[Any, Field(description="Who may claim its handoffs; default: every agent of the project.")] = None
+    base: Annotated[Id | None, Field(description="Branch of pull requests; default: the repository's.")] = None
+
+
+class ConnectedForge(ForgeRow):
+    webhook_secret: str
+    webhook_path: str
+
+
+@operation(ForgeConnect, *CONNECTING, guards=(OPERATORS_ONLY,), tool=False)
+def forge_connect(p: ForgeConnect, caller: Caller) -> ConnectedForge:
+    """Connect a repository on GitHub or GitLab to a project, or give it a new token. Only this answer shows the secret
+    of its webhook."""
+    forge = services.connect(
+        kind=p.kind,
+        repository=p.repository,
+        project_root=p.project_root,
+        token=p.token,
+        url=p.url,
+        label=p.label,
+        assignee=p.assignee,
+        target=p.target,
+        base=p.base,
+        operator=operator_behind(caller),
+    )
+    return {**forge_row(forge), "webhook_secret": forge.secret, "webhook_path": f"/api/v1/forges/{forge.pk}/webhook"}
+
+
+class ForgeList(TypedDict):
+    forges: list[ForgeRow]
+
+
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def forge_list(p: Nothing, caller: Caller) -> ForgeList:
+    """Every connected repository, and how the last look at it went."""
+    return {"forges": [forge_row(row) for row in Forge.objects.order_by("created_at", "pk")]}
+
+
+class ForgeRef(Params):
+    forge_id: Id
+
+
+class RemovedForge(TypedDict):
+    forge_id: str
+    removed: bool
+
+
+@operation(ForgeRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def forge_disconnect(p: ForgeRef, caller: Caller) -> RemovedForge:
+    """Forget a repository and its token. Its handoffs stay; the forge gets nothing any more."""
+    services.disconnect(forge_id=p.forge_id, operator=operator_behind(caller))
+    return {"forge_id": p.forge_id, "removed": True}

@@ -1,0 +1,126 @@
+"""What Nexus needs of a forge, and the values that it gets: one protocol, an implementation for each kind of forge.
+
+All texts in these values were written by others. They are bounded here and quoted where agents read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+MAX_TEXT = 20_000  # characters of an issue's or a comment's text
+MAX_LOG = 4_000  # characters of the end of a failed job's log
+MAX_JOBS = 5  # failed jobs whose logs are read
+MAX_ISSUES = 1_000  # read in one round; the next one goes on where it ended
+MAX_COMMENTS = 100  # of a pull request, in one round
+TIMEOUT_SECONDS = 15
+
+
+class ForgeError(Exception):
+    """A call to a forge failed. `str(error)` is safe to show to an operator."""
+
+
+class TokenRefused(ForgeError):
+    """The token is wrong, revoked, expired, or lacks a permission."""
+
+
+class NotThere(ForgeError):
+    """The repository, issue, pull request or comment does not exist, or the token may not see it."""
+
+
+class Busy(ForgeError):
+    """The forge asks to wait, because of its rate limit."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True)
+class Issue:
+    """An issue as it was at `updated_at`."""
+
+    number: int
+    title: str
+    text: str
+    author: str
+    url: str
+    labels: frozenset[str]
+    assignees: frozenset[str]
+    is_open: bool
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A pull or merge request as it was at `updated_at`."""
+
+    number: int
+    url: str
+    state: str  # open, merged or closed
+    head: str  # the commit of its branch
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class Job:
+    """A failed job of CI, with the end of its log; empty where the forge has none."""
+
+    key: str
+    name: str
+    url: str
+    log: str
+
+
+@dataclass(frozen=True)
+class Checks:
+    """CI's result for a commit."""
+
+    state: str  # none, pending, passed or failed
+    failed: Sequence[Job] = ()
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment of a person who may write to the repository; `path` and `line` where it is about a line."""
+
+    key: str
+    author: str
+    text: str
+    url: str
+    path: str = ""
+    line: int | None = None
+    hunk: str = ""
+
+
+class Client(Protocol):
+    """Calls to one repository of a forge. Every one of them may raise ForgeError."""
+
+    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[Issue], str] | None:
+        """Return the issues changed since a moment, oldest change first, and the answer's ETag; None if nothing
+        changed."""
+
+    def issue(self, number: int) -> Issue: ...
+
+    def find_comment(self, number: int, marker: str) -> int | None:
+        """Return the id of the issue's comment that contains the marker."""
+
+    def add_comment(self, number: int, text: str) -> int:
+        """Return the new comment's id."""
+
+    def edit_comment(self, number: int, comment_id: int, text: str) -> None:
+        """Raises NotThere if it was deleted."""
+
+    def find_pull(self, branch: str) -> Pull | None:
+        """Return the newest pull request from a branch, whatever its state."""
+
+    def open_pull(self, branch: str, base: str | None, title: str, text: str) -> Pull: ...
+
+    def pull(self, number: int) -> Pull: ...
+
+    def checks(self, pull: Pull) -> Checks: ...
+
+    def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
+        """Return the comments on a pull request of those who may write to the repository."""

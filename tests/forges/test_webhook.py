@@ -1,0 +1,90 @@
+"""Calls of a forge's webhook: who may call, and what a call does, once."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from handoffs.models import Handoff
+from nexus.core.background_work import work_once
+from nexus.forges.models import Forge, ForgeDelivery
+from nexus.forges.rounds import ROUNDS
+from tests.forges.github_server import GitHub
+
+Send = Callable[..., int]
+
+
+@pytest.fixture
+def send(forge: Forge) -> Send:
+    """Call the webhook as GitHub does, from anywhere; return the answer's status."""
+    client = Client()
+
+    def sent(delivery: str = "d-1", event: str = "issues", secret: str = forge.secret, **headers: Any) -> int:
+        body = json.dumps({"action": "labeled", "issue": {"number": 1}}).encode()
+        signature = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        given = {"X-Hub-Signature-256": signature, "X-GitHub-Event": event, "X-GitHub-Delivery": delivery, **headers}
+        path = f"/api/v1/forges/{forge.pk}/webhook"
+        return client.post(
+            path, body, content_type="application/json", headers=given, REMOTE_ADDR="203.0.113.9"
+        ).status_code
+
+    return sent
+
+
+def test_a_call_makes_the_hub_look_at_once(github: GitHub, forge: Forge, send: Send) -> None:
+    Forge.objects.update(poll_at=datetime.now(UTC) + timedelta(hours=1))
+    github.add_issue(1, "Cart")
+    assert work_once(ROUNDS) == []
+    assert send() == 202
+    work_once(ROUNDS)
+    assert Handoff.objects.count() == 1
+
+
+def test_the_same_call_again_is_one_event(github: GitHub, forge: Forge, send: Send) -> None:
+    github.add_issue(1, "Cart")
+    assert [send(), send(), send("d-2")] == [202, 202, 202]
+    work_once(ROUNDS)
+    calls = len(github.calls)
+    assert send() == 202 and work_once(ROUNDS) == [] and len(github.calls) == calls
+    assert ForgeDelivery.objects.count() == 2 and Handoff.objects.count() == 1
+
+
+def test_a_wrong_signature_changes_nothing(forge: Forge, send: Send) -> None:
+    assert send(secret="wrong") == 401
+    assert send(**{"X-Hub-Signature-256": "sha256="}) == 401
+    assert send(**{"X-Hub-Signature-256": "sha256=\u00e9"}) == 401
+    assert not ForgeDelivery.objects.exists()
+    assert Client().post("/api/v1/forges/frg_none/webhook", b"{}", content_type="application/json").status_code == 401
+    assert Client().get(f"/api/v1/forges/{forge.pk}/webhook").status_code == 405
+
+
+def test_an_unknown_event_is_ignored(forge: Forge, send: Send) -> None:
+    assert send(event="star") == 202 and send(event="") == 202
+    assert not ForgeDelivery.objects.exists()
+
+
+def test_a_pause_is_kept_whatever_calls_come(github: GitHub, forge: Forge, send: Send) -> None:
+    github.answers = [(403, {"retry-after": "600"})]
+    work_once(ROUNDS)
+    calls = len(github.calls)
+    for number in range(5):
+        assert send(f"d-{number}") == 202
+    assert work_once(ROUNDS) == [] and len(github.calls) == calls
+
+
+def test_gitlab_is_known_by_its_token(forge: Forge) -> None:
+    Forge.objects.update(kind="gitlab")
+    path = f"/api/v1/forges/{forge.pk}/webhook"
+    headers = {"X-Gitlab-Token": forge.secret, "X-Gitlab-Event": "Issue Hook", "X-Gitlab-Event-UUID": "u-1"}
+    for _ in range(2):
+        assert Client().post(path, b"{}", content_type="application/json", headers=headers).status_code == 202
+    assert ForgeDelivery.objects.get().delivery == "u-1"
+    headers["X-Gitlab-Token"] = "wrong"
+    assert Client().post(path, b"{}", content_type="application/json", headers=headers).status_code == 401
