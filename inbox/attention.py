@@ -7,12 +7,13 @@ from typing import Any
 
 from coordination.models import Agent, Workspace
 from coordination.presence import Presence
-from inbox import dead_letters
+from inbox import dead_letters, receipts
 from inbox.models import Delivery, DeliveryStatus
 from inbox.monitoring import Inbox, Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.core.operations.caller import OPERATOR_AGENT
 
+MOST_OVERDUE = 200  # messages that are looked at
 LETTERS = ("dead letter", "dead letters")
 
 
@@ -53,6 +54,26 @@ def _answers(picture: Picture, each: int) -> Found:
                 since=row.created_at,
             )
             for row in rows
+        ],
+    )
+
+
+def _overdue(picture: Picture, each: int) -> Found:
+    late = [
+        (message, behind)
+        for message, behind in receipts.overdue(picture.moment, MOST_OVERDUE)
+        if behind and picture.includes(message.workspace_id)
+    ]
+    return Found(
+        len(late),
+        [
+            AttentionItem(
+                f"Not {receipts.Stages(str(message.expect)).label} in time: {message.subject[:120]}",
+                f"{message.from_agent_id} expects it of {', '.join(behind[:5])}",
+                message.message_id,
+                since=message.expect_by,
+            )
+            for message, behind in late[:each]
         ],
     )
 
@@ -104,6 +125,14 @@ KINDS = (
         look="Read and answer",
         actions=("inbox_ack",),
         command="nexus inbox",
+    ),
+    AttentionKind(
+        "overdue",
+        "Not as far as its sender expects",
+        "schedule",
+        60,
+        _overdue,
+        page="message",
     ),
     AttentionKind(
         "silent",

@@ -12,5 +12,6 @@ SENTENCES = {
     "message.acknowledged": Sentence(
         "{actor} settled {message}, a dead letter[ of {recipients}]", "{count} dead letters settled"
     ),
+    "message.overdue": Sentence("{message} has not come as far as expected[ with {recipients}]", "{count} overdue"),
     "message.parked": Sentence("{actor} made {message} a dead letter again[ of {recipients}]", "{count} parked again"),
 }

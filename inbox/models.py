@@ -38,6 +38,9 @@ class Message(models.Model):
     artifacts = models.JSONField(default=list)  # artifact ids
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its sender knows a repeated call
     trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its sender finds what belongs together
+    expect = models.CharField(max_length=16, null=True)  # the stage that its sender expects of each recipient
+    expect_by = models.DateTimeField(null=True)  # by when; null once all have reached it
+    told_at = models.DateTimeField(null=True)  # when its sender was told that some had not
     recipients_count = models.PositiveIntegerField(default=0)  # as sent; the deliveries themselves may be pruned
     created_at = models.DateTimeField()
 
@@ -51,6 +54,7 @@ class Message(models.Model):
             ),
             models.Index(fields=["parent"], name="messages_by_parent", condition=Q(parent__isnull=False)),
             models.Index(fields=["message_id"], name="messages_to_nobody", condition=Q(recipients_count=0)),
+            models.Index(fields=["expect_by"], name="messages_expected", condition=Q(expect_by__isnull=False)),
         ]
         constraints = [
             *not_empty("messages", "message_id", "from_agent_id", "subject", "body"),

@@ -72,9 +72,7 @@ class MessageCreate(Params):
         ),
     ] = None
     artifacts: Annotated[list[Id] | None, Field(max_length=MAX_IDS_A_CALL, description="artifact_ids.")] = None
-    parent_message_id: Annotated[
-        Id | None, Field(description="The message you answer; yours goes to its workspace.")
-    ] = None
+    parent_message_id: Annotated[Id | None, Field(description="The message you answer.")] = None
     trace_id: Annotated[Id | None, Terse(), Field(description="Default: that of the message you answer.")] = None
     project_root: Annotated[
         str | None,
@@ -84,12 +82,20 @@ class MessageCreate(Params):
         Field(
             max_length=4096,
             validate_default=True,
-            description="Absolute path; not needed with parent_message_id.",
+            description="Not needed with parent_message_id.",
         ),
         AfterValidator(_or_parent),  # after parent_message_id, which it looks at
     ] = None
     session_secret: SessionSecret = None
     client_id: ClientId = None
+    expect: Annotated[
+        Literal["noticed", "handed_over", "acknowledged", "acted_on"] | None,
+        Terse(),
+        Field(description="The stage that each recipient is to reach within_seconds; you are told where one has not."),
+    ] = None
+    within_seconds: Annotated[
+        int | None, Terse(), Field(ge=1, le=receipts.LONGEST_WAIT, description="At most a week.")
+    ] = None
 
 
 class SentMessage(SentRow):
@@ -118,8 +124,7 @@ class SentMessage(SentRow):
 )
 def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
     """Send a message into the inbox of every agent the target names. Answer whoever wrote to you with a direct target;
-    broadcast only information or open questions, never tasks (use handoff_create). recipients tells whom it reached,
-    excluded_stale whom it did not."""
+    broadcast only information or open questions, never tasks (use handoff_create). recipients tells whom it reached."""
     sent = services.send(
         project_root=p.project_root,
         from_agent_id=p.from_agent_id,
@@ -132,6 +137,8 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
         parent_message_id=p.parent_message_id,
         trace_id=p.trace_id,
         client_id=p.client_id,
+        expect=p.expect,
+        within_seconds=p.within_seconds,
     )
     data: SentMessage = {
         **sent_row(sent.message),  # type: ignore[typeddict-item]  # a row holds none of the keys left out
@@ -257,7 +264,7 @@ class InboxCount(Params):
 
 @operation(InboxCount, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True, quick=True)
 def inbox_count(p: InboxCount, caller: Caller) -> selectors.LaneSizes:
-    """How much mail you have: {unread, in_flight, read}. The cheap check between turns."""
+    """How much mail you have. The cheap check between turns."""
     return selectors.lane_sizes(p.agent_id, now())
 
 
@@ -295,8 +302,7 @@ class MessageDeliveries(TypedDict):
 
 @operation(MessageStatus, Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER, read_only=True)
 def message_status(p: MessageStatus, caller: Caller) -> MessageDeliveries:
-    """Where a message you sent stands with each recipient: unread, delivered (in flight), read or parked. Look here
-    instead of sending again."""
+    """Where a message you sent stands with each recipient. Look here instead of sending again."""
     _, deliveries = _sent_by(caller, p.message_id)
     moment = now()
     return {
@@ -308,6 +314,7 @@ def message_status(p: MessageStatus, caller: Caller) -> MessageDeliveries:
 
 class MessageReceipts(TypedDict):
     message_id: str
+    expected: NotRequired[receipts.Expected]
     receipts: list[receipts.Receipt]
     count: int
 
@@ -317,11 +324,12 @@ def message_receipts(p: MessageStatus, caller: Caller) -> MessageReceipts:
     """How far a message you sent has come with each recipient (stored, noticed, handed over, acknowledged, acted on),
     with the time and the evidence of each stage, or what it waits for. Shows the first 200 recipients of count."""
     message, deliveries = _sent_by(caller, p.message_id)
-    return {
+    data: MessageReceipts = {
         "message_id": p.message_id,
         "receipts": [receipts.receipt_row(*each) for each in receipts.steps(message, deliveries[:MAX_LIMIT])],
         "count": len(deliveries),
     }
+    return {**data, "expected": receipts.expected_row(message)} if message.expect else data
 
 
 def _sent_by(caller: Caller, message_id: str) -> tuple[Message, list[Delivery]]:

@@ -6,22 +6,29 @@ No stage is inferred from a later one: mail that was pulled without a notice was
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, NamedTuple, NotRequired
 
 from django.db.models import TextChoices
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.models import Event
-from inbox import search
+from coordination.log.emit import emit
+from coordination.models import Event, Stream
+from coordination.routing import Strategy, Visibility
+from inbox import search, services
 from inbox.models import ARRIVALS, Delivery, DeliveryStatus, Message
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
+from nexus.core.operations.caller import HUB_AGENT
 from nexus.core.operations.parameters import Time, one_of
 
 MOST = 50  # acts that are looked at for one message
 SHOWN = 5  # of one recipient
+LONGEST_WAIT = 7 * 24 * 3600  # seconds
+DUE_AT_ONCE = 50  # messages whose sender waits
+GIVEN_UP = timedelta(days=1)
 
 
 class Stages(TextChoices):
@@ -32,6 +39,13 @@ class Stages(TextChoices):
     HANDED_OVER = "handed_over", "handed over"
     ACKNOWLEDGED = "acknowledged", "acknowledged"
     ACTED_ON = "acted_on", "acted on"  # the recipient did something that refers to it
+
+
+TIMES: Mapping[str, str] = {
+    Stages.NOTICED: "noticed_at",
+    Stages.HANDED_OVER: "delivered_at",
+    Stages.ACKNOWLEDGED: "read_at",
+}
 
 
 class Act(NamedTuple):
@@ -83,6 +97,17 @@ def notice(agent_id: str, message_ids: Collection[str], by: str) -> None:
             unnoticed.update(noticed_at=now(), noticed_by=by)
 
 
+class Expected(TypedDict):
+    stage: Annotated[str, one_of(Stages)]
+    by: NotRequired[Annotated[Time, Field(description="Left out once all recipients have reached it.")]]
+
+
+def expected_row(message: Message) -> Expected:
+    """Return the row of what a sender expects."""
+    data: Expected = {"stage": str(message.expect)}
+    return data if message.expect_by is None else {**data, "by": iso(message.expect_by)}
+
+
 def receipt_row(delivery: Delivery, steps: Iterable[Step]) -> Receipt:
     """Return the row of a receipt: of a stage that was not reached, what it waits for."""
     stages: list[Stage] = [
@@ -132,3 +157,70 @@ def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[Step]:
     for stage, at, evidence, awaits in known:
         yield Step(stage, at, [each for each in evidence if each], since, awaits)
         since = max(since, at or since)
+
+
+def behind(message: Message) -> list[str]:
+    """Return the recipients that have not come as far as the sender expects."""
+    if column := TIMES.get(str(message.expect)):
+        rows = message.deliveries.filter(**{column: None})
+        return list(rows.order_by("recipient_id").values_list("recipient_id", flat=True))
+    recipients = sorted(message.deliveries.values_list("recipient_id", flat=True))
+    acted = {act.agent_id for act in _acts(message, recipients)}
+    return [recipient for recipient in recipients if recipient not in acted]
+
+
+def overdue(moment: datetime, limit: int) -> Iterator[tuple[Message, list[str]]]:
+    """Yield the messages that came overdue last, each with the recipients that are behind: none where all got there
+    late."""
+    due = Message.objects.filter(expect_by__lt=moment).defer("body").order_by("-expect_by")
+    for message in due[:limit]:
+        yield message, behind(message)
+
+
+def tell_senders() -> None:
+    """Tell senders, once, which recipients have not come as far as expected in time. A reaper calls it.
+
+    After GIVEN_UP nobody looks any more whether they got there late.
+    """
+    moment = now()
+    late = Message.objects.filter(expect_by__lt=moment)
+    if late.filter(told_at__lt=moment - GIVEN_UP).exists():
+        with write():
+            late.filter(told_at__lt=moment - GIVEN_UP).update(expect_by=None)
+    told = late.filter(told_at__isnull=False).order_by("-told_at")[:DUE_AT_ONCE]
+    for message in [*late.filter(told_at=None).order_by("expect_by")[:DUE_AT_ONCE], *told]:
+        still_out = behind(message)
+        if still_out and message.told_at:
+            continue
+        with write():
+            same = Message.objects.filter(pk=message.pk, expect_by=message.expect_by, told_at=message.told_at)
+            if same.update(**({"told_at": moment} if still_out else {"expect_by": None})) and still_out:
+                _tell(message, still_out, moment)
+
+
+def _tell(message: Message, recipients: list[str], moment: datetime) -> None:
+    emit(
+        workspace_id=message.workspace_id,
+        stream=Stream.WORKSPACE,
+        type="message.overdue",
+        actor=None,
+        payload={
+            "message_id": message.message_id,
+            "subject": message.subject,
+            "expected": message.expect,
+            "recipients": recipients,
+        },
+        moment=moment,
+        visibility=Visibility.PRIVATE,
+        target={"strategy": Strategy.DIRECT.value, "agent_id": message.from_agent_id},
+    )
+    services.notify(
+        workspace_id=message.workspace_id,
+        from_agent_id=HUB_AGENT,
+        recipient=message.from_agent_id,
+        subject=f"Not {Stages(str(message.expect)).label} in time: {message.subject[:120]}",
+        body=f"You expected this of the message {message.message_id}, and these have not come so far: "
+        f"{', '.join(recipients[:20])}. message_receipts says what each waits for.",
+        moment=moment,
+        trace_id=message.trace_id,
+    )

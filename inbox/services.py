@@ -59,18 +59,23 @@ def send(
     parent_message_id: str | None = None,
     trace_id: str | None = None,
     client_id: str | None = None,
+    expect: str | None = None,
+    within_seconds: int | None = None,
 ) -> Sent:
     """Store a message, one delivery per recipient and the event, all or nothing.
 
     A reply goes to the workspace of the message that it answers, whatever project the sender is in, if the sender
     received that message; without a `project_root`, also if the sender wrote it. It has the trace of that message,
-    unless it names another. If the sender already sent a message with the same client_id, return that one. Raises,
+    unless it names another. Where a recipient has not reached the stage `expect` in time, the sender is told. If the
+    sender already sent a message with the same client_id, return that one. Raises,
     first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
     CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target), QUOTA_EXCEEDED.
     """
     for field, text in (("subject", subject), ("body", body)):
         if not text.strip():
             raise invalid(f"{field} must not be blank.", field=field)
+    if (expect is None) != (within_seconds is None):
+        raise invalid("expect and within_seconds go together.", field="within_seconds" if expect else "expect")
     parsed = parse_target(target, timed=False)
     project, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     within_limit(subject, "subject")
@@ -93,6 +98,8 @@ def send(
             artifacts=list(artifacts),
             client_id=client_id,
             trace_id=inherited if trace_id is None else trace_id,
+            expect=expect,
+            expect_by=None if within_seconds is None else moment + timedelta(seconds=within_seconds),
             created_at=moment,
         )
         if first := retries.made_before(message, maker=("from_agent_id",), same=CONTENT):

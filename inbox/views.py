@@ -83,6 +83,7 @@ def _open(message_id: str) -> dict[str, Any]:
         "opened": message,
         "deliveries": receipts.steps(message, deliveries),
         "thread": monitoring.thread(message),
+        "expected": message.expect and receipts.Stages(str(message.expect)).label,
     }
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from coordination.services import sessions
 from coordination.services import settings as stored_settings
 from handoffs import debts, leases
+from inbox import receipts
 from nexus.core.background_work import Work
 from nexus.maintenance import retention
 
@@ -42,6 +43,7 @@ def _steps() -> dict[str, Step]:
     return {
         "leases": leases.expire_everywhere,
         "debts": debts.notify_creditors,
+        "receipts": receipts.tell_senders,
         "sessions": sessions.reap_everywhere,
         **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},
     }

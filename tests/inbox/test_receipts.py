@@ -6,9 +6,16 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.test import Client
 
+from coordination.models import Event
+from inbox import receipts
+from inbox.attention import KINDS
+from inbox.models import Message
+from inbox.monitoring import Picture
 from inbox.receipts import Stages
+from nexus.core.clock import now
 from nexus.hooks import look, notice
 from nexus.hooks.harness import Call as HookCall
 from tests.conftest import Call, does
@@ -114,3 +121,87 @@ def test_rest_the_command_and_the_page_show_it(call: Call, post: Post, browser: 
     assert "handed over" in table and "inbox_ack by bob" in table
     shown = browser.get(f"/admin/mail/?m={sent}").content.decode()
     assert "Handed over" in shown and "inbox_ack by bob" in shown
+
+
+@pytest.fixture
+def expect(call: Call, team: None, project: str) -> Call:
+    """Send bob and cleo a message of which ana expects something within a minute; the answer."""
+
+    def expect(stage: str, **given: Any) -> dict[str, Any]:
+        to_python = {"strategy": "capability", "capability": "python"}
+        letter = {"project_root": project, "from_agent_id": "ana", "subject": "s", "body": "b", "target": to_python}
+        return dict(call("message_create", **{**letter, "expect": stage, "within_seconds": 60, **given}))
+
+    return expect
+
+
+def told(call: Call) -> list[str]:
+    """What ana was told, oldest first."""
+    return [row["body"] for row in call("inbox_peek", agent_id="ana")["messages"]]
+
+
+def needed() -> list[str]:
+    picture = Picture(now())
+    return [item.detail for item in next(kind for kind in KINDS if kind.name == "overdue").find(picture, 10).needs]
+
+
+def test_its_sender_is_told_once_who_is_behind(call: Call, expect: Call, clock: Clock) -> None:
+    sent = expect("acknowledged")["message_id"]
+    assert call("message_receipts", message_id=sent)["expected"] == {
+        "stage": "acknowledged",
+        "by": "2026-03-01T12:01:00.000000Z",
+    }
+    call("inbox_ack", agent_id="bob", message_ids=sent)
+    clock.shift(timedelta(seconds=60))
+    receipts.tell_senders()
+    assert told(call) == needed() == []
+    clock.shift(timedelta(seconds=1))
+    assert needed() == ["ana expects it of cleo"]
+    receipts.tell_senders()
+    receipts.tell_senders()
+    (body,) = told(call)
+    assert sent in body and "cleo" in body and "bob" not in body
+    event = Event.objects.get(type="message.overdue")
+    assert (event.payload["expected"], event.payload["recipients"]) == ("acknowledged", ["cleo"])
+    call("inbox_ack", agent_id="cleo", message_ids=sent)
+    assert needed() == []
+    receipts.tell_senders()
+    assert call("message_receipts", message_id=sent)["expected"] == {"stage": "acknowledged"}
+    assert len(told(call)) == 1
+
+
+def test_nobody_is_told_where_all_came_so_far(call: Call, expect: Call, project: str, clock: Clock) -> None:
+    sent = expect("acted_on")["message_id"]
+    to_ana = {"strategy": "direct", "agent_id": "ana"}
+    for recipient in ("bob", "cleo"):
+        answer = {"project_root": project, "from_agent_id": recipient, "subject": "s", "body": recipient}
+        call("message_create", **answer, target=to_ana, parent_message_id=sent)
+    clock.shift(timedelta(seconds=61))
+    receipts.tell_senders()
+    assert told(call) == ["bob", "cleo"]
+
+
+def test_what_is_expected_for_long_holds_up_nothing_newer(
+    call: Call, expect: Call, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipts, "DUE_AT_ONCE", 1)
+    for number in range(3):
+        expect("handed_over", subject=str(number))
+    clock.shift(timedelta(seconds=61))
+    for _ in range(4):
+        receipts.tell_senders()
+    assert len(told(call)) == 3
+    clock.shift(receipts.GIVEN_UP + timedelta(seconds=1))
+    receipts.tell_senders()
+    assert not Message.objects.exclude(expect_by=None).exists()
+
+
+@pytest.mark.parametrize(
+    "given", [{"expect": "read"}, {"expect": "stored"}, {"within_seconds": 0}, {"within_seconds": 604_801}]
+)
+def test_it_takes_a_stage_and_a_time_within_a_week(refused: Call, team: None, project: str, given: Any) -> None:
+    letter = {"project_root": project, "from_agent_id": "ana", "subject": "s", "body": "b"}
+    both = {"expect": "noticed", "within_seconds": 60}
+    assert refused("message_create", **letter, **{**both, **given})["code"] == "VALIDATION_ERROR"
+    for one in ("expect", "within_seconds"):
+        assert refused("message_create", **letter, **{one: both[one]})["code"] == "VALIDATION_ERROR"

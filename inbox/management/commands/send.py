@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.target_options import add_target, target_of
+from inbox.receipts import Stages
 from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, Parser, add_project_root, one_line, text_of
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError
@@ -28,6 +29,7 @@ class Command(OperatorCommand):
     examples = f"""examples:
   nexus send builder "CI is red: see job 4711."
   git log -1 | nexus send --role reviewer --subject "Please review" -
+  nexus send builder "The freeze is at noon." --expect acknowledged --within 600
   nexus send --everybody --subject "Freeze at noon" --body "Merge before." --json
 
 {EXIT_CODES}
@@ -43,6 +45,9 @@ class Command(OperatorCommand):
         parser.add_argument("--body", help="The text, instead of words; - reads it from standard input.")
         parser.add_argument("--sender", default=OPERATOR_AGENT, metavar="AGENT", help=f"Who sends. [{OPERATOR_AGENT}]")
         parser.add_argument("--reply-to", metavar="MESSAGE", help="The message_id that this answers.")
+        expected = [stage.value for stage in Stages if stage is not Stages.STORED]
+        parser.add_argument("--expect", choices=expected, help="The stage that each recipient is to reach.")
+        parser.add_argument("--within", type=int, metavar="SECONDS", help="In how many seconds; else you are told.")
 
     def act(self, options: Mapping[str, Any]) -> int:
         words, named = list(options["words"]), any(options[name] for name in ("to", "role", "capability", "everybody"))
@@ -65,6 +70,8 @@ class Command(OperatorCommand):
             body=body,
             parent_message_id=options["reply_to"],
             target=target_of(options),
+            expect=options["expect"],
+            within_seconds=options["within"],
         )
         if options["json"]:
             self.print_json(data)
