@@ -130,7 +130,7 @@ KINDS = (
         "overdue",
         "Not as far as its sender expects",
         "schedule",
-        60,
+        55,
         _overdue,
         page="message",
     ),

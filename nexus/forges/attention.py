@@ -26,7 +26,7 @@ KINDS = (
         "forges",
         "Forges that fail",
         "merge",
-        14,
+        18,
         _refused,
         page="forges",
         command="nexus forge",
