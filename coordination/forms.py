@@ -11,10 +11,11 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from coordination import switcher
-from coordination.models import Agent, AgentLimits, LimitScope, Workspace
-from coordination.routing import capability_set
+from coordination.models import Agent, AgentLimits, LimitScope, Tag, Workspace
+from coordination.routing import capability_set, tags_in
 from coordination.services import limits
 from nexus.core.config import written
+from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS, default
 from nexus.web.forms import (
     Filters,
@@ -28,6 +29,20 @@ from nexus.web.forms import (
     line_field,
     words_field,
 )
+
+SHOWN_TAGS = 3  # of the catalog, as examples
+
+
+class TagsField(NamesField):
+    """Tags as `key=value`, separated by commas; as JSON where one holds a comma."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            if str(value or "").lstrip().startswith("{"):
+                return json.loads(value)
+            return tags_in(super().to_python(value))
+        except (NexusError, ValueError, RecursionError):
+            raise ValidationError("Write each tag as key=value, such as team=core.") from None
 
 
 class ProfileForm(OperationForm):
@@ -43,11 +58,17 @@ class ProfileForm(OperationForm):
         label="Capabilities, separated by commas",
         widget=forms.TextInput(attrs={"placeholder": "python, review"}),
     )
+    tags = TagsField(required=False, show_hidden_initial=True)
     toolsets = NamesField(required=False, show_hidden_initial=True)
     metadata = JSONTextField(label="Metadata (JSON)", show_hidden_initial=True)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        known = [
+            f"{tag.key}={tag.value}" for tag in Tag.objects.exclude(value="").order_by("key", "value")[:SHOWN_TAGS]
+        ]
+        self.fields["tags"].label = "Tags, separated by commas; nexus tags makes them"
+        self.fields["tags"].widget.attrs["placeholder"] = ", ".join(known)
         field = self.fields["toolsets"]
         field.label = f"Toolsets, separated by commas; of {', '.join(TOOLSETS)}, or all"
         field.widget.attrs["placeholder"] = ", ".join(each.name for each in default())
@@ -73,9 +94,16 @@ def profile_of(agent: Agent) -> dict[str, str]:
     return {
         "role": agent.role or "",
         "capabilities": ", ".join(sorted(capability_set(agent.capabilities))),
+        "tags": _written(agent.tags or {}),
         "toolsets": ", ".join(agent.toolsets or ()),
         "metadata": "" if agent.metadata is None else json.dumps(agent.metadata, ensure_ascii=False),
     }
+
+
+def _written(tags: Mapping[str, Sequence[str]]) -> str:
+    words = [f"{key}={value}" for key, values in tags.items() for value in values]
+    has_commas = any("," in word for word in words) or any("=" in key for key in tags)
+    return json.dumps(tags, ensure_ascii=False) if has_commas else ", ".join(words)
 
 
 class LimitsForm(OperationForm):

@@ -119,6 +119,17 @@ def parse_tags(value: Any, path: str = "tags") -> dict[str, list[str]] | None:
     return tags
 
 
+def tags_in(words: Iterable[str]) -> dict[str, list[str]]:
+    """Return tags that people write as `key=value`. Raises VALIDATION_ERROR."""
+    tags: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if not (key and equals and value):
+            raise _wrong("tags", "must be written key=value, such as team=core")
+        tags.setdefault(key, []).append(value)
+    return tags
+
+
 def _text(value: Any, path: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME:
         raise _wrong(path, f"must have keys and values of 1 to {MAX_NAME} characters")

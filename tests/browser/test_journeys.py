@@ -482,3 +482,21 @@ def test_a_phone_shows_the_whole_title_of_needs_a_person(page: Page) -> None:
     expect(title).to_have_text("Needs a person")
     assert title.evaluate("each => [...each.children].every(part => part.scrollWidth <= part.clientWidth)")
     assert title.evaluate("each => each.scrollWidth <= each.clientWidth")
+
+
+def test_a_phone_gives_an_agent_a_tag(page: Page, team: Ids) -> None:
+    for value in ({}, {"value": "core"}):
+        made = page.request.post("/api/v1/coordination/operations/tag_create", data={"key": "squad", **value})
+        assert made.ok, made.text()
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/admin/agents/planner/")
+    tags = page.get_by_label("Tags, separated by commas")
+    expect(tags).to_have_attribute("placeholder", "squad=core")
+    tags.fill("squad=nobody")
+    page.get_by_role("button", name="Save", exact=True).first.click()
+    expect(tags).to_have_attribute("aria-invalid", "true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    tags.fill("squad=core")
+    page.get_by_role("button", name="Save", exact=True).first.click()
+    expect(page.get_by_text("The profile is saved.")).to_be_visible()
+    expect(tags).to_have_value("squad=core")

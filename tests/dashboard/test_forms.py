@@ -25,6 +25,7 @@ from nexus.core.config import TABLE
 from nexus.core.operations.caller import Caller
 from nexus.web.forms import LinesField, NumberField
 from tests.browser import scene
+from tests.conftest import does
 from tests.dashboard.test_dashboard import filled, letter
 from tests.pages import Ids, do
 
@@ -336,3 +337,23 @@ def test_the_settings_are_found_by_words_and_by_what_differs(db: None, browser: 
     page = browser.get("/admin/settings/").content.decode()
     assert re.search(r"<h2[^>]*>Reservations</h2>", page)
     assert "environment." in page, "why a value is fixed"
+
+
+def test_it_gives_an_agent_tags_of_the_catalog(team: Ids, browser: Client) -> None:
+    for value in (None, "core", "web, and more"):
+        assert does("tag_create", key="team", **({"value": value} if value else {}))["ok"]
+    page = "/admin/agents/planner/"
+    assert 'placeholder="team=core, team=web, and more"' in browser.get(page).text
+    browser.post(page, {**filled(browser.get(page).text), "tags": "team=core"})
+    assert Agent.objects.get(pk="planner").tags == {"team": ["core"]}
+    shown = filled(browser.get(page).text)
+    assert shown["tags"] == "team=core"
+    for wrong, why in (("team", "Write each tag as key=value"), ("{", "Write each"), ("team=cor", "VALIDATION_ERROR")):
+        assert why in browser.post(page, {**shown, "tags": wrong}).text
+    assert does("agent_update", agent_id="planner", tags={"team": ["web, and more"]})["ok"]
+    shown = filled(browser.get(page).text)
+    browser.post(page, {**shown, "role": "guide"})
+    planner = Agent.objects.get(pk="planner")
+    assert (planner.role, planner.tags) == ("guide", {"team": ["web, and more"]})
+    browser.post(page, {**filled(browser.get(page).text), "tags": ""})
+    assert Agent.objects.get(pk="planner").tags is None

@@ -323,16 +323,43 @@ def test_it_issues_no_key_when_one_of_the_agents_is_unknown() -> None:
 # send
 
 
+def tagged(**teams: str) -> None:
+    """Give agents the tag `team` of a catalog that has it."""
+    for words in ([], *(["--value", team] for team in teams.values())):
+        assert nexus("tags", "create", "team", *words).code == 0
+    for agent, team in teams.items():
+        assert nexus("agents", "update", agent, "--tags", json.dumps({"team": [team]})).code == 0
+
+
+@pytest.mark.parametrize("tag", ["team", "=core", "team=", "team=unknown"])
+def test_a_tag_that_is_none_is_refused(call: Call, project: str, tag: str) -> None:
+    tagged(cleo="core")
+    for words in (["send", "--body", "b"], ["handoffs", "create", "--work", "w"]):
+        ran = nexus(*words, "--tag", tag, "--project", project)
+        assert ran.code == 1 and ran.err.startswith("[nexus] VALIDATION_ERROR")
+
+
+def test_it_offers_work_to_a_tag(call: Call, project: str) -> None:
+    tagged(bob="web", cleo="core")
+    ran = nexus("handoffs", "create", "--project", project, "--tag", "team=core", "--work", "Mend it", "--json")
+    assert ran.json["eligible_count"] == 1
+    (row,) = call("handoff_list_available", project_root=project, agent_id="cleo")["handoffs"]
+    assert row["target"] == {"strategy": "tag", "selector": {"team": ["core"]}}
+
+
 @pytest.mark.parametrize(
     ("target", "reached"),
     [
         (["--to", "cleo"], ["cleo"]),
         (["--role", "reviewer"], ["bob"]),
         (["--capability", "python"], ["bob", "cleo"]),
+        (["--tag", "team=core"], ["cleo"]),
+        (["--tag", "team=core", "--tag", "team=web"], ["bob", "cleo"]),
         (["--everybody"], ["ana"]),
     ],
 )
 def test_it_sends_to_whom_it_is_told(call: Call, project: str, target: list[str], reached: list[str]) -> None:
+    tagged(bob="web", cleo="core")
     workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
     call("session_open", agent_id="ana", workspace_id=workspace_id)
     ran = nexus("send", *target, "--project", project, "--subject", "s", "--body", "b", "--json")

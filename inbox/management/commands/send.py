@@ -25,11 +25,12 @@ class SendParser(Parser):
 
 class Command(OperatorCommand):
     parser_class = SendParser
-    help = "Send a message to agents. To one, to a role, to all with a capability, or to all present in a project."
+    help = "Send a message to agents. To one, to a role, to a capability, to a tag, or to all present in a project."
     examples = f"""examples:
   nexus send builder "CI is red: see job 4711."
   git log -1 | nexus send --role reviewer --subject "Please review" -
   nexus send builder "The freeze is at noon." --expect acknowledged --within 600
+  nexus send --tag team=core "The release is out."
   nexus send --everybody --subject "Freeze at noon" --body "Merge before." --json
 
 {EXIT_CODES}
@@ -50,11 +51,14 @@ class Command(OperatorCommand):
         parser.add_argument("--within", type=int, metavar="SECONDS", help="In how many seconds; else you are told.")
 
     def act(self, options: Mapping[str, Any]) -> int:
-        words, named = list(options["words"]), any(options[name] for name in ("to", "role", "capability", "everybody"))
+        words = list(options["words"])
+        named = any(options[name] for name in ("to", "role", "capability", "tag", "everybody"))
         if words and not named:
             options = {**options, "to": words.pop(0)}
         elif not named:
-            raise NexusError(Code.CONFIG_ERROR, 'Say who gets it: nexus send builder "text", or --role, --everybody.')
+            raise NexusError(
+                Code.CONFIG_ERROR, 'Say who gets it: nexus send builder "text", or --role, --tag, --everybody.'
+            )
         if bool(words) == (options["body"] is not None):
             raise NexusError(Code.CONFIG_ERROR, 'Give the text once: nexus send builder "text", or --body.')
         body = text_of(" ".join(words) or options["body"])
