@@ -15,6 +15,7 @@ PACKAGES = [
     "@modelcontextprotocol/sdk@1.32.2",  # this and the next: the newest that run on Node 20
     "@modelcontextprotocol/conformance@0.1.13",
     "axe-core@4",
+    "@octokit/openapi@23.0.2",
 ]
 
 

@@ -30,7 +30,7 @@ BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @cache
 def published() -> Row:
-    whole: Row = json.loads(description.FILE.read_text().replace('"#/components', f'"{NAME}#/components'))
+    whole: Row = json.loads(description.published().replace('"#/components', f'"{NAME}#/components'))
     return whole
 
 
