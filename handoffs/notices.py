@@ -41,10 +41,8 @@ def notify(
 
 
 def offered(handoff: Handoff, moment: datetime) -> list[str]:
-    """Notify the agent that a direct target names, unless the handoff waits for others: `unblocked` does it then."""
+    """Notify the agent that a direct target names. Where the handoff waits for others, `unblocked` does it."""
     if handoff.target["strategy"] not in (Strategy.DIRECT, Strategy.DIRECT_WITH_FALLBACK):
-        return []
-    if selectors.unfinished(handoff):
         return []
     body = (
         f"{handoff.from_agent_id} hands work to you. "
@@ -54,8 +52,8 @@ def offered(handoff: Handoff, moment: datetime) -> list[str]:
 
 
 def unblocked(handoff: Handoff, actor: str | None, moment: datetime) -> None:
-    """Offer what waited for a completed handoff alone, inside its transaction: writers take turns, so of two that are
-    completed at the same time the second one sees the first one's end."""
+    """Offer what waited for a completed handoff alone, inside its transaction: writers of a workspace take turns, so of
+    two that are completed at the same time the second one sees the first one's end."""
     if not _mark_done(handoff_id=handoff.handoff_id):
         return
     dependents = Dependency.objects.filter(depends_on=handoff).values("handoff_id")

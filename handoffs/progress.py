@@ -73,7 +73,7 @@ def start(*, project_root: str, handoff_id: str, agent_id: str, claim_epoch: int
     """
     project = workspaces.locate(project_root)
     expire(project.workspace_id)
-    with write():
+    with write(project.workspace_id, agent_id):
         moment = now()
         handoff = find(project.workspace_id, handoff_id)
         if _moved(handoff, "start", agent_id, None, moment, claim_epoch):
@@ -96,7 +96,7 @@ def block(
     _require_text(reason, "reason")
     expire(project.workspace_id)
     notified: list[str] = []
-    with write():
+    with write(project.workspace_id, agent_id):
         moment = now()
         handoff = find(project.workspace_id, handoff_id)
         if _moved(handoff, "block", agent_id, reason, moment, claim_epoch):
@@ -134,7 +134,7 @@ def extend(
     """
     project = workspaces.locate(project_root)
     expire(project.workspace_id)
-    with write():
+    with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
         _extend(handoff, By(agent_id, claim_epoch=claim_epoch), seconds)
         agents.touch(agent_id, now())
@@ -170,7 +170,7 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str, claim_epoch: in
     """
     project = workspaces.locate(project_root)
     refresh_plan(project, handoff_id)
-    with write():
+    with write(project.workspace_id, agent_id):
         notified = _accept(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch))
         agents.touch(agent_id, now())
     return notified
@@ -207,7 +207,7 @@ def send_back(
     """
     project = workspaces.locate(project_root)
     _require_text(reasons, "reasons")
-    with write():
+    with write(project.workspace_id, agent_id):
         notified = _return(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch), reasons)
         agents.touch(agent_id, now())
     return notified

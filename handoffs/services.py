@@ -1,4 +1,5 @@
-"""Create, claim, complete, reject and cancel handoffs. Each is one transaction with exactly one winner.
+"""Create, claim, complete, reject and cancel handoffs. Each is one transaction with exactly one winner, under the names
+of the workspace, which all that it reads belongs to, and of the agent, whose limits and leases it reads.
 
 The steps between claim and completion are in `progress`, those of operators in `steering`.
 """
@@ -26,7 +27,7 @@ from handoffs.models import SETTLED, Dependency, Handoff, HandoffStatus, RemarkK
 from handoffs.steps import find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update, insert
-from nexus.core.database.store import write
+from nexus.core.database.store import store, write
 from nexus.core.limits import opaque_text, within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
@@ -101,7 +102,7 @@ def create(
     tags.check_target(parsed)
     project, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
-    with write():
+    with write(project.workspace_id, from_agent_id):
         handoff = Handoff(
             handoff_id=new_id("hnd"),
             workspace_id=project.workspace_id,
@@ -134,12 +135,14 @@ def create(
         dependencies = _dependencies(handoff, depends_on, moment)
         handoff.task_key = None if task_id is None else work().find(project.workspace_id, task_id)
         waits_for = {"depends_on": [each.depends_on_id for each in dependencies]} if dependencies else {}
-        event = record(handoff, "created", from_agent_id, moment, **waits_for)
+        # Late, because other writers' events wait from here to the commit.
+        event = record(handoff, "created", from_agent_id, moment, True, **waits_for)
         handoff.created_event_id = event.event_id
-        insert(handoff)
-        insert(*dependencies)
-        notified = notices.offered(handoff, moment)
-        agents.touch(from_agent_id, moment)
+        with store().batch():
+            insert(handoff)
+            insert(*dependencies)
+            notified = notices.offered(handoff, moment) if all(each.done for each in dependencies) else []
+            agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
 
 
@@ -192,7 +195,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
     seconds = leases.seconds(lease_seconds)
     lease = moment + timedelta(seconds=seconds)
     refresh_plan(project, handoff_id)
-    with write():
+    with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
             raise NexusError(
@@ -216,7 +219,8 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
         record(handoff, "claimed", agent_id, moment, claimed_by=agent_id, claim_epoch=handoff.claim_epoch)
         if handoff.task_key is not None:
             work().started(handoff.task_key, project, agent_id, moment)
-        agents.touch(agent_id, moment)
+        with store().batch():
+            agents.touch(agent_id, moment)
     return handoff
 
 
@@ -257,7 +261,7 @@ def complete(
     project, moment = workspaces.locate(project_root), now()
     text = opaque_text(result, "result")
     refresh_plan(project, handoff_id)
-    with write():
+    with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
         verb = "complete" if handoff.verifier is None else "submit"
         try:
@@ -269,8 +273,14 @@ def complete(
                 refusal if lost is None else _refused(handoff, agent_id, refusal, lost, text, moment)
             )
         else:
-            ended = Ended(status, _finish(handoff, status, agent_id, project, text, moment))
-            agents.touch(agent_id, moment)
+            _finish(handoff, status, agent_id, project, text, moment)
+            with store().batch():
+                if status == HandoffStatus.SUBMITTED:
+                    notified = notices.submitted(handoff, agent_id, text, moment)
+                else:
+                    notified = notices.ended(handoff, agent_id, "completed", text, moment)
+                agents.touch(agent_id, moment)
+            ended = Ended(status, notified)
     if isinstance(ended, NexusError):
         raise ended  # after the commit, which keeps the remark
     return ended
@@ -283,17 +293,16 @@ def _finish(
     project: workspaces.ProjectDirectory,
     result: str | None,
     moment: datetime,
-) -> list[str]:
-    """Store the result and notify whoever waits for it, inside the transaction; return whom the notice reached."""
+) -> None:
+    """Store the result and offer what waited for it, inside the transaction."""
     settle(handoff, status, moment, result=result)
     if status == HandoffStatus.SUBMITTED:
         record(handoff, "submitted", agent_id, moment)
-        return notices.submitted(handoff, agent_id, result, moment)
+        return
     record(handoff, "completed", agent_id, moment)
     notices.unblocked(handoff, agent_id, moment)
     if handoff.task_key is not None:
         work().completed(handoff.task_key, project, agent_id, moment)
-    return notices.ended(handoff, agent_id, "completed", result, moment)
 
 
 def _refused(
@@ -316,15 +325,16 @@ def reject(
     project, moment = workspaces.locate(project_root), now()
     within_limit(reason, "reason")
     refresh_plan(project, handoff_id)
-    with write():
+    with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
         status = remarks.step("reject", handoff, agent_id, moment, claim_epoch)
         settle(handoff, status, moment, rejected_reason=reason)
         record(handoff, "rejected", agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
             work().returned(handoff.task_key, project, agent_id, agent_id, moment)
-        notified = notices.ended(handoff, agent_id, "rejected", reason, moment)
-        agents.touch(agent_id, moment)
+        with store().batch():
+            notified = notices.ended(handoff, agent_id, "rejected", reason, moment)
+            agents.touch(agent_id, moment)
     return notified
 
 
@@ -337,7 +347,7 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     within_limit(reason, "reason")
     expire(project.workspace_id)
     moment = now()
-    with write():
+    with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
         settle(handoff, lifecycle.step("cancel", handoff.status, selectors.parts(handoff, agent_id)), moment)
         record(handoff, "cancelled", agent_id, moment, reason=reason)

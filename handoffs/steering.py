@@ -103,7 +103,8 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
         record(handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         if former.claimed_by != agent_id:
             _notify_holder(former, f"was given to {agent_id}", reason, moment)
-        notices.offered(handoff, moment)
+        if not selectors.unfinished(handoff):
+            notices.offered(handoff, moment)
     return handoff
 
 
@@ -171,7 +172,8 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
         insert(*(Dependency(handoff=handoff, **each) for each in waits_for))
         Dependency.objects.filter(depends_on=former).update(depends_on=handoff)
         record(former, "reoffered", None, moment, **{"as": handoff.handoff_id}, operator=operator)
-        notices.offered(handoff, moment)
+        if not selectors.unfinished(handoff):
+            notices.offered(handoff, moment)
     return handoff
 
 

@@ -93,9 +93,15 @@ def changed_meanwhile() -> NexusError:
 
 
 def record(
-    handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | int | list[str] | None
+    handoff: Handoff,
+    what: str,
+    actor: str | None,
+    moment: datetime,
+    numbered: bool = False,  # by position, because `more` has names
+    /,
+    **more: str | int | list[str] | None,
 ) -> Event:
-    """Append the event `handoff.<what>`. Call it inside a transaction."""
+    """Append the event `handoff.<what>`. Call it inside a transaction. See `emit` for `numbered`."""
     payload = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(
         workspace_id=handoff.workspace_id,
@@ -108,6 +114,7 @@ def record(
         target=handoff.target,
         handoff_id=handoff.handoff_id,
         trace_id=handoff.trace_id,
+        numbered=numbered,
     )
 
 

@@ -34,8 +34,10 @@ def emit(
     target: Target | None = None,
     handoff_id: str | None = None,
     trace_id: str | None = None,
+    numbered: bool = False,
 ) -> Event:
     """Append one event; `workspace_id` is None for an event that belongs to no workspace. Its payload repeats a trace.
+    It may get its id only at the commit, unless it is `numbered`.
 
     Raises INTERNAL_ERROR, before anything is written, for an event that readers could not understand.
     """
@@ -58,7 +60,7 @@ def emit(
         trace_id=trace_id,
         created_at=moment,
     )
-    append(event)
+    append(event, numbered=numbered)
     transaction.on_commit(partial(_announce, event))
     return event
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,10 @@ from django.db import connection
 
 from coordination.models import Artifact, Event, Session, Workspace
 from coordination.toolset import run
+from handoffs.models import SETTLED, Dependency, Handoff, Remark
 from nexus.core.database.store import in_one_transaction, store, write
 from tests.acceptance.hub import START_SECONDS
-from tests.conftest import LOCAL, at_once
+from tests.conftest import LOCAL, OPERATOR, at_once
 from tests.postgres import SERVER
 
 pytestmark = [
@@ -27,6 +31,7 @@ pytestmark = [
 ]
 
 Answer = dict[str, Any]
+PYTHON = {"strategy": "capability", "capability": "python"}
 WAITING = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = %s"
 
 
@@ -153,11 +158,87 @@ class TestWorkspaces:
         assert one["data"]["artifact_id"] == two["data"]["artifact_id"] == Artifact.objects.get().artifact_id
 
 
+def offered(project: str, **more: Any) -> str:
+    arguments = {"project_root": project, "from_agent_id": "ann", "target": PYTHON, "visibility": "public"}
+    handoff_id: str = data("handoff_create", **arguments | more)["handoff_id"]
+    return handoff_id
+
+
+def taken(project: str, agent_id: str, **more: Any) -> Answer:
+    """The arguments of a holder's step on a new handoff."""
+    step = {"project_root": project, "handoff_id": offered(project, **more), "agent_id": agent_id}
+    data("handoff_claim", **step)
+    return step
+
+
+def codes(answers: tuple[Answer, Answer]) -> list[str]:
+    return ["done" if answer["ok"] else answer["error"]["code"] for answer in answers]
+
+
+@pytest.mark.usefixtures("team")
+class TestHandoffs:
+    def test_one_agent_claims_it(self, project: str) -> None:
+        step = {"project_root": project, "handoff_id": offered(project)}
+        answers = twice("handoff_claim", {"agent_id": "bob"}, {"agent_id": "cleo"}, **step)
+        assert codes(answers) == ["done", "HANDOFF_ALREADY_CLAIMED"]
+
+    def test_it_ends_once(self, project: str) -> None:
+        step = taken(project, "bob")
+        answers = beside(lambda: call("handoff_complete", **step), lambda: call("handoff_reject", **step))
+        assert codes(answers) == ["done", "INVALID_TRANSITION"]
+
+    def test_an_agent_has_no_more_open_than_it_may(self, project: str, tmp_path: Path) -> None:
+        limits = {"agent_id": "ann", "limits": {"open_handoffs": 1}}
+        assert run(OPERATOR, "limits_update", limits)["ok"]
+        (tmp_path / "other").mkdir()
+        each = ({"project_root": str(root)} for root in (project, tmp_path / "other"))
+        answers = twice("handoff_create", *each, from_agent_id="ann", target=PYTHON, visibility="public")
+        assert codes(answers) == ["done", "QUOTA_EXCEEDED"]
+
+    def test_it_is_made_once_for_its_client_id(self, project: str, tmp_path: Path) -> None:
+        data("workspace_resolve", project_root=project)
+        arguments = {"from_agent_id": "ann", "target": PYTHON, "visibility": "public", "client_id": "once"}
+        one, two = twice("handoff_create", project_root=project, **arguments)
+        assert one["data"]["handoff_id"] == two["data"]["handoff_id"] == Handoff.objects.get().handoff_id
+
+    def test_two_agents_make_its_workspace_once(self, project: str) -> None:
+        each = ({"from_agent_id": name} for name in ("ann", "bob"))
+        assert codes(twice("handoff_create", *each, project_root=project, target=PYTHON, visibility="public")) == [
+            "done",
+            "done",
+        ]
+
+    def test_it_is_offered_once_all_that_it_waits_for_is_completed(self, project: str) -> None:
+        steps = [taken(project, name) for name in ("bob", "cleo")]
+        handoff_id = offered(project, depends_on=[step["handoff_id"] for step in steps])
+        twice("handoff_complete", *steps)
+        assert Event.objects.filter(handoff_id=handoff_id, type="handoff.unblocked").count() == 1
+
+    @pytest.mark.parametrize(("end", "code"), [("complete", "done"), ("reject", "VALIDATION_ERROR")])
+    def test_it_waits_for_nothing_that_ends_meanwhile(self, end: str, code: str, project: str) -> None:
+        step = taken(project, "bob")
+        arguments = {"project_root": project, "from_agent_id": "ann", "target": PYTHON, "visibility": "public"}
+        answers = beside(
+            lambda: call(f"handoff_{end}", **step),
+            lambda: call("handoff_create", **arguments, depends_on=[step["handoff_id"]]),
+        )
+        assert codes(answers) == ["done", code]
+        assert not Dependency.objects.filter(done=False).exists()
+
+    def test_a_late_result_is_kept_once(self, project: str) -> None:
+        with time_machine.travel(datetime.now(UTC) - timedelta(days=1)):
+            step = taken(project, "bob")
+        data("handoff_claim", **step | {"agent_id": "cleo"})
+        assert codes(twice("handoff_complete", **step, result="late")) == ["NOT_OWNER", "NOT_OWNER"]
+        assert Remark.objects.count() == 1
+
+
 @pytest.mark.usefixtures("team")
 def test_calls_wait_for_nobody_in_another_workspace(project: str, tmp_path: Path) -> None:
     session_id = opened("ann", project)
     at_once([lambda: data("session_heartbeat", session_id=session_id)])  # what is done once is done
-    calls = {
+    handoff = {"project_root": project, "handoff_id": offered(project), "agent_id": "bob"}
+    calls: dict[str, Answer] = {
         "agent_register": {"agent_id": "ann"},
         "workspace_resolve": {"project_root": project},
         "session_heartbeat": {"session_id": session_id},
@@ -165,6 +246,17 @@ def test_calls_wait_for_nobody_in_another_workspace(project: str, tmp_path: Path
         "channel_create": {"project_root": project, "name": "news"},
         "join": {"project_root": project, "agent_id": "ann"},
         "session_close": {"session_id": session_id},
+        "handoff_create": {
+            "project_root": project,
+            "from_agent_id": "ann",
+            "target": {"strategy": "direct", "agent_id": "bob"},
+            "visibility": "public",
+        },
+        "handoff_claim": handoff,
+        "handoff_start": handoff,
+        "handoff_extend": handoff,
+        "handoff_block": {**handoff, "reason": "r"},
+        "handoff_complete": handoff,
     }
 
     def go() -> None:
@@ -174,3 +266,104 @@ def test_calls_wait_for_nobody_in_another_workspace(project: str, tmp_path: Path
 
     with write("another workspace", "another agent"):
         at_once([go])
+
+
+AGENTS = ("ann", "bob", "cleo", "dan")
+CALLS = 40  # of each thread
+
+
+class Crowd:
+    """Agents that do anything at all in several workspaces, at once; what they make is known to all."""
+
+    def __init__(self, roots: list[str]) -> None:
+        self.roots = roots
+        self.sessions = [opened(name, root) for name in AGENTS for root in roots]
+        self.handoffs: list[tuple[str, str]] = []  # with the project of each
+
+    def act(self, chance: random.Random) -> None:
+        """One call, of whatever kind; a refusal is as good as a success."""
+        agent, root = chance.choice(AGENTS), chance.choice(self.roots)
+        acts = [self.step] * 4 + [self.hand_over] * 2 + [self.send, self.read, self.beat]
+        chance.choice(acts)(chance, agent, root)
+
+    def hand_over(self, chance: random.Random, agent: str, root: str) -> None:
+        target = chance.choice([PYTHON, {"strategy": "direct", "agent_id": chance.choice(AGENTS)}])
+        here = [handoff_id for handoff_id, project in self.handoffs[-8:] if project == root]
+        arguments = {"project_root": root, "from_agent_id": agent, "target": target, "visibility": "public"}
+        made = call("handoff_create", **arguments, depends_on=chance.sample(here, min(len(here), 2)))
+        if made["ok"]:
+            self.handoffs.append((made["data"]["handoff_id"], root))
+
+    def step(self, chance: random.Random, agent: str, root: str) -> None:
+        if not self.handoffs:
+            return
+        handoff_id, root = chance.choice(self.handoffs[-12:])
+        verb = chance.choice(["claim", "claim", "start", "block", "extend", "complete", "complete", "reject", "cancel"])
+        more = {"reason": "r"} if verb == "block" else {}
+        call(f"handoff_{verb}", project_root=root, handoff_id=handoff_id, agent_id=agent, **more)
+
+    def send(self, chance: random.Random, agent: str, root: str) -> None:
+        target = chance.choice([{"strategy": "broadcast"}, {"strategy": "direct", "agent_id": chance.choice(AGENTS)}])
+        call("message_create", project_root=root, from_agent_id=agent, subject="s", body="b", target=target)
+
+    def read(self, chance: random.Random, agent: str, root: str) -> None:
+        pulled = data("inbox_pull", agent_id=agent)["messages"]
+        data("inbox_ack", agent_id=agent, message_ids=[message["message_id"] for message in pulled])
+
+    def beat(self, chance: random.Random, agent: str, root: str) -> None:
+        call("session_heartbeat", session_id=chance.choice(self.sessions))
+
+
+def check_handoffs() -> None:
+    """That each was claimed as often as its epoch says, has one end, and waits for nothing that is completed."""
+    for handoff in Handoff.objects.all():
+        told = Counter(Event.objects.filter(handoff_id=handoff.pk, stream="handoff").values_list("type", flat=True))
+        ends = sum(told[f"handoff.{end}"] for end in ("completed", "rejected", "cancelled"))
+        assert (told["handoff.created"], told["handoff.claimed"]) == (1, handoff.claim_epoch), told
+        assert ends == (handoff.status in SETTLED), (handoff.status, told)
+        waits_for = list(handoff.dependencies.select_related("depends_on"))
+        assert all(each.done is (each.depends_on.status == "COMPLETED") for each in waits_for)
+        became_free = bool(waits_for) and all(each.done for each in waits_for)
+        assert told["handoff.unblocked"] <= became_free, told
+    open_ones = Counter(Handoff.objects.filter(status="OPEN").values_list("from_agent_id", flat=True))
+    assert max(open_ones.values(), default=0) <= MOST_OPEN
+
+
+MOST_OPEN = 2
+
+
+@pytest.mark.usefixtures("team")
+def test_a_crowd_leaves_a_store_in_order_and_a_follower_misses_nothing(tmp_path: Path) -> None:
+    data("agent_register", agent_id="dan", capabilities=["python"])
+    assert run(OPERATOR, "limits_update", {"role": "maker", "limits": {"open_handoffs": MOST_OPEN}})["ok"]
+    for name in AGENTS:
+        data("agent_register", agent_id=name, role="maker")
+    roots = [tmp_path / name for name in ("one", "two", "three")]
+    for root in roots:
+        root.mkdir()
+    crowd = Crowd([str(root) for root in roots])
+    over = threading.Event()
+    seen: list[int] = []
+
+    def go(number: int) -> None:
+        chance = random.Random(number)
+        for _ in range(CALLS):
+            crowd.act(chance)
+
+    def follow() -> None:
+        last = False
+        while not last:
+            last = over.is_set()
+            seen.extend(
+                Event.objects.filter(pk__gt=seen[-1] if seen else 0).order_by("pk").values_list("pk", flat=True)
+            )
+
+    following = threading.Thread(target=follow)
+    following.start()
+    try:
+        at_once([partial(go, number) for number in range(8)])
+    finally:
+        over.set()
+        following.join()
+    assert seen == list(Event.objects.order_by("pk").values_list("pk", flat=True))
+    check_handoffs()

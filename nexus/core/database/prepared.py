@@ -170,16 +170,16 @@ def insert(*instances: Model) -> None:
         instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
 
 
-def append(row: Model) -> None:
+def append(row: Model, *, numbered: bool) -> None:
     """Insert a row of the log, see `Store.append`. A transaction that lasts longer than its block has the key at once,
-    because what follows the block may use it."""
+    too, because what follows the block may use it."""
 
     def statement() -> tuple[str, list[Any], str]:
         sql, _, key = _insertion(type(row))
         assert key is not None
         return sql, _values(row, connections[DEFAULT_DB_ALIAS]), key
 
-    if not store().append(row, statement, numbered=outlasts_its_block()):
+    if not store().append(row, statement, numbered=numbered or outlasts_its_block()):
         insert(row)
 
 
