@@ -232,6 +232,34 @@ def test_a_writer_within_another_has_none_but_its_names() -> None:
         pass
 
 
+@postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("names", [("bob",), ("ann", "bob"), ()])
+def test_one_that_outlasts_its_block_takes_the_names_of_what_follows(names: tuple[str, ...]) -> None:
+    with in_one_transaction():
+        with write("ann"):
+            say("first")
+        with write(*names):
+            say("last")
+        assert not begins("ann") and not begins("bob")
+        assert begins("cleo") is bool(names)
+    assert list(Event.objects.order_by("pk").values_list("type", flat=True)) == ["first", "last"]
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("names", [("bob",), ()])
+def test_a_name_that_was_taken_back_is_taken_again(names: tuple[str, ...]) -> None:
+    with in_one_transaction():
+        with write("ann"):
+            pass
+        with pytest.raises(ZeroDivisionError), write("ann"), write(*names):
+            raise ZeroDivisionError
+        assert begins("bob")
+        with write("bob"):
+            assert not begins("bob")
+
+
 def say(type: str) -> Event:
     return emit(workspace_id=None, stream="agent", type=type, actor="ann", payload={}, moment=now())
 

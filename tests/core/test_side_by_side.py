@@ -21,6 +21,10 @@ from coordination.models import Artifact, Event, Session, Workspace
 from coordination.toolset import run
 from handoffs.models import SETTLED, Dependency, Handoff, Remark
 from nexus.core.database.store import in_one_transaction, store, write
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.topics.connections import joined_peer
+from nexus.topics.toolset import TOPICS
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, OPERATOR, at_once
 from tests.postgres import SERVER
@@ -156,6 +160,18 @@ class TestWorkspaces:
         arguments = {"artifact_type": "text", "content": "c", "client_id": "once"}
         one, two = twice("artifact_put", project_root=project, **arguments)
         assert one["data"]["artifact_id"] == two["data"]["artifact_id"] == Artifact.objects.get().artifact_id
+
+
+def test_an_agent_that_joins_over_a_relay_has_its_topics_back(project: str) -> None:
+    """Its call is one transaction, which takes the topics' names late."""
+    before, again = (Caller("test", agent_id="ann", connection=f"test of joining {number}") for number in (1, 2))
+    data("agent_register", agent_id="ann")
+    topic = {"topic_id": runner.run(TOPICS, before, "topic_create", {"name": "t"})["topic_id"]}
+    runner.run(TOPICS, before, "topic_join", {**topic, "agent_name": "ann"})
+    with in_one_transaction():
+        answer = run(again, "join", {"agent_id": "ann", "project_root": project})
+        assert connection.in_atomic_block
+    assert answer["ok"] and joined_peer(again, topic["topic_id"]), answer
 
 
 def offered(project: str, **more: Any) -> str:

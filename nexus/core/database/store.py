@@ -64,7 +64,7 @@ def outlasts_its_block() -> bool:
 @contextmanager
 def _transaction(names: tuple[str, ...]) -> Iterator[None]:
     outermost = not connection.in_atomic_block
-    with store().write(*names):
+    with store().write(*names, late=outlasts_its_block()):
         if outermost:
             transaction.on_commit(_count)
         yield

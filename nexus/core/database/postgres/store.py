@@ -115,31 +115,32 @@ def _connection() -> DatabaseWrapper:
 
 
 @contextmanager
-def write(*names: str) -> Iterator[None]:
+def write(*names: str, late: bool = False) -> Iterator[None]:
     """Run a writing transaction; inside another, a savepoint.
 
     Without names it is alone: it takes the advisory lock of all writers. With names it takes that lock shared, and one
     of its own for each name, in one order for all. It takes them first, because a transaction that holds rows when it
-    asks for a lock can deadlock with the one that holds the lock.
+    asks for a lock can deadlock with the one that holds the lock. Only one that is `late` asks for more: of two that
+    deadlock the server ends one, and its call is repeated.
     """
     on = _connection()
     locks = frozenset(zlib.crc32(name.encode()) - 2**31 for name in names)
     if on.in_atomic_block:
         if on.beside is not None and not (locks and locks <= on.beside):
-            raise RuntimeError("a writing transaction inside another needs one of its names, and no other")
+            if not late:
+                raise RuntimeError("a writing transaction inside another needs one of its names, and no other")
+            _lock(locks)
+            on.beside = on.beside | locks if locks else None
+            if not locks:
+                on.insert_rows()
         with transaction.atomic():
             yield
         return
     done = False
     try:
         with transaction.atomic():
-            with on.batch(), on.cursor() as cursor:  # the transaction's BEGIN goes with it
-                if locks:
-                    each = ", pg_advisory_xact_lock(%s, %s)" * len(locks)
-                    values = [part for lock in sorted(locks) for part in (NAMES, lock)]
-                    cursor.execute(f"SELECT pg_advisory_xact_lock_shared(%s){each}", [WRITERS_LOCK, *values])
-                else:
-                    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])
+            with on.batch():  # the transaction's BEGIN goes with it
+                _lock(locks)
             on.settle()
             on.beside = locks or None
             yield
@@ -148,6 +149,17 @@ def write(*names: str) -> Iterator[None]:
         if done and is_lost(error):
             _in_doubt(error)
         raise
+
+
+def _lock(locks: frozenset[int]) -> None:
+    """Take the locks of a writing transaction: those of its names, beside others, or that of all writers."""
+    with _connection().cursor() as cursor:
+        if locks:
+            each = ", pg_advisory_xact_lock(%s, %s)" * len(locks)
+            values = [part for lock in sorted(locks) for part in (NAMES, lock)]
+            cursor.execute(f"SELECT pg_advisory_xact_lock_shared(%s){each}", [WRITERS_LOCK, *values])
+        else:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])
 
 
 def _in_doubt(error: Exception) -> NoReturn:

@@ -98,7 +98,7 @@ def release() -> None:
 
 
 @contextmanager
-def write(*names: str) -> Iterator[None]:
+def write(*names: str, late: bool = False) -> Iterator[None]:
     """Run a writing transaction, alone whatever its names: wait in the writers' queue, then `BEGIN IMMEDIATE`. Inside
     another one, a savepoint.
 

@@ -47,7 +47,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self.beside: frozenset[int] | None = None  # locks of the running transaction, if others run beside it
         self.notification: tuple[str, list[Any]] | None = None  # a statement that goes with COMMIT
         self.rows: list[tuple[Model, Insertion]] = []  # that are inserted with COMMIT
-        self._rows_at: dict[str, int] = {}  # how many there were, by savepoint
+        self._before: dict[str, tuple[int, frozenset[int] | None]] = {}  # how many rows, and which locks, by savepoint
         self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
         self._batches = 0  # that are being filled
 
@@ -115,11 +115,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _savepoint(self, sid: str) -> None:
         super()._savepoint(sid)  # type: ignore[misc]  # the stubs leave it out
-        self._rows_at[sid] = len(self.rows)
+        self._before[sid] = len(self.rows), self.beside
 
     def _savepoint_rollback(self, sid: str) -> None:
         super()._savepoint_rollback(sid)  # type: ignore[misc]  # the stubs leave it out
-        del self.rows[self._rows_at[sid] :]
+        rows, self.beside = self._before[sid]  # the server has released the locks that came after it
+        del self.rows[rows:]
 
     def _commit(self) -> None:
         if self.connection is None or not (self.rows or self.notification or self._pipeline):
@@ -168,7 +169,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _forget(self) -> None:
         self.beside = self.notification = None
-        self.rows, self._rows_at = [], {}
+        self.rows, self._before = [], {}
 
 
 def _number(sent: list[tuple[Model, str, Any]]) -> None:
