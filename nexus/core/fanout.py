@@ -26,10 +26,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
-import psycopg
-
 from nexus.core.config import CoreSettings, nats_parts
-from nexus.core.database.postgres.connection import LOOK_SECONDS, parameters
+from nexus.core.database.base import LOOK_SECONDS
 from nexus.core.domain import ANY
 
 log = logging.getLogger(__name__)
@@ -52,6 +50,7 @@ PLAIN_ID = re.compile(rb"[0-9]{1,18}")
 
 # By words in an error of the server or the library, the sentence for people. No error's own text is shown: it may
 # repeat the address.
+NO_IDENTITY = "no identity of the database"
 ENDED = "ended after its greeting"
 WITHOUT_TLS = "the server offers no tls"
 EXPLAINED: Mapping[str, str] = {
@@ -63,6 +62,7 @@ EXPLAINED: Mapping[str, str] = {
     "maximum account active connections": "NATS has no connection left for this account",
     "maximum subscriptions": "NATS allows this user fewer subscriptions than there are waits (max_subscriptions)",
     "slow consumer": "NATS ended the connection, because this process read too slowly",
+    NO_IDENTITY: "The database could not be asked for its identity, which names the subjects",
     WITHOUT_TLS: "NATS offers no TLS, which nats_url asks for (tls://)",
     "info message": "What answers at nats_url is not a NATS server",
 }
@@ -70,7 +70,12 @@ EXPLAINED: Mapping[str, str] = {
 
 def subject_of(key: Hashable) -> str:
     """Return the subject of the events with a key; that of all events for a key of another form."""
-    return f"event.{'.'.join(map(_token, key))}" if isinstance(key, tuple) else "event.>"
+    return subject("event", *key) if isinstance(key, tuple) else "event.>"
+
+
+def subject(kind: str, *parts: Hashable) -> str:
+    """Return the subject of a kind of messages about some values, whatever characters are in these."""
+    return ".".join((kind, *map(_token, parts)))
 
 
 def _token(part: Hashable) -> str:
@@ -95,20 +100,25 @@ def explain(*errors: BaseException | None) -> str:
 def _explained(error: BaseException | None) -> str | None:
     if isinstance(error, ssl.SSLError):
         return "The TLS handshake with NATS failed: see its certificate, and ?ca= of nats_url"
-    if isinstance(error, psycopg.Error):
-        return "The database could not be asked for its identity, which names the subjects"
     said = str(error).lower()
     return next((known for words, known in EXPLAINED.items() if words in said), None)
 
 
 def identity() -> str:
-    """Return what tells this database from all others, however its address is written. Raises psycopg's errors."""
+    """Return what tells this database from all others, however its address is written. Raises OSError."""
+    import psycopg
+
+    from nexus.core.database.postgres.connection import parameters
+
     asked = (
         "SELECT (SELECT system_identifier FROM pg_control_system()), oid"
         " FROM pg_database WHERE datname = current_database()"
     )
-    with contextlib.closing(psycopg.connect(**parameters(CoreSettings.current()), autocommit=True)) as connection:
-        row = connection.execute(asked).fetchone()
+    try:
+        with contextlib.closing(psycopg.connect(**parameters(CoreSettings.current()), autocommit=True)) as connection:
+            row = connection.execute(asked).fetchone()
+    except psycopg.Error:
+        raise OSError(NO_IDENTITY) from None
     assert row is not None
     return f"{row[0]}-{row[1]}"
 

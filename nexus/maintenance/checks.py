@@ -24,6 +24,7 @@ from nexus.core.config import CoreSettings, without_credentials
 from nexus.core.contributions import Finding
 from nexus.core.database.migrations import pending_migrations, unknown_migrations
 from nexus.core.database.sqlite.errors import HEADER, beside, first_bytes, log_is_missing
+from nexus.core.fanout import problem_of
 from nexus.core.files import network_kind
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import store_file
@@ -39,11 +40,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def fan_out(home: Home) -> Iterator[Finding]:
     """Check that NATS passes messages on, if it is set."""
     url = CoreSettings.current().nats_url
-    if url is None:
-        return
-    from nexus.core.fanout import problem_of  # needs PostgreSQL's library
-
-    if (problem := asyncio.run(problem_of(url))) is not None:
+    if url is not None and (problem := asyncio.run(problem_of(url))) is not None:
         yield Finding(
             f"{problem} ({without_credentials(url)}).",
             "Nothing is lost, but a wait at another process learns of a commit up to a second late, and drafts stay at "

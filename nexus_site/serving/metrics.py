@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -14,10 +13,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from coordination.metrics import Histograms
-from nexus.core import waiting
+from nexus.core import fanout, waiting
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
-from nexus.core.config import CoreSettings
 from nexus.core.contributions import gauge
 from nexus.core.database.store import store
 from nexus.core.fairness import turns, when_refused
@@ -38,9 +36,6 @@ when_refused.append(REFUSED.inc)
 WAITING = Gauge("nexus_waiting_requests", "Requests that wait for their turn now.", registry=HERE)
 PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=HERE)
 
-
-if TYPE_CHECKING:
-    from nexus.core.fanout import Wire
 
 # A cache for the series: the library's own search by labels takes several times as long.
 _calls, _seconds = cache(CALLS.labels), cache(SECONDS.labels)
@@ -75,18 +70,9 @@ class FanOut(Collector):
         return []  # asked at import, when no connection is wanted
 
     def collect(self) -> Iterator[Metric]:
-        if (on := wire()) is not None:
+        if (on := fanout.wire()) is not None:
             yield GaugeMetricFamily("nexus_nats_connected", "Whether NATS is reached.", value=on.problem is None)
             yield CounterMetricFamily("nexus_nats_messages", "Messages that NATS passed to this process.", on.received)
-
-
-def wire() -> Wire | None:
-    """Return this process's connection to NATS; None if it is not set."""
-    if CoreSettings.current().nats_url is None:
-        return None
-    from nexus.core import fanout  # needs PostgreSQL's library
-
-    return fanout.wire()
 
 
 class Figures(Collector):

@@ -15,9 +15,14 @@ import httpx
 import psycopg
 import pytest
 
-from tests.acceptance.hub import Hub, serving
+from tests.acceptance.hub import START_SECONDS, Hub, serving
+from tests.acceptance.pool import Pool
 from tests.acceptance.test_crash import follow as read_stream
+from tests.acceptance.test_model import messages, written
+from tests.acceptance.test_outages import RUNNERS
 from tests.acceptance.test_two_hubs import mail, migrated, until
+from tests.control.openai_server import Handler
+from tests.control.openai_server import serving as serving_model
 from tests.nats import Nats, Network, nats
 from tests.postgres import Cluster, database_of
 
@@ -149,3 +154,41 @@ def test_a_server_that_is_down_from_the_start_is_named_once(hubs: Hubs, project:
         sent = here.call("message_create", **mail(project, "bob", "after"))["message_id"]
         assert [event["payload"]["message_id"] for event in waits.result()["events"]] == [sent]
     assert not any("geheim" in line for hub in (here, there) for line in hub.lines)
+
+
+def runs_pool(hub: Hub) -> bool:
+    return not any("this one stands by" in line for line in hub.lines)
+
+
+def test_a_draft_reaches_clients_at_a_hub_that_does_not_run_the_worker(
+    database: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    gate = threading.Event()
+
+    def reply(handler: Handler) -> None:
+        handler.begin()
+        handler.chunk({"role": "assistant", "content": "Good "})
+        assert gate.wait(START_SECONDS)
+        handler.chunk({"content": "morning"})
+        handler.chunk({}, "stop")
+        handler.done((120, 7))
+
+    with nats() as server, serving_model(reply) as (_, model), ExitStack() as stack:
+        pools: list[Pool] = []
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir(mode=0o700)
+            flags = ("--nats-url", server.url)
+            pools.append(Pool(tmp_path / name, *flags, database=database, runners=RUNNERS.format(url=model)))
+            stack.callback(pools[-1].close)
+        two = pools[1]
+        until(lambda: not runs_pool(two.hub))
+        two.create("cat", model="small", cwd=str(tmp_path_factory.mktemp("cat")))
+        heard, late = messages(two.hub, "cat"), messages(two.hub, "cat")
+        assert next(heard)["type"] == "state"
+        two.result("send", "/agent/cat", content="Hello", timeout_seconds=0)
+        assert written(heard, "Good ")["position"] == 1
+        assert written(late, "Good ")["offset"] == 0
+        gate.set()
+        for listener in (heard, late):
+            entries = (message["entry"] for message in listener if message["type"] == "entry")
+            assert next(entry for entry in entries if entry["role"] == "assistant")["content"] == "Good morning"

@@ -22,7 +22,7 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from nexus.control import instructions
+from nexus.control import agent_stream, instructions
 from nexus.control.members import TURN_TRANSPORT
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.prices import tariff_of
@@ -46,6 +46,7 @@ from nexus.core.waiting import READERS, WRITERS, in_thread
 
 PAUSE_SECONDS = 0.1  # between two lines about an agent
 LONGEST_PIECE = 16_384  # characters of a line
+REPEAT_SECONDS = 1.0  # between two reports of a whole draft, however many hubs ask for it
 MOST_BEHIND = 256 * 1024  # bytes that wait for the hub to read them
 Report = Callable[[dict[str, Any]], bool]  # returns False if the report has to wait
 
@@ -65,7 +66,9 @@ async def to_hub() -> Report:
     def report(message: dict[str, Any]) -> bool:
         if "text" in message and transport.get_write_buffer_size() > MOST_BEHIND:
             return False
-        transport.write(json.dumps(message).encode() + b"\n")
+        said = json.dumps(message).encode()
+        transport.write(said + b"\n")
+        agent_stream.publish(message["agent"], said)
         return True
 
     return report
@@ -81,6 +84,8 @@ class DraftReporter:
         self._last: tuple[int, int] | None = None  # the draft, and its position, that was last reported
         self._reported = 0  # its reported characters
         self._tokens = (0, 0)
+        self._is_wanted = False  # another hub asked for the whole draft,
+        self._repeated = -REPEAT_SECONDS  # and when that was last reported
 
     def stored(self, entry: Entry) -> None:
         """Note that an entry was stored: the draft now belongs to the one after it."""
@@ -91,15 +96,20 @@ class DraftReporter:
 
     async def work(self) -> None:
         """Report changes until cancelled."""
+        self._loop = asyncio.get_running_loop()
         try:
-            while True:
-                await self.draft.changed.wait()
-                self.draft.changed.clear()
-                if not await self._is_placed() or not self._catch_up():
-                    self.draft.changed.set()
-                await asyncio.sleep(PAUSE_SECONDS)
+            with agent_stream.asked_for_drafts(self.turn.agent_id, self._want):
+                await self._report()
         finally:
             self.report({"agent": self.turn.agent_id})
+
+    async def _report(self) -> None:
+        while True:
+            await self.draft.changed.wait()
+            self.draft.changed.clear()
+            if not await self._is_placed() or not self._catch_up():
+                self.draft.changed.set()
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _is_placed(self) -> bool:
         """Return whether the position of the entry being written is known: from the store at first, then from stored
@@ -117,10 +127,10 @@ class DraftReporter:
         assert self._position is not None
         text, tokens = self.draft.text, (self.draft.input_tokens, self.draft.output_tokens)
         which = (self.draft.begun, self._position)
-        if which != self._last:
+        if which != self._last or self._repeats():
             self._reported = 0
         elif self._reported == len(text) and tokens == self._tokens:
-            return True
+            return not self._is_wanted
         while True:
             piece = text[self._reported : self._reported + LONGEST_PIECE]
             is_sent = self.report(
@@ -128,6 +138,7 @@ class DraftReporter:
                     "agent": self.turn.agent_id,
                     "request_id": self.turn.request_id,
                     "position": self._position,
+                    "begun": self.draft.begun,
                     "offset": self._reported,
                     "text": piece,
                     "tokens": tokens,
@@ -138,7 +149,25 @@ class DraftReporter:
             self._last, self._tokens = which, tokens
             self._reported += len(piece)
             if self._reported == len(text):
-                return True
+                return not self._is_wanted
+
+    def _repeats(self) -> bool:
+        """Return whether to report the whole draft again now, because another hub asked for it."""
+        moment = asyncio.get_running_loop().time()
+        if not self._is_wanted or moment < self._repeated + REPEAT_SECONDS:
+            return False
+        self._is_wanted, self._repeated = False, moment
+        return True
+
+    def _want(self, content: bytes | None) -> None:
+        """Take the question of another hub for the whole draft; called by NATS's thread."""
+        if content is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wanted)
+
+    def _wanted(self) -> None:
+        self._is_wanted = True
+        self.draft.changed.set()
 
 
 log = logging.getLogger(__name__)

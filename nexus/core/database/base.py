@@ -13,6 +13,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 
 Insertion = tuple[str, Sequence[Any], str]  # a statement, its parameters, and the attribute of the key it returns
+LOOK_SECONDS = 1.0  # how long a commit can stay unseen that a watch was told of in vain
 DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 

@@ -17,6 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from nexus.core.config import CoreSettings
+from nexus.core.database.base import LOOK_SECONDS
 from nexus.core.operations.errors import Code, NexusError, invalid
 
 # Where the network is cut, nothing comes back, not even an error: without these a call would hang for a quarter of an
@@ -123,7 +124,6 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "nexus_commits"
 OWN = secrets.token_hex(8)  # names this process: it learns of its own commits sooner
-LOOK_SECONDS = 1.0  # how long a commit can stay unseen whose notification was lost
 PAUSE_SECONDS = 0.015  # between two looks at what the listener counted
 AGAIN_SECONDS = 1.0  # after the connection was lost
 
