@@ -1,9 +1,9 @@
 """git on a repository that may be hostile.
 
 The configuration of a repository (filters, drivers, monitors, includes, a `.git` that leads elsewhere) can make git run
-programs and read files. So git runs in a sandbox with only the directories that it needs and no network, and its output
-is bounded. On a machine without a sandbox only the neutral configuration protects; there the hub's own tools write
-nothing below a `.git`.
+programs and read files. So git runs in a sandbox with only the directories that it needs, and a network only to push
+from a repository of ours; its output is bounded. On a machine without a sandbox only the neutral configuration
+protects; there the hub's own tools write nothing below a `.git`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Git:
     writing: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # further files to read, if they exist
     config: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
+    network: bool = False
 
     def without_programs(self) -> Git:
         """Return the same with the configured filters and merge drivers switched off. Raises GitFailed."""
@@ -124,7 +125,12 @@ class Git:
         own = [path for path in (program, os.path.realpath(program)) if not within(path, seen)]
         try:
             return sandbox.enclose(
-                command, cwd=self.work_tree, reading=self.reading, writing=self.writing, files=(*own, *self.files)
+                command,
+                cwd=self.work_tree,
+                reading=self.reading,
+                writing=self.writing,
+                files=(*own, *self.files),
+                network=self.network,
             )
         except RunnerFailed as failed:
             raise GitFailed(str(failed)) from None

@@ -433,7 +433,7 @@ def difference(tree: Tree) -> Difference:
             RECEIVE + APART + IMPORT + SHOW,
             {
                 "REPOSITORY": tree.source.common,
-                "OBJECTS": _alternates(tree.borrowed),
+                "OBJECTS": alternates(tree.borrowed),
                 "COMMIT": commit,
                 "BASE": tree.base,
                 "COMPARE": COMPARE,
@@ -669,7 +669,7 @@ def _script(
     values |= {
         "TREE": tree.path,
         "FORMAT": _format(tree.base),
-        "OBJECTS": _alternates(tree.borrowed),
+        "OBJECTS": alternates(tree.borrowed),
         "OWN_OBJECTS": _quoted(os.path.join(tree.git_dir, "objects")),
     }
     git = Git(tree.path, tree.git_dir, (*reading, *tree.borrowed), writing)
@@ -783,7 +783,7 @@ def _format(commit: str) -> str:
     return "sha1" if len(commit) == 40 else "sha256"
 
 
-def _alternates(paths: tuple[str, ...]) -> str:
+def alternates(paths: tuple[str, ...]) -> str:
     """Return directories in the form of GIT_ALTERNATE_OBJECT_DIRECTORIES."""
     return ":".join(_quoted(path) for path in paths)
 

@@ -12,13 +12,17 @@ class ForgesConfig(NexusAppConfig):
     commands = {
         "forge_connect": "nexus forge connect",
         "forge_list": "nexus forge",
+        "forge_take": "nexus forge take",
+        "forge_publish": "nexus forge publish",
         "forge_disconnect": "nexus forge disconnect",
     }
 
     def ready(self) -> None:
         from coordination import overlong
+        from coordination.toolset import COORDINATION
         from nexus.forges.models import PAUSES, Forge
 
+        COORDINATION.administered_in("nexus.forges.administration")
         overlong.register("forges", Forge.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         super().ready()
 

@@ -9,5 +9,12 @@ SENTENCES = {
     "forge.disconnected": Sentence("{actor} disconnected {repository}", "{count} forges disconnected"),
     "forge.token_replaced": Sentence("{actor} gave a new token for {repository}", "{count} new tokens of forges"),
     "forge.token_refused": Sentence("{repository} refuses its token", "{count} tokens refused by forges"),
+    "forge.asked": Sentence("{actor} asked for issue {number} of {repository}", "{count} issues asked for"),
+    "forge.checks_failed": Sentence("Checks of {repository} #{number} failed: {jobs}", "{count} failed checks"),
+    "forge.closed": Sentence("{repository} #{number} was closed", "{count} issues closed"),
+    "forge.merged": Sentence("{repository} #{number} was merged", "{count} issues merged"),
+    "forge.published": Sentence("{actor} publishes the work on issue {number}", "{count} times work published"),
+    "forge.pull_opened": Sentence("Pull request {pull} of {repository} is open", "{count} pull requests opened"),
+    "forge.reviewed": Sentence("{comments} comments on {repository} #{number}", "{count} times reviewers commented"),
     "forge.issue_taken": Sentence("Issue {number} of {repository} became {handoff}", "{count} issues taken"),
 }

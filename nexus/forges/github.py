@@ -100,6 +100,9 @@ class GitHubClient:
         with _errors():
             return _issue(row)
 
+    def remote(self) -> str:
+        return str(self._call("GET", "")["clone_url"])
+
     def find_comment(self, number: int, marker: str) -> int | None:
         rows = self._rows(f"/issues/{number}/comments", {}, MAX_ISSUES)
         return next((row["id"] for row in rows if marker in (row.get("body") or "")), None)
@@ -195,6 +198,7 @@ def _comment(kind: str, row: dict[str, Any]) -> Comment | None:
         author=(row.get("user") or {}).get("login", "ghost"),
         text=text[: MAX_TEXT + 1],
         url=row["html_url"],
+        is_refusal=row.get("state") == "CHANGES_REQUESTED",
         path=row.get("path") or "",
         line=row.get("line") or row.get("original_line"),
         hunk=(row.get("diff_hunk") or "")[-MAX_LOG:],

@@ -59,6 +59,10 @@ class GitLabClient:
         with _errors():
             return _issue(self._project.issues.get(number, **_ONCE).attributes)
 
+    def remote(self) -> str:
+        with _errors():
+            return str(self._gitlab.projects.get(self._name, **_ONCE).http_url_to_repo)
+
     def find_comment(self, number: int, marker: str) -> int | None:
         with _errors():
             notes = self._project.issues.get(number, lazy=True).notes.list(iterator=True, **_ONCE)

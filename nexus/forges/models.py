@@ -89,6 +89,7 @@ class ForgeIssue(models.Model):
     pull_updated_at = models.DateTimeField(null=True)  # by the forge's clock
     head = models.CharField(max_length=ID_LENGTH, blank=True)  # the commit of its branch
     checks = models.CharField(max_length=16, blank=True)
+    ended = models.CharField(max_length=16, blank=True)  # merged or closed, by the forge's word
     known = models.JSONField(default=list)  # keys of failed jobs and comments that the agent got
     comments_since = models.DateTimeField(null=True)
     seen_at = models.DateTimeField(null=True)  # the handoff's time when the forge was brought up to date

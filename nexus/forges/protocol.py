@@ -6,9 +6,9 @@ All texts in these values were written by others. They are bounded here and quot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 MAX_TEXT = 20_000  # characters of an issue's or a comment's text
 MAX_LOG = 4_000  # characters of the end of a failed job's log
@@ -90,6 +90,7 @@ class Comment:
     author: str
     text: str
     url: str
+    is_refusal: bool = False  # a review that asks for changes
     path: str = ""
     line: int | None = None
     hunk: str = ""
@@ -103,6 +104,9 @@ class Client(Protocol):
         changed."""
 
     def issue(self, number: int) -> Issue: ...
+
+    def remote(self) -> str:
+        """Return the address from which git clones the repository over HTTP."""
 
     def find_comment(self, number: int, marker: str) -> int | None:
         """Return the id of the issue's comment that contains the marker."""
@@ -124,3 +128,15 @@ class Client(Protocol):
 
     def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
         """Return the comments on a pull request of those who may write to the repository."""
+
+
+@dataclass
+class Found:
+    """What a step found and did, up to its error."""
+
+    error: ForgeError | None = None
+    issues: Sequence[Issue] | None = None  # None where nothing changed
+    etag: str = ""
+    columns: dict[str, Any] = field(default_factory=dict)  # of the taken issue, to be stored
+    jobs: list[Job] = field(default_factory=list)  # that failed, and the agent does not know
+    comments: list[Comment] = field(default_factory=list)  # likewise

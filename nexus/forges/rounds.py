@@ -10,19 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
+from typing import Any
 
 from django.db.models import Q
 
 from coordination.services import audit
+from handoffs.models import HandoffStatus
+from nexus.control.trees import Tree
 from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations.errors import NexusError
-from nexus.forges import services
+from nexus.core.operations.errors import Code, NexusError, not_found
+from nexus.forges import push, services, texts
 from nexus.forges.config import ForgeSettings
-from nexus.forges.models import PAUSES, Forge, ForgeKind
-from nexus.forges.protocol import Busy, Client, ForgeError, Issue, TokenRefused
+from nexus.forges.models import Forge, ForgeIssue, ForgeKind
+from nexus.forges.protocol import Client, ForgeError, Found, NotThere
 
+AGAIN = timedelta(seconds=180)  # an issue whose process died is looked at again after this
 CLIENTS = {
     ForgeKind.GITHUB: ("nexus.forges.github", "GitHubClient"),
     ForgeKind.GITLAB: ("nexus.forges.gitlab", "GitLabClient"),
@@ -40,89 +44,152 @@ def client(forge: Forge) -> Client:
 
 
 @dataclass(frozen=True)
-class Look:
-    """A look at a forge's issues."""
+class Step:
+    """A look at a forge's issues, or at one that was taken."""
 
     forge: Forge
+    issue: ForgeIssue | None = None
+    tree: Tree | None = None  # where the issue's agent works
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What a look found; `issues` is None where nothing changed."""
-
-    error: ForgeError | None = None
-    issues: Sequence[Issue] | None = None
-    etag: str = ""
-
-
-class Rounds(Work[Look, Seen]):
-    """Background work: a forge is a lane, a look at it an item."""
+class Rounds(Work[Step, Found]):
+    """Background work: a forge is a lane, a step an item."""
 
     name = "forges"
     threads = 4
     watches_log = True
 
     def lanes(self) -> Sequence[str]:
-        moment = now()
-        waiting = Q(refused_at__isnull=False) | Q(next_attempt_at__gt=moment)
+        waiting = Q(refused_at__isnull=False) | Q(next_attempt_at__gt=now())
         return list(Forge.objects.exclude(waiting).values_list("pk", flat=True))
 
-    def claim(self, lane: str) -> Look | None:
+    def claim(self, lane: str) -> Step | None:
         moment = now()
-        forge = Forge.objects.filter(pk=lane, poll_at__lte=moment, refused_at=None).select_related("workspace").first()
+        forge = Forge.objects.filter(pk=lane, refused_at=None).select_related("workspace").first()
         if forge is None or (forge.next_attempt_at is not None and forge.next_attempt_at > moment):
             return None
-        again = moment + timedelta(seconds=ForgeSettings.current().forge_poll_seconds)
-        if not Forge.objects.filter(pk=lane, poll_at=forge.poll_at).update(poll_at=again):
-            return None  # another hub looks
-        return Look(forge)
+        if forge.poll_at <= moment:
+            again = moment + timedelta(seconds=ForgeSettings.current().forge_poll_seconds)
+            if Forge.objects.filter(pk=lane, poll_at=forge.poll_at).update(poll_at=again):
+                return Step(forge)
+        issue = forge.issues.due(moment).select_related("handoff").order_by("due_at", "pk").first()
+        if issue is None:
+            return None
+        if not ForgeIssue.objects.filter(pk=issue.pk, due_at=issue.due_at).update(due_at=moment + AGAIN):
+            return None  # another hub looks at it
+        return Step(forge, issue, push.work_of(issue))
 
-    def act(self, item: Look) -> Seen:
+    def act(self, item: Step) -> Found:
+        found = Found(etag=item.forge.etag)
         try:
-            found = client(item.forge).issues(item.forge.since, item.forge.etag)
+            calls = client(item.forge)
+            if item.issue is not None:
+                _bring_in_line(calls, item, item.issue, found)
+            elif (changed := calls.issues(item.forge.since, item.forge.etag)) is not None:
+                found.issues, found.etag = changed
         except ForgeError as error:
-            return Seen(error)
+            found.error = error
         except NexusError as error:
-            return Seen(ForgeError(error.message))
-        return Seen(etag=item.forge.etag) if found is None else Seen(issues=found[0], etag=found[1])
+            found.error = ForgeError(error.message)
+        return found
 
-    def settle(self, item: Look, outcome: Seen) -> bool:
-        error = outcome.error
-        if error is None:
+    def settle(self, item: Step, outcome: Found) -> bool:
+        if item.issue is not None:
+            services.settle_issue(item.forge, item.issue, outcome)
+        elif outcome.error is None:
             try:
-                self._take(item.forge, outcome)
+                services.settle_look(item.forge, outcome.issues or (), outcome.etag)
             except NexusError as refusal:
-                error = ForgeError(refusal.message)
-        settle_call(item.forge, error)
-        return error is None
-
-    def _take(self, forge: Forge, seen: Seen) -> None:
-        since = forge.since
-        for issue in seen.issues or ():
-            if services.is_wanted(forge, issue):
-                services.take(forge, issue)
-            since = max(since, issue.updated_at)
-        Forge.objects.filter(pk=forge.pk, token=forge.token).update(since=since, etag=seen.etag)
+                outcome.error = ForgeError(refusal.message)
+        services.settle_call(item.forge, outcome.error)
+        return outcome.error is None
 
 
-def settle_call(forge: Forge, error: ForgeError | None) -> None:
-    """Store how a call to a forge went. A failure pauses it, longer after each one in a row; a refused token stops it
-    until there is a new one."""
-    moment = now()
-    row = Forge.objects.filter(pk=forge.pk, token=forge.token)  # a new token was not refused
+def take_now(forge_id: str, number: int, operator: str) -> ForgeIssue:
+    """Ask a forge for one issue, and take it. Raises NOT_FOUND, CONFIG_ERROR where the forge fails, and the errors of a
+    new handoff."""
+    forge = services.find(forge_id)
+    try:
+        issue = client(forge).issue(number)
+    except NotThere:
+        raise not_found("open issue", f"#{number}") from None
+    except ForgeError as error:
+        services.settle_call(forge, error)
+        raise NexusError(Code.CONFIG_ERROR, f"{forge.repository}: {error}.") from None
+    if not issue.is_open:
+        raise not_found("open issue", f"#{number}")
     with write():
-        if error is None:
-            row.update(polled_at=moment, failures=0, next_attempt_at=None, last_error=None)
-        elif isinstance(error, TokenRefused):
-            if row.filter(refused_at=None).update(refused_at=moment, last_error=str(error)[:255]):
-                audit.record("nexus", "forge.token_refused", moment, forge_id=forge.pk, repository=forge.repository)
-        elif isinstance(error, Busy):
-            until = moment + timedelta(seconds=min(max(error.seconds, 1), PAUSES[-1]))
-            row.update(next_attempt_at=until, poll_at=until, last_error=str(error)[:255])
-        else:
-            failures = forge.failures + 1
-            until = moment + timedelta(seconds=PAUSES[min(failures, len(PAUSES)) - 1])
-            row.update(failures=failures, next_attempt_at=until, poll_at=until, last_error=str(error)[:255])
+        audit.record(operator, "forge.asked", now(), forge_id=forge_id, repository=forge.repository, number=number)
+        return services.take(forge, issue)
+
+
+def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None:
+    """Publish what was approved, read what became of it, and show the progress. Raises ForgeError; what was done by
+    then is in `found`."""
+    if issue.ended:
+        return
+    approved = issue.handoff.status == HandoffStatus.COMPLETED and issue.pull is None
+    if issue.published_at is not None or approved:
+        _publish(calls, step, issue, found.columns)
+    if (number := found.columns.get("pull", issue.pull)) is not None:
+        _read_pull(calls, number, issue, found)
+    _show_progress(calls, issue, found.columns)
+
+
+def _publish(calls: Client, step: Step, issue: ForgeIssue, columns: dict[str, Any]) -> None:
+    try:
+        branch, commit = push.push(step.forge, issue, step.tree, calls.remote())
+    except push.PushFailed as error:
+        columns |= {"last_error": str(error)[:255], "published_at": None}
+        return
+    pull = calls.find_pull(branch)  # a crash after it was opened opens no second one
+    if pull is None or pull.state != "open":
+        title = f"{texts.single_name(issue.title)} (#{issue.number})"
+        text = texts.pull_text(issue.handoff_id, issue.number, issue.handoff.claimed_by)
+        pull = calls.open_pull(branch, step.forge.base, title, text)
+    columns |= {"pull": pull.number, "pull_url": pull.url[:2000], "head": commit, "checks": ""}
+    columns |= {"published_at": None, "last_error": None}
+
+
+def _read_pull(calls: Client, number: int, issue: ForgeIssue, found: Found) -> None:
+    pull = calls.pull(number)
+    if issue.pull_updated_at is not None and pull.updated_at < issue.pull_updated_at:
+        return  # an older answer, of a cache
+    found.columns |= {"pull_state": pull.state, "pull_updated_at": pull.updated_at}
+    if pull.state != "open":
+        return
+    checks = calls.checks(pull)
+    found.columns["checks"] = "" if checks.state == "none" else checks.state
+    known = set(issue.known)
+    found.jobs = [job for job in checks.failed if job.key not in known]
+    said = calls.comments(number, issue.comments_since)
+    found.comments = [each for each in said if each.key not in known and texts.MARK not in each.text]
+    found.columns["comments_since"] = pull.updated_at
+
+
+def _show_progress(calls: Client, issue: ForgeIssue, columns: dict[str, Any]) -> None:
+    """Write the comment that shows the progress, once; afterwards edit it. One that was deleted is made anew once."""
+    handoff = issue.handoff
+    url, checks = columns.get("pull_url", issue.pull_url), columns.get("checks", issue.checks)
+    state = columns.get("pull_state", issue.pull_state)
+    status = state if state in ("merged", "closed") else handoff.status
+    text = texts.progress_text(handoff.pk, status, handoff.claimed_by, url, checks)
+    if text == issue.comment:
+        return
+    comment = issue.comment_id
+    if comment is None and not issue.comment_lost:
+        comment = calls.find_comment(issue.number, texts.marker(handoff.pk))  # a crash after it was written
+    try:
+        if comment is not None:
+            calls.edit_comment(issue.number, comment, text)
+            columns |= {"comment_id": comment, "comment": text}
+        elif not issue.comment_lost:
+            columns |= {"comment_id": calls.add_comment(issue.number, text), "comment": text}
+    except NotThere:
+        if comment is None:
+            raise  # the issue itself is gone
+        again = None if issue.comment_lost else calls.add_comment(issue.number, text)
+        columns |= {"comment_id": again, "comment": text, "comment_lost": True}
 
 
 ROUNDS = Rounds()

@@ -5,29 +5,35 @@ Nothing here calls a forge; `rounds` does, between two transactions.
 
 from __future__ import annotations
 
+import re
 import secrets
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.routing import Strategy, parse_target
 from coordination.services import audit, tags, workspaces
-from handoffs import lifecycle
+from handoffs import lifecycle, notices, progress, selectors, steering
 from handoffs import services as handoffs
-from handoffs.models import single_line
+from handoffs.leases import expire
+from handoffs.models import HELD, HandoffStatus, single_line
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.forges import texts
-from nexus.forges.models import STREAM, Forge, ForgeDelivery, ForgeIssue, ForgeKind
-from nexus.forges.protocol import Issue
+from nexus.forges.config import ForgeSettings
+from nexus.forges.models import PAUSES, STREAM, Forge, ForgeDelivery, ForgeIssue, ForgeKind
+from nexus.forges.protocol import Busy, ForgeError, Found, Issue, TokenRefused
 from nexus.hooks.sender import check_url
 
 URLS = {ForgeKind.GITHUB: "https://api.github.com", ForgeKind.GITLAB: "https://gitlab.com"}
 MOST = 100  # connected forges
 MAX_TOKEN = 1_000
+MOST_KNOWN = 1_000  # jobs and comments of an issue that are remembered
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
 
 
 def connect(
@@ -157,6 +163,139 @@ def receive(forge: Forge, delivery: str, event: str) -> bool:
         Forge.objects.filter(pk=forge.pk, poll_at__gt=moment).update(poll_at=moment)
         ForgeIssue.objects.filter(forge=forge, due_at__gt=moment).update(due_at=moment)
     return True
+
+
+def publish(*, handoff_id: str, branch: str | None, operator: str) -> ForgeIssue:
+    """Have the hub push the work on an issue and open its pull request, or push again. Raises NOT_FOUND,
+    INVALID_TRANSITION, VALIDATION_ERROR."""
+    if branch is not None and (not _BRANCH.fullmatch(branch) or ".." in branch or branch.endswith((".lock", "/", "."))):
+        raise invalid("branch must be the name of a branch.", field="branch")
+    moment = now()
+    with write():
+        row = ForgeIssue.objects.filter(handoff_id=handoff_id).select_related("handoff").first()
+        if row is None:
+            raise not_found("issue of a forge for handoff", handoff_id[:200])
+        if row.handoff.status not in (HandoffStatus.SUBMITTED, HandoffStatus.COMPLETED) or row.ended:
+            what = f"its issue is {row.ended}" if row.ended else f"it is {row.handoff.status}"
+            raise NexusError(
+                Code.INVALID_TRANSITION, f"This handoff cannot be published: {what}.", {"status": row.handoff.status}
+            )
+        chosen = {} if branch is None else {"branch": branch}
+        ForgeIssue.objects.filter(pk=row.pk).update(published_at=moment, due_at=moment, last_error=None, **chosen)
+        audit.record(operator, "forge.published", moment, handoff_id=handoff_id, number=row.number)
+    row.refresh_from_db()
+    return row
+
+
+def settle_look(forge: Forge, issues: Sequence[Issue], etag: str) -> None:
+    """Take the issues that are wanted, and end the work on those that were closed. Raises the errors of a new
+    handoff."""
+    since = forge.since
+    rows = {row.number: row for row in forge.issues.filter(number__in=[issue.number for issue in issues])}
+    for issue in issues:
+        row = rows.get(issue.number)
+        if row is not None and issue.updated_at >= row.updated_at:  # else an older answer, of a cache
+            ForgeIssue.objects.filter(pk=row.pk).update(is_open=issue.is_open, updated_at=issue.updated_at)
+            if not issue.is_open and row.pull_state != "open":
+                end(forge, row, "closed")
+        elif row is None and is_wanted(forge, issue):
+            take(forge, issue)
+        since = max(since, issue.updated_at)
+    Forge.objects.filter(pk=forge.pk, token=forge.token).update(since=since, etag=etag)
+
+
+def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
+    """Store what a look at a taken issue found, pass on to its agent what that does not know, and end the work that was
+    merged or closed: all in one transaction."""
+    moment = now()
+    columns, jobs, comments = found.columns, found.jobs, found.comments
+    state, url = columns.get("pull_state", row.pull_state), columns.get("pull_url", row.pull_url)
+    changes = dict(columns)
+    if found.error is None:
+        changes["seen_at"] = row.handoff.updated_at
+        wait = timedelta(seconds=ForgeSettings.current().forge_poll_seconds)
+        changes["due_at"] = moment + wait if state == "open" else None
+    else:
+        changes["due_at"] = moment + timedelta(seconds=PAUSES[0])
+    keys = [job.key for job in jobs] + [comment.key for comment in comments]
+    changes["known"] = [*row.known, *keys][-MOST_KNOWN:]
+    with write():
+        asked = ForgeIssue.objects.filter(pk=row.pk).values_list("published_at", flat=True).first()
+        if asked != row.published_at:  # to publish it again, while this was done
+            changes |= {"published_at": asked, "due_at": moment}
+        if not ForgeIssue.objects.filter(pk=row.pk).update(**changes):
+            return  # it was disconnected meanwhile
+        if row.pull is None and "pull" in columns:
+            emit_event(forge, row, "pull_opened", moment, pull=columns["pull"], url=url)
+        if jobs:
+            emit_event(forge, row, "checks_failed", moment, jobs=[texts.single_name(job.name) for job in jobs])
+            _send(row, "failed its checks", texts.failed_text(url, jobs), moment, is_return=True)
+        if comments:
+            emit_event(forge, row, "reviewed", moment, comments=len(comments))
+            is_return = any(each.is_refusal for each in comments)
+            _send(row, "was commented on", texts.reviewed_text(url, comments), moment, is_return=is_return)
+        if state in ("merged", "closed"):
+            end(forge, row, state)
+
+
+def _send(row: ForgeIssue, what: str, text: str, moment: datetime, *, is_return: bool) -> None:
+    """Send text to the agent that did the work; if it waits for a verdict, it may go back to that agent."""
+    handoff = selectors.get_handoff(row.handoff_id)
+    if is_return and handoff.status == HandoffStatus.SUBMITTED:
+        progress.send_back_as_operator(handoff_id=handoff.pk, reasons=text, operator=HUB_AGENT)
+    elif handoff.claimed_by is not None:
+        notices.notify(handoff, handoff.claimed_by, what, text, moment, by=HUB_AGENT)
+
+
+def end(forge: Forge, row: ForgeIssue, how: str) -> None:
+    """End the work on an issue by the forge's word: merged work is completed, all other work that is live is
+    cancelled."""
+    moment = now()
+    who = f"{forge.kind} {forge.repository}"[:200]
+    with write():
+        if not ForgeIssue.objects.filter(pk=row.pk, ended="").update(ended=how, due_at=None):
+            return
+        emit_event(forge, row, how, moment, url=row.pull_url or row.url)
+        expire(forge.workspace_id)
+        handoff = selectors.get_handoff(row.handoff_id)
+        reason = f"It was {how} on {who}."
+        if handoff.claimed_by is not None and handoff.status in HELD and how == "merged":
+            handoffs.complete(
+                project_root=forge.workspace.root_realpath,
+                handoff_id=handoff.pk,
+                agent_id=handoff.claimed_by,
+                result=reason,
+            )
+            handoff.refresh_from_db()
+        if handoff.status == HandoffStatus.SUBMITTED and how == "merged":
+            progress.approve(handoff_id=handoff.pk, operator=who)
+        elif handoff.status == HandoffStatus.SUBMITTED:
+            progress.send_back_as_operator(handoff_id=handoff.pk, reasons=reason, operator=who)
+            handoff.refresh_from_db()
+        if handoff.status in HELD:
+            handoff = steering.release(handoff_id=handoff.pk, reason=reason, operator=who)
+        if handoff.status == HandoffStatus.OPEN:
+            steering.withdraw(handoff_id=handoff.pk, reason=reason, operator=who)
+
+
+def settle_call(forge: Forge, error: ForgeError | None) -> None:
+    """Store how a call to a forge went. A failure pauses it, longer after each one in a row; a refused token stops it
+    until there is a new one."""
+    moment = now()
+    row = Forge.objects.filter(pk=forge.pk, token=forge.token)  # a new token was not refused
+    with write():
+        if error is None:
+            row.update(polled_at=moment, failures=0, next_attempt_at=None, last_error=None)
+        elif isinstance(error, TokenRefused):
+            if row.filter(refused_at=None).update(refused_at=moment, last_error=str(error)[:255]):
+                audit.record(HUB_AGENT, "forge.token_refused", moment, forge_id=forge.pk, repository=forge.repository)
+        elif isinstance(error, Busy):
+            until = moment + timedelta(seconds=min(max(error.seconds, 1), PAUSES[-1]))
+            row.update(next_attempt_at=until, poll_at=until, last_error=str(error)[:255])
+        else:
+            failures = forge.failures + 1
+            until = moment + timedelta(seconds=PAUSES[min(failures, len(PAUSES)) - 1])
+            row.update(failures=failures, next_attempt_at=until, poll_at=until, last_error=str(error)[:255])
 
 
 def emit_event(forge: Forge, row: ForgeIssue, what: str, moment: datetime, **payload: Any) -> None:

@@ -3,10 +3,13 @@ description; an answer is the description's own example, with what this server k
 
 from __future__ import annotations
 
+import base64
 import copy
 import hashlib
 import json
+import os
 import re
+import subprocess
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -55,6 +59,7 @@ def faults(schema: Any, value: Any, *, is_request: bool) -> dict[Any, str]:
     return {
         tuple(error.absolute_schema_path): f"{list(error.absolute_path)}: {error.message[:300]}"
         for error in validator.iter_errors(value)
+        if not (error.validator == "enum" and error.instance is None and error.schema.get("nullable"))
     }
 
 
@@ -100,6 +105,7 @@ class GitHub:
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # to give next, whatever is asked
     lost: int = 0  # so many answers are not sent, although what was asked is done
     moment: datetime = BEGAN
+    repositories: Path | None = None  # the folder of acme/shop.git, which git serves here
 
     def now(self) -> str:
         self.moment += timedelta(seconds=1)
@@ -143,7 +149,10 @@ class GitHub:
     # The operations: the template's values and the query or body come in, status and body go out.
 
     def get_repository(self, query: Row) -> tuple[int, Any]:
-        return 200, example("get", description.REPOSITORY, "200") | {"default_branch": "main"}
+        return 200, example("get", description.REPOSITORY, "200") | {
+            "default_branch": "main",
+            "clone_url": f"{self.url}/acme/shop.git",
+        }
 
     def get_issues(self, query: Row) -> tuple[int, Any]:
         rows = sorted(self.issues.values(), key=lambda row: row["updated_at"])
@@ -282,6 +291,8 @@ def serve() -> Iterator[GitHub]:
                 if "authorization" in self.headers:
                     github.wrong.append("the storage of logs got the token")
                 return self._send(200, github.logs[int(self.path.rpartition("/")[2])].encode(), {})
+            if self.path.startswith("/acme/shop.git/"):
+                return self._serve_git(body)
             if self.headers.get("authorization") not in (f"token {github.token}", f"Bearer {github.token}"):
                 return self._send(401, b'{"message": "Bad credentials"}', {})
             if github.answers:
@@ -304,13 +315,31 @@ def serve() -> Iterator[GitHub]:
                 return self._send(304, b"", {"etag": etag})
             return self._send(status, text, {"etag": etag})
 
+        def _serve_git(self, body: bytes) -> None:
+            login = base64.b64encode(f"x-access-token:{github.token}".encode()).decode()
+            if self.headers.get("authorization") != f"Basic {login}":
+                return self._send(401, b"", {"www-authenticate": 'Basic realm="git"'})
+            path, _, query = self.path.partition("?")
+            values = {
+                "GIT_PROJECT_ROOT": str(github.repositories),
+                "GIT_HTTP_EXPORT_ALL": "1",
+                "REMOTE_USER": "nexus",
+                "REQUEST_METHOD": self.command,
+                "PATH_INFO": path,
+                "QUERY_STRING": query,
+                "CONTENT_TYPE": self.headers.get("content-type", ""),
+                "HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", ""),
+                "PATH": os.environ["PATH"],
+            }
+            done = subprocess.run(["git", "http-backend"], env=values, input=body, capture_output=True, check=True)
+            head, _, answer = done.stdout.partition(b"\r\n\r\n")
+            headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
+            return self._send(int(headers.pop("Status", "200").split()[0]), answer, headers)
+
         def _send(self, status: int, text: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)
-            for name, value in {
-                **headers,
-                "content-type": "application/json",
-                "content-length": str(len(text)),
-            }.items():
+            kind = {} if "Content-Type" in headers else {"content-type": "application/json"}
+            for name, value in {**headers, **kind, "content-length": str(len(text))}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(text)

@@ -127,3 +127,18 @@ def test_a_crash_between_handoff_and_issue_makes_no_second_handoff(github: GitHu
     Forge.objects.update(since=datetime(1970, 1, 2, tzinfo=UTC), etag="")
     look()
     assert Handoff.objects.count() == 1 and ForgeIssue.objects.count() == 1
+
+
+def test_one_issue_is_taken_when_an_operator_asks(github: GitHub, forge: Forge) -> None:
+    github.add_issue(7, "Till", labels=())
+    github.add_issue(8, "Old", labels=())
+    github.change_issue(8, state="closed")
+
+    def take(number: int) -> dict[str, Any]:
+        return run(OPERATOR, "forge_take", {"forge_id": forge.pk, "number": number})
+
+    first, second = take(7), take(7)
+    assert first["ok"] and first["data"] == second["data"] and Handoff.objects.count() == 1
+    assert [take(number)["error"]["code"] for number in (8, 9)] == ["NOT_FOUND", "NOT_FOUND"]
+    github.token = "other"
+    assert take(7)["error"]["code"] == "CONFIG_ERROR" and Forge.objects.get().refused_at is not None

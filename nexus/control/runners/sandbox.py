@@ -144,9 +144,9 @@ def enclose(
     reading: Sequence[str] = (),
     writing: Sequence[str] = (),
     files: Sequence[str] = (),
+    network: bool = False,
 ) -> list[str]:
-    """Return the command line that runs a command with only the system's programs and these directories, without a
-    network.
+    """Return the command line that runs a command with only the system's programs and these directories.
 
     `files` are the operator's own, readable if they exist. Raises RunnerFailed for a directory that does not exist or
     that a symlink leads to.
@@ -161,7 +161,7 @@ def enclose(
             raise RunnerFailed(f"there is no directory {path}")
         meant[path] = there
         mounts[path] = [how, path, path]
-    return _line(command, mounts, meant, network=False, cwd=cwd)
+    return _line(command, mounts, meant, network=network, cwd=cwd)
 
 
 def _system() -> dict[str, list[str]]:

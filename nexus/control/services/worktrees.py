@@ -220,6 +220,13 @@ def kept_ref(row: PoolWorktree) -> str:
     return _of(row).kept_ref
 
 
+def tree_of(agent_id: str) -> Tree | None:
+    """Return the latest worktree of an agent that has or had this name; None if it has none."""
+    rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).filter(agent__agent_id=agent_id)
+    row = rows.order_by("-created_at", "-worktree_id").first()
+    return None if row is None else _of(row)
+
+
 def _of(row: PoolWorktree) -> Tree:
     tree = Tree(**{field.name: getattr(row, field.name) for field in fields(Tree)})
     return replace(tree, borrowed=tuple(tree.borrowed))

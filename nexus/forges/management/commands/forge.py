@@ -55,6 +55,19 @@ class Command(VerbsCommand):
                 ],
             ),
             Verb(
+                "take",
+                operation="forge_take",
+                words=["forge_id", "number"],
+                examples=["nexus forge take frg_… 12"],
+            ),
+            Verb(
+                "publish",
+                operation="forge_publish",
+                words=["handoff_id"],
+                options=["branch"],
+                examples=["nexus forge publish hnd_…", "nexus forge publish hnd_… --branch feature"],
+            ),
+            Verb(
                 "disconnect",
                 operation="forge_disconnect",
                 words=["forge_id"],

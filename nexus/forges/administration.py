@@ -13,9 +13,9 @@ from coordination.toolset import operation
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Id, Nothing, Params, Time
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.forges import services
+from nexus.forges import rounds, services
 from nexus.forges.models import Forge
 
 CONNECTING = (
@@ -106,6 +106,63 @@ class ForgeList(TypedDict):
 def forge_list(p: Nothing, caller: Caller) -> ForgeList:
     """Every connected repository, and how the last look at it went."""
     return {"forges": [forge_row(row) for row in Forge.objects.order_by("created_at", "pk")]}
+
+
+class ForgeTake(Params):
+    forge_id: Id
+    number: Annotated[int, Field(ge=1, le=MAX_INTEGER, description="Of the issue.")]
+
+
+class TakenIssue(TypedDict):
+    handoff_id: str
+    number: int
+    title: str
+
+
+@operation(
+    ForgeTake,
+    *CONNECTING,
+    Code.CONFIG_ERROR,
+    CoordinationCode.QUOTA_EXCEEDED,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    slow=True,
+    takes_minutes=True,
+    own_transaction=True,
+    idempotent=True,
+)
+def forge_take(p: ForgeTake, caller: Caller) -> TakenIssue:
+    """Make a handoff of one issue now, whatever its labels. An issue that was taken stays the handoff that it is."""
+    row = rounds.take_now(p.forge_id, p.number, operator_behind(caller))
+    return {"handoff_id": row.handoff_id, "number": row.number, "title": row.title}
+
+
+class ForgePublish(Params):
+    handoff_id: Id
+    branch: Annotated[
+        Id | None, Field(description="Of the project's repository; default: the worktree of the handoff's agent.")
+    ] = None
+
+
+class PublishedWork(TypedDict):
+    handoff_id: str
+    number: int
+    pull_url: str
+
+
+@operation(
+    ForgePublish,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    Code.INVALID_TRANSITION,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def forge_publish(p: ForgePublish, caller: Caller) -> PublishedWork:
+    """Approve submitted work for its forge: the hub pushes the branch and opens the pull request, or pushes to it
+    again. The handoff is completed when that is merged."""
+    row = services.publish(handoff_id=p.handoff_id, branch=p.branch, operator=operator_behind(caller))
+    return {"handoff_id": row.handoff_id, "number": row.number, "pull_url": row.pull_url}
 
 
 class ForgeRef(Params):

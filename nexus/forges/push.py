@@ -1,0 +1,79 @@
+"""Push of an agent's branch to a remote, from a repository of ours that only borrows the objects.
+
+The configuration and hooks of the repository where an agent works are never read while the token is there: git runs in
+a sandbox, in an empty repository, with the token in the environment of this one process.
+"""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import urlsplit
+
+from nexus.control import trees
+from nexus.control.git import NEUTRAL, Git, GitFailed
+from nexus.control.services import worktrees
+from nexus.control.trees import Tree
+from nexus.forges.models import Forge, ForgeIssue, ForgeKind
+
+USERS = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2"}
+PUSH = """
+mkdir -p "$SCRATCH"
+git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
+export GIT_DIR="$SCRATCH/git" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
+git push --quiet --no-verify "$REMOTE" "$COMMIT:refs/heads/$BRANCH"
+"""
+
+
+class PushFailed(Exception):
+    """A branch could not be pushed. `str(error)` is safe to show to an operator."""
+
+
+def work_of(issue: ForgeIssue) -> Tree | None:
+    """Return the worktree of the agent that works on an issue; None if it has none."""
+    return worktrees.tree_of(issue.handoff.claimed_by) if issue.handoff.claimed_by else None
+
+
+def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tuple[str, str]:
+    """Push the work on an issue; return its branch and commit. Never by force.
+
+    That is the branch that was named, else all of the worktree, uncommitted changes included. Raises PushFailed.
+    """
+    try:
+        if issue.branch is not None:
+            origin, branch = trees.origin_of(forge.workspace.root_realpath, is_shown=False), issue.branch
+        elif tree is not None:
+            trees.keep(tree, f"Work on #{issue.number}")
+            origin, branch = tree.source, tree.branch
+        else:
+            raise PushFailed("its agent has no worktree; publish it with the name of a branch")
+        ref = f"refs/heads/{branch}^{{commit}}"
+        commit = origin.reading().line("rev-parse", "--verify", "--end-of-options", ref)
+        _push(origin, branch, commit, remote, forge)
+    except GitFailed as error:
+        said = str(error).replace(forge.token, "***")
+        raise PushFailed(" ".join(said.split())[-200:]) from None
+    return branch, commit
+
+
+def _push(origin: trees.Origin, branch: str, commit: str, remote: str, forge: Forge) -> None:
+    scheme = urlsplit(remote).scheme
+    if scheme not in ("http", "https"):
+        raise PushFailed("the forge named no address for a push over HTTP")
+    login = base64.b64encode(f"{USERS[ForgeKind(forge.kind)]}:{forge.token}".encode()).decode()
+    config = {
+        **NEUTRAL,
+        f"protocol.{scheme}.allow": "always",
+        "http.followRedirects": "false",  # the token goes to this address alone
+        "credential.helper": "",
+        "http.extraHeader": f"Authorization: Basic {login}",
+    }
+    git = Git(origin.common, origin.common, origin.objects, config=config, network=True)
+    values = {
+        "FORMAT": "sha1" if len(commit) == 40 else "sha256",
+        "OBJECTS": trees.alternates(origin.objects),
+        "REMOTE": remote,
+        "COMMIT": commit,
+        "BRANCH": branch,
+        "GIT_ALLOW_PROTOCOL": scheme,
+    }
+    git.script(PUSH, values)
