@@ -73,7 +73,7 @@ def everything(here: Path) -> tuple[Any, ...]:
 def test_sessions_become_ended_agents_with_their_transcripts(there: Path, here: Path) -> None:
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
     importing = imported(there, here)
-    assert importing.new == {"agents": 3, "entries": 8, "runners": 5, "rules": 4}
+    assert importing.new == {"agents": 3, "entries": 8, "runners": 8, "rules": 7}
     builder, helper = (PoolAgent.objects.get(agent_id=name) for name in ("builder", "helper"))
     assert builder.ended_at is not None and helper.parent == builder and helper.depth == 1
     assert (builder.preset, helper.preset, builder.disabled_tools) == ("sandboxed", "trusted", ["run"])
@@ -98,11 +98,13 @@ def test_models_become_runners_that_work(there: Path, here: Path) -> None:
     importing = imported(there, here)
     known = configuration.read(here / configuration.FILE)
     assert known.default == "fast" and known.by_name.keys() == {
-        *("rehearsal", "fast", "haiku-native", "small", "reader", "careful")
+        *("rehearsal", "fast", "haiku-native", "small", "reader", "writer", "blind", "scribe", "careful")
     }
     small: Any = known.by_name["small"]
     assert (small.model, small.base_url, small.api_key_env) == ("ollama:llama3", "http://127.0.0.1:11434/v1", None)
     assert (small.context_tokens, small.reply_tokens, small.max_iterations) == (8192, 2048, 100)
+    fast: Any = known.by_name["fast"]
+    assert (fast.stall_seconds, fast.retries) == (91, 5)
     haiku: Any = known.by_name["haiku-native"]
     assert (haiku.model, haiku.api_key_env) == ("anthropic:claude-haiku-4-5", "ANTHROPIC_API_KEY")
     unmoved = {what for what, count in importing.unmoved.items() if count}
@@ -110,6 +112,12 @@ def test_models_become_runners_that_work(there: Path, here: Path) -> None:
         "sessions with the level yolo, which is trusted here",
         "the MCP server github: a runner of the kind acp takes it, in its mcp_servers",
         "the preset reader: create its agents with --preset sandboxed --disable-tool write_file --model reader",
+        "the preset writer: create its agents with --preset sandboxed --cwd /srv/project --write-path "
+        "/srv/project/docs --model writer",
+        "the preset blind: create its agents with --preset sandboxed --model blind",
+        "the preset scribe: create its agents with --preset sandboxed --model scribe",
+        "allowed paths of the preset writer that are not absolute",
+        "time limits of tools of the preset writer: a call of run names its own",
         "the preset careful: create its agents with --preset trusted --disable-tool edit_file --disable-tool "
         "write_file --model careful",
         "blocked paths of the preset careful that are not absolute",
@@ -122,7 +130,12 @@ def test_presets_become_runners_with_rules(there: Path, here: Path, tmp_path: Pa
     importing = imported(there, here)
     careful: Any = configuration.read(here / configuration.FILE).by_name["careful"]
     assert (careful.model, careful.network) == ("openrouter:x-ai/grok-4.1-fast", False)
+    writer: Any = configuration.read(here / configuration.FILE).by_name["writer"]
+    assert writer.read_paths == [f"{Path.home()}/library"] and writer.stall_seconds == 91
     assert [str(rule) for rule in importing.rules] == [
+        "agents of the runner blind: deny read",
+        "agents of the runner blind: deny write",
+        "agents of the runner scribe: deny write",
         "agents of the runner careful: deny write",
         "agents of the runner careful: ask run",
         "agents of the runner careful: deny read /etc/[x]",
@@ -283,7 +296,7 @@ def test_a_killed_import_is_run_again(there: Path, tmp_path: Path) -> None:
     assert subprocess.run(command, env=environment(home), check=False).returncode == 9
     assert [path.name for path in home.glob("*runners*")] == []
     again = nexus(home, "import", "nexus3", str(there), "--yes", "--json")
-    assert json.loads(again.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 5, "rules": 4}
+    assert json.loads(again.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 8, "rules": 7}
     assert [path.name for path in home.glob("*runners*")] == ["runners.toml"]
 
 
@@ -295,7 +308,7 @@ def test_the_command_shows_first_and_then_imports(there: Path, tmp_path: Path) -
     assert "+ rule for agents of the runner careful: deny write\n" in shown.stdout
     assert "sk-hidden" not in shown.stdout and not (home / "runners.toml").exists()
     done = nexus(home, "import", "nexus3", str(there), "--yes", "--json")
-    assert json.loads(done.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 5, "rules": 4}
+    assert json.loads(done.stdout)["imported"] == {"agents": 3, "entries": 8, "runners": 8, "rules": 7}
     assert (home / "runners.toml").stat().st_mode & 0o777 == 0o600
     refused = nexus(home, "import", "nexus3", str(there / "nowhere"), "--yes")
     assert refused.returncode == 1 and "Nothing was imported" in refused.stderr

@@ -20,7 +20,7 @@ from nexus.compat.nexus3.source import NOTHING, Nexus3Home, Session, damaged
 from nexus.compat.nexus3.wire import our_tools
 from nexus.control import command_lines
 from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role, RuleScope
-from nexus.control.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset, is_pattern, is_temporary
+from nexus.control.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset, is_pattern, is_temporary, within
 from nexus.control.runners import configuration
 from nexus.control.runners.configuration import NAME
 from nexus.control.services import permissions
@@ -199,10 +199,18 @@ class Import:
             if NAME.fullmatch(name) and name not in PRESETS and name not in here and name not in self.runners:
                 provider, model = self._models[str(default)]
                 text = _runner(name, provider, model, given.get("max_tool_iterations"))
-                self.runners[name] = text + ("\nnetwork = false" if preset.get("network_access") is False else "")
+                text += "\nnetwork = false" if preset.get("network_access") is False else ""
+                if further := list(filter(None, map(_absolute, _paths(preset, "allowed_paths")[1:]))):
+                    text += f"\nread_paths = [{', '.join(map(_quoted, further))}]"
+                self.runners[name] = text
                 found += _rules(name, preset)
-                unclear = sum(_blocked(path) is None for path in _blocked_paths(preset))
+                unclear = sum(_blocked(path) is None for path in _paths(preset, "blocked_paths"))
                 self.unmoved[f"blocked paths of the preset {name} that are not absolute"] += unclear
+                unclear = sum(_absolute(path) is None for path in _paths(preset, "allowed_paths"))
+                self.unmoved[f"allowed paths of the preset {name} that are not absolute"] += unclear
+                limited = sum(each.get("timeout") is not None for _, each in _tables(preset.get("tool_permissions")))
+                limited += preset.get("default_tool_timeout") is not None
+                self.unmoved[f"time limits of tools of the preset {name}: a call of run names its own"] += limited
         return found
 
     def _problem(self, alias: str, provider: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
@@ -346,8 +354,9 @@ def _as_options(preset: Mapping[str, Any]) -> str:
     base = preset.get("extends")
     tools = [name for name, each in _tables(preset.get("tool_permissions")) if each.get("enabled") is False]
     parts = [f"--preset {base if base in ('trusted', 'sandboxed') else Preset.SANDBOXED}"]
-    paths = preset.get("allowed_paths")
-    parts += [f"--cwd {_name(path)}" for path in (paths[:1] if isinstance(paths, list) else [])]
+    cwd = next(filter(None, map(_absolute, _paths(preset, "allowed_paths"))), None)
+    parts += [f"--cwd {_name(cwd)}"] if cwd else []
+    parts += [f"--write-path {_name(path)}" for path in _write_paths(preset) if cwd and within(path, (cwd,))]
     parts += [f"--disable-tool {tool}" for tool in sorted(TOOLS & set(our_tools(tools)))]
     return " ".join(parts)
 
@@ -355,27 +364,47 @@ def _as_options(preset: Mapping[str, Any]) -> str:
 def _rules(name: str, preset: Mapping[str, Any]) -> list[NewRule]:
     """Return the rules of a preset: what its disabled tools do, what it asks about, and the paths that it blocks."""
     tools = _tables(preset.get("tool_permissions"))
-    disabled = set(our_tools(tool for tool, each in tools if each.get("enabled") is False))
+    disabled = set(our_tools(tool for tool, each in tools if each.get("enabled") is False or _nowhere(each)))
     asked = set(our_tools(tool for tool, each in tools if each.get("requires_confirmation") is True))
+    if _nowhere(preset):
+        disabled |= READING | WRITING
     found = [NewRule("deny", kind, "", name) for kind, those in USED.items() if those <= disabled]
     found += [NewRule("ask", kind, "", name) for kind, those in USED.items() if those & asked]
-    for path in filter(None, map(_blocked, _blocked_paths(preset))):
+    for path in filter(None, map(_blocked, _paths(preset, "blocked_paths"))):
         found += [NewRule("deny", kind, path, name) for kind in (Kind.READ, Kind.WRITE)]
     return found
 
 
-def _blocked_paths(preset: Mapping[str, Any]) -> list[Any]:
-    paths = preset.get("blocked_paths")
+def _paths(table: Mapping[str, Any], field: str) -> list[Any]:
+    paths = table.get(field)
     return paths if isinstance(paths, list) else []
+
+
+def _nowhere(table: Mapping[str, Any]) -> bool:
+    """Return whether a preset, or a tool of one, is allowed no path at all; null allows every path."""
+    return table.get("allowed_paths") == []
+
+
+def _write_paths(preset: Mapping[str, Any]) -> list[str]:
+    """Return where the writing tools of a preset are allowed to write."""
+    tools = _tables(preset.get("tool_permissions"))
+    given = [path for tool, each in tools if WRITING & set(our_tools([tool])) for path in _paths(each, "allowed_paths")]
+    return list(dict.fromkeys(filter(None, map(_absolute, given))))
+
+
+def _absolute(path: Any) -> str | None:
+    """Return a path of a preset without `~`; None for one that is relative, or climbs up."""
+    if not isinstance(path, str) or not path.isprintable():
+        return None
+    whole = f"{Path.home()}{path[1:]}" if path.startswith("~/") else path
+    return whole if whole.startswith("/") and ".." not in whole.split("/") else None
 
 
 def _blocked(path: Any) -> str | None:
     """Return the pattern of a path that a preset blocks; None if it has none."""
-    if not isinstance(path, str):
-        return None
-    whole = f"{Path.home()}{path[1:]}" if path.startswith("~/") else path
-    pattern = command_lines.escaped(whole)
-    return pattern if whole.startswith("/") and ".." not in whole.split("/") and is_pattern(pattern) else None
+    whole = _absolute(path)
+    pattern = command_lines.escaped(whole or "")
+    return pattern if whole and is_pattern(pattern) else None
 
 
 def _table_default(given: Mapping[str, Any], runners: Mapping[str, str]) -> str | None:
@@ -397,6 +426,11 @@ def _runner(alias: str, provider: Mapping[str, Any], model: Mapping[str, Any], i
         lines.append(f"reply_tokens = {window // 4}")
     if type(iterations) is int and 1 <= iterations <= 10_000:
         lines.append(f"max_iterations = {iterations}")
+    seconds, retries = provider.get("request_timeout"), provider.get("max_retries")
+    if isinstance(seconds, int | float) and 0 < seconds <= 3_600:
+        lines.append(f"stall_seconds = {math.ceil(seconds)}")
+    if type(retries) is int and 0 <= retries <= 10:
+        lines.append(f"retries = {retries}")
     return "\n".join(lines)
 
 
