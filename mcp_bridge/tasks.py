@@ -22,7 +22,7 @@ from nexus.core.operations.deferred import Deferred, NotKept
 from nexus.core.operations.errors import Code, NexusError, not_found
 from nexus.core.operations.registry import TOOLSETS, Operation
 from nexus.core.operations.replies import Data, Outcome
-from nexus.core.operations.runner import check_credential, retried
+from nexus.core.operations.runner import check_credential, in_our_words, retried
 from nexus.core.operations.validation import validated
 from nexus.core.waiting import READERS, WRITERS, in_thread
 
@@ -52,7 +52,7 @@ def _keep(caller: Caller, call: Deferred, seconds: float) -> Task:
         agent_id=agent_id,
         toolset=operation.toolset.name,
         operation=operation.name,
-        arguments=call.params.model_dump_json(exclude=SECRETS, exclude_unset=True),
+        arguments=json.dumps(call.params.model_dump(mode="json", exclude=SECRETS, exclude_unset=True) | call.asked),
         answered=json.dumps(call.data),
         created_at=moment,
         updated_at=moment,
@@ -150,8 +150,9 @@ def _call(task: Task) -> Deferred:
     one does not know it."""
     if task.toolset not in TOOLSETS:
         raise not_found("toolset", task.toolset)
-    operation = TOOLSETS[task.toolset].find(task.operation)
-    return Deferred(operation, validated(operation, json.loads(task.arguments)), json.loads(task.answered))
+    operation, given = TOOLSETS[task.toolset].find(task.operation), json.loads(task.arguments)
+    params = validated(operation, in_our_words(operation, given))
+    return Deferred(operation, params, json.loads(task.answered), deferred.asked(operation, given))
 
 
 def _finished(caller: Caller, call: Deferred, found: Data) -> Outcome | None:
@@ -172,7 +173,8 @@ def _end(task: Task, caller: Caller, call: Deferred, ending: Callable[[], Outcom
         working = Task.objects.working().filter(pk=task.pk)
         outcome = ending() if working.exists() else None
         if outcome is not None:
-            result, moment = json.dumps(wire(call.operation.toolset.reply, outcome)), now()
+            result = json.dumps(wire(call.operation.toolset.reply, call.answered(outcome)))
+            moment = now()
             working.update(status=TaskStatus.COMPLETED, result=result, size=len(result), updated_at=moment)
             _make_room(task.agent_id, moment)
         return find(task.pk, caller)

@@ -142,6 +142,20 @@ async def test_it_answers_a_call_that_waits_with_a_task_and_the_task_with_what_c
         assert await tasking.get(client.session, task.task_id) == ended
 
 
+@pytest.mark.parametrize("timeout_seconds", [0, HOUR])
+async def test_a_task_honours_the_profile_of_its_call(
+    declaring: Connect, asked: dict[str, Any], project: str, timeout_seconds: int
+) -> None:
+    async with declaring() as client:
+        task = await begun(client, "event_wait", **asked, profile="summary")
+        await put(project)
+        ended = (await tasking.get(client.session, task.task_id)).envelope()["data"]
+        now_there = {**asked, "profile": "summary", "timeout_seconds": timeout_seconds}
+        there: Any = await client.session.call_tool("event_wait", now_there, allow_claimed=True)
+        assert ended["events"] and ended["events"] == there.structured_content["data"]["events"]
+        assert ended["payload_bytes"] and "payload" not in ended["events"][0]
+
+
 async def test_it_is_transparent_to_a_client_that_lets_the_sdk_poll(
     declaring: Connect, connect: Connect, asked: dict[str, Any], project: str
 ) -> None:

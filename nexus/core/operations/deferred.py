@@ -16,7 +16,18 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import Operation, Toolset, Wait
 from nexus.core.operations.replies import Data, Outcome
-from nexus.core.operations.runner import check_identity, documented, observed, once, permit, pool_of, prepared, retried
+from nexus.core.operations.runner import (
+    answers_for,
+    check_identity,
+    documented,
+    in_their_words,
+    observed,
+    once,
+    permit,
+    pool_of,
+    prepared,
+    retried,
+)
 from nexus.core.waiting import WRITERS, in_thread
 
 Kept = TypeVar("Kept")
@@ -36,6 +47,11 @@ class Deferred:
     operation: Operation[Any]
     params: Params
     data: Data
+    asked: dict[str, Any]  # arguments of another system that shape the answer
+
+    def answered(self, outcome: Outcome) -> Outcome:
+        """Return its outcome as the call asked for it."""
+        return in_their_words(outcome, answers_for(self.operation.toolset, self.operation.name, self.asked))
 
     @property
     def wait(self) -> Wait[Any]:
@@ -61,7 +77,8 @@ async def abegin(
     begun: Outcome | Kept
     try:
         operation, params = await prepared(toolset, caller, name, arguments)
-        begun = await _begun(operation, params, caller, keep)
+        call = Deferred(operation, params, {}, asked(operation, arguments or {}))
+        begun = await _begun(call, caller, keep)
     except NotKept:
         raise
     except Exception as error:
@@ -70,9 +87,16 @@ async def abegin(
     return begun
 
 
-async def _begun(
-    operation: Operation[Any], params: Params, caller: Caller, keep: Callable[[Deferred, float], Kept]
-) -> Outcome | Kept:
+def asked(operation: Operation[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that only clients of another system give, if they shape the answer."""
+    shaped = answers_for(operation.toolset, operation.name, arguments)
+    fields = operation.params.model_fields
+    return {name: value for name, value in arguments.items() if name not in fields} if shaped else {}
+
+
+async def _begun(begun: Deferred, caller: Caller, keep: Callable[[Deferred, float], Kept]) -> Outcome | Kept:
+    operation, params = begun.operation, begun.params
+
     def perform() -> Outcome:
         try:
             return Outcome(once(operation, caller, partial(operation.call, params, caller)))
@@ -82,12 +106,12 @@ async def _begun(
     def kept(outcome: Outcome) -> Outcome | Kept:
         if outcome.data is None:
             return outcome
-        call = Deferred(operation, params, outcome.data)
+        call = replace(begun, data=outcome.data)
         seconds = min(call.wait.timeout(params), LONGEST_SECONDS)
         if call.wait.done(call.data):
-            return outcome
+            return call.answered(outcome)
         if seconds <= 0:
-            return Outcome(call.wait.expired(params, call.data))
+            return call.answered(Outcome(call.wait.expired(params, call.data)))
         with write():
             return keep(call, seconds)
 

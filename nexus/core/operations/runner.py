@@ -80,11 +80,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
 
     def call() -> Data:
         operation = toolset.find(name)
-        given = completed(operation, caller, arguments)
-        for each in translators:
-            if each.concerns(operation, given):
-                given = each.translate(operation, given)
-        params = validated(operation, given)
+        params = validated(operation, in_our_words(operation, completed(operation, caller, arguments)))
         if caller.cwd is not None:
             params = placed(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
@@ -94,19 +90,27 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
         return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
 
     started = time.perf_counter()
-    return observed(toolset, name, started, _translated(_outcome(call), _answers(toolset, name, arguments)))
+    return observed(toolset, name, started, in_their_words(_outcome(call), answers_for(toolset, name, arguments)))
 
 
 async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
     """Call an operation from an event loop: it uses the store on a thread, and parks a wait without one."""
     started = time.perf_counter()
     calling = _aperform(toolset, caller, name, arguments)
-    answers = _answers(toolset, name, arguments)
+    answers = answers_for(toolset, name, arguments)
     del arguments  # waits may be thousands: each holds no more than it must
-    return observed(toolset, name, started, _translated(await calling, answers))
+    return observed(toolset, name, started, in_their_words(await calling, answers))
 
 
-def _answers(toolset: Toolset, name: str, arguments: Mapping[str, Any] | None) -> list[Callable[[Data], Data]]:
+def in_our_words(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call after every translation that they concern."""
+    for each in translators:
+        if each.concerns(operation, given):
+            given = each.translate(operation, given)
+    return given
+
+
+def answers_for(toolset: Toolset, name: str, arguments: Mapping[str, Any] | None) -> list[Callable[[Data], Data]]:
     """Return the translations of the answer that a call asks for."""
     operation = toolset.contents.operations.get(name) if arguments else None
     if operation is None or arguments is None:
@@ -114,7 +118,8 @@ def _answers(toolset: Toolset, name: str, arguments: Mapping[str, Any] | None) -
     return [answer for each in translators if (answer := each.answer(operation, arguments)) is not None]
 
 
-def _translated(outcome: Outcome, answers: list[Callable[[Data], Data]]) -> Outcome:
+def in_their_words(outcome: Outcome, answers: list[Callable[[Data], Data]]) -> Outcome:
+    """Return an outcome after the translations that its call asked for."""
     for answer in answers:
         outcome = outcome if outcome.data is None else Outcome(answer(outcome.data))
     return outcome
@@ -171,9 +176,8 @@ async def prepared(
     """
     operation = toolset.find(name)
     given = completed(operation, caller, arguments)
-    for each in translators:
-        if each.concerns(operation, given):
-            given = await waiting.in_thread(waiting.READERS, partial(each.translate, operation, given))
+    if any(each.concerns(operation, given) for each in translators):
+        given = await waiting.in_thread(waiting.READERS, partial(in_our_words, operation, given))
     params = validated(operation, given)
     if caller.cwd is not None:
         params = placed(params, caller.cwd)
