@@ -97,7 +97,10 @@ def held() -> Iterator[None]:
 def triggers(*tables: str) -> set[str]:
     """The triggers on these tables; without any on all."""
     of_sqlite = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"
-    of_postgresql = "SELECT tgname, relname FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE NOT tgisinternal"
+    of_postgresql = """
+        SELECT tgname, relname FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid
+        WHERE NOT tgisinternal AND tgparentid = 0
+    """
     with connection.cursor() as cursor:
         cursor.execute(of_sqlite if connection.vendor == "sqlite" else of_postgresql)
         return {name for name, table in cursor.fetchall() if not tables or table in tables}

@@ -75,6 +75,7 @@ def back_up(destination: Path) -> Backup:
                     "--no-privileges",
                     f"--snapshot={moment}",
                     f"--file={partial.absolute()}",
+                    "--load-via-partition-root",
                 ),
                 f"--schema={schema}",  # without others' tables in the same database, and without extensions
                 "--dbname",
@@ -105,7 +106,7 @@ def examined(path: Path) -> Dump:
                     found.applied.add((row["app"], row["name"]))
             elif begun := COPY.match(line):
                 table, columns = begun[1], begun[2].split(", ")
-                found.rows[table] = 0
+                found.rows.setdefault(table, 0)  # a table with partitions has several parts
             elif given := SEQUENCE.match(line):
                 found.given_out = int(given[1]) if given[2] == "true" else 0
     if not any(app in own_labels() for app, _ in found.applied):

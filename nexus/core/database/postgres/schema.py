@@ -32,7 +32,7 @@ STATE = """
 TRIGGERS = """
     SELECT tgname, tgrelid::regclass::text, prosrc, pg_get_triggerdef(t.oid, true)
     FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid
-    WHERE NOT tgisinternal AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)
+    WHERE NOT tgisinternal AND tgparentid = 0 AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)
 """
 BYTEWISE = {"C", "POSIX", "C.UTF-8", "C.UTF8", "C.utf8", "ucs_basic"}
 CREATE = "CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'"
