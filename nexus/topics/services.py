@@ -1,4 +1,7 @@
-"""Writes of topics: create, close, join, sync, reset; operators' rename, delete and import. Each is one transaction."""
+"""Writes of topics: create, close, join, sync, reset; operators' rename, delete and import. Each is one transaction.
+
+Those of peers are under the name of the topic, to which all belongs that they read, with its numbers and names.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from coordination.models import Agent
 from coordination.services import audit
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert
-from nexus.core.database.store import write
+from nexus.core.database.store import store, write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
 from nexus.topics import archive, naming, selectors
@@ -73,7 +76,7 @@ def create(*, name: str | None, metadata: dict[str, Any] | None, reuse: bool, ag
     reusable = name if reuse else None
     if reusable is not None and (topic := selectors.named(reusable)):
         return topic
-    with write():
+    with write(f"topic {name}"):
         if reusable is not None and (topic := selectors.named(reusable)):
             return topic  # another call was faster
         moment, topic_id = now(), new_id("tpc")
@@ -88,7 +91,7 @@ def close(*, topic_id: str, reason: str | None, agent_id: str | None = None) -> 
 
     Raises TOPIC_NOT_FOUND.
     """
-    with write():
+    with write(topic_id):
         moment = now()
         closing = Topic.objects.filter(pk=topic_id).open()
         closed = closing.update(status=TopicStatus.CLOSED, closed_at=moment, close_reason=reason)
@@ -104,7 +107,7 @@ def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, 
     `token` is the token that the caller presents, `held` the token of this name that its connection holds already, and
     `agent_id` the agent it is bound to. Raises AGENT_NAME_IN_USE, TOPIC_NOT_FOUND.
     """
-    with write():
+    with write(topic.topic_id):
         moment = now()
         peer = selectors.peer(topic.topic_id, agent_name)
         if peer is not None and peer.token_hash is not None:
@@ -137,11 +140,12 @@ def reclaim(*, agent_id: str) -> list[tuple[Peer, str]]:
     The agent's key proves that the names are its own, so it needs no token.
     """
     mine = Peer.objects.filter(agent_id=agent_id, token_hash__isnull=False, topic__status=TopicStatus.OPEN)
-    if not mine.exists():
+    latest = dict(mine.order_by("-claimed_at", "-pk").values_list("pk", "topic_id")[:MOST_RECLAIMED])
+    if not latest:
         return []
-    with write():
+    with write(*latest.values()):
         moment = now()
-        peers = list(mine.select_related("topic").order_by("-claimed_at", "-pk")[:MOST_RECLAIMED])
+        peers = list(mine.select_related("topic").filter(pk__in=latest).order_by("-claimed_at", "-pk"))
         tokens = [secrets.token_hex(16) for _ in peers]
         for peer, token in zip(peers, tokens, strict=True):
             Peer.objects.filter(pk=peer.pk).update(token_hash=digest(token), claimed_at=moment)
@@ -170,7 +174,7 @@ def sync(
 
     Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, ack_through).
     """
-    with write():
+    with write(topic_id):
         moment = now()
         topic, peer = _joined(topic_id, agent_name)
         sent = _send(topic, agent_name, outbox, agent_id, moment) if outbox else []
@@ -184,7 +188,8 @@ def sync(
         if not found and not include_self:
             peer.own_through = topic.last_seq
         peer.synced_at = moment
-        _keep_cursor(pk=peer.pk, last_seq=peer.last_seq, own_through=peer.own_through, moment=moment)
+        with store().batch():
+            _keep_cursor(pk=peer.pk, last_seq=peer.last_seq, own_through=peer.own_through, moment=moment)
     return Synced(peer, sent, received, has_more)
 
 
@@ -198,7 +203,7 @@ _keep_cursor = Update(
 
 def reset_cursor(*, topic_id: str, agent_name: str, last_seq: int) -> Peer:
     """Set a peer's cursor. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED, INVALID_ARGUMENT (beyond the newest message)."""
-    with write():
+    with write(topic_id):
         topic, peer = _joined(topic_id, agent_name)
         _within(topic, "last_seq", last_seq)
         peer.last_seq, peer.own_through, peer.synced_at = last_seq, 0, now()

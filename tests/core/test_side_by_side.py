@@ -24,10 +24,12 @@ from nexus.core.database.store import in_one_transaction, store, write
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.topics.connections import joined_peer
+from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, OPERATOR, at_once
 from tests.postgres import SERVER
+from tests.topics.conftest import Client
 
 pytestmark = [
     pytest.mark.skipif(not SERVER, reason="on PostgreSQL alone"),
@@ -282,6 +284,53 @@ def test_calls_wait_for_nobody_in_another_workspace(project: str, tmp_path: Path
 
     with write("another workspace", "another agent"):
         at_once([go])
+
+
+class TestTopics:
+    @pytest.fixture
+    def topic(self) -> str:
+        topic_id: str = Client().call("topic_create", name="t")["topic_id"]
+        return topic_id
+
+    @staticmethod
+    def beside(*calls: tuple[Client, str, Answer]) -> list[str]:
+        """How two calls ended, the second of which was made before the first one committed."""
+        first, second = (partial(runner.run, TOPICS, client.caller, name, more) for client, name, more in calls)
+        return [body["error"]["code"] if "error" in body else "done" for body in beside(first, second)]
+
+    def test_a_name_leads_to_one(self) -> None:
+        create = (Client(), "topic_create", {"name": "n", "mode": "reuse"})
+        assert self.beside(create, create) == ["done", "done"]
+        assert Topic.objects.count() == 1
+
+    def test_one_peer_has_a_name(self, topic: str) -> None:
+        join = {"topic_id": topic, "agent_name": "ann"}
+        assert self.beside((Client(), "topic_join", join), (Client(), "topic_join", join)) == [
+            "done",
+            "AGENT_NAME_IN_USE",
+        ]
+
+    def test_messages_have_numbers_of_their_own_and_each_is_sent_once(self, topic: str) -> None:
+        client, other = Client(), Client()
+        client.join(topic, "ann")
+        other.join(topic, "bob")
+        said = {"topic_id": topic, "outbox": [{"content_markdown": "m", "client_message_id": "once"}]}
+        again = (client, "sync", {**said, "wait_seconds": 0})
+        assert self.beside(again, again) == ["done", "done"]
+        assert self.beside((client, "sync", said | {"outbox": [{"content_markdown": "m"}]}), (other, "sync", said)) == [
+            "done",
+            "done",
+        ]
+        assert list(TopicMessage.objects.order_by("seq").values_list("seq", flat=True)) == [1, 2, 3]
+
+    def test_one_that_is_closed_takes_nothing(self, topic: str) -> None:
+        client = Client()
+        client.join(topic, "ann")
+        said = {"topic_id": topic, "outbox": [{"content_markdown": "m"}], "wait_seconds": 0}
+        assert self.beside((Client(), "topic_close", {"topic_id": topic}), (client, "sync", said)) == [
+            "done",
+            "TOPIC_CLOSED",
+        ]
 
 
 AGENTS = ("ann", "bob", "cleo", "dan")
