@@ -24,7 +24,7 @@ BENCHMARKS = (
     *("fairness", "team", "calls", "send", "stdio", "relay", "hook"),
     *("files", "planning", "control", "contention", "postgres", "distance"),
 )
-LONG = ("years", "soak", "importing")  # played only where --only names them
+LONG = ("years", "soak", "importing", "events")  # played only where --only names them
 
 
 def main() -> None:
