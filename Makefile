@@ -6,6 +6,7 @@ DEV := $(VENV)/installed-dev
 AGENTS := $(abspath $(or $(NEXUS_AGENTS),$(VENV)/agents))
 OKTO := $(VENV)/okto/installed
 NEXUS_CORE := $(VENV)/nexus-core/node_modules
+AGENT_BUS := $(VENV)/agent-bus
 # The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them. Of rights, trust
 # and worktrees these are who descends from whom, whose session it is, and the records of trees; git and paths are not.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
@@ -36,7 +37,7 @@ serve: $(RUN)
 demo: $(RUN)
 	$(VENV)/bin/python manage.py demo
 
-test: $(DEV) $(OKTO) $(NEXUS_CORE)
+test: $(DEV) $(OKTO) $(NEXUS_CORE) $(AGENT_BUS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/djangofmt --check templates
@@ -90,6 +91,10 @@ $(OKTO): tests/compat/okto.py | $(DEV)
 # The published nexus-core, whose answers are compared; without npm the tests that do so are skipped.
 $(NEXUS_CORE): tests/compat/nexus_core.py | $(DEV)
 	$(if $(CI)$(shell command -v npm),$(VENV)/bin/python -m tests.compat.nexus_core)
+
+# The published Agent Bus, whose answers are compared; without Python 3.12 the test that does so is skipped.
+$(AGENT_BUS): tests/compat/agent_bus.py | $(DEV)
+	-$(VENV)/bin/python -m tests.compat.agent_bus
 
 clean:
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
