@@ -59,7 +59,8 @@ class Proxy:
         def answered() -> None:
             asks[0] = False
 
-        await asyncio.gather(self._pass_on(reader, back, asked), self._pass_on(there, writer, answered))
+        with contextlib.suppress(asyncio.CancelledError):  # at the end, where asyncio would log it
+            await asyncio.gather(self._pass_on(reader, back, asked), self._pass_on(there, writer, answered))
 
     async def _pass_on(self, source: asyncio.StreamReader, to: asyncio.StreamWriter, seen: Callable[[], None]) -> None:
         """Pass bytes on in order, each as late as it is from its arrival."""
