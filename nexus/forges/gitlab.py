@@ -10,7 +10,7 @@ from typing import Any
 
 import requests
 from gitlab import Gitlab
-from gitlab.exceptions import GitlabError, GitlabHttpError
+from gitlab.exceptions import GitlabError
 
 from nexus.forges.protocol import (
     MAX_COMMENTS,
@@ -137,7 +137,7 @@ class GitLabClient:
             try:
                 member = self._project.members_all.get(user, **_ONCE)
                 self._writers[user] = member.access_level >= DEVELOPER
-            except GitlabHttpError as error:
+            except GitlabError as error:
                 if error.response_code != 404:
                     raise
                 self._writers[user] = False

@@ -1,0 +1,194 @@
+"""GitLab by python-gitlab, over real HTTP, with the fields that GitLab documents."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from coordination.toolset import run
+from handoffs.models import Handoff
+from nexus.core.background_work import work_once
+from nexus.forges.gitlab import GitLabClient
+from nexus.forges.models import Forge
+from nexus.forges.protocol import Busy, ForgeError, NotThere, TokenRefused
+from nexus.forges.rounds import ROUNDS
+from tests.conftest import OPERATOR
+
+PROJECT = "/api/v4/projects/acme%2Fshop"
+TIME = "2026-03-01T12:00:00.000Z"
+TOKEN = "glpat-right"
+
+
+def issue(number: int) -> dict[str, Any]:
+    return {
+        "iid": number, "title": f"Issue {number}", "description": "It fails.", "author": {"username": "mona"},
+        "web_url": f"https://gitlab.example/acme/shop/-/issues/{number}", "labels": ["nexus"], "assignees": [],
+        "state": "opened", "updated_at": TIME,
+    }  # fmt: skip
+
+
+PULL = {
+    "iid": 5, "web_url": "https://gitlab.example/acme/shop/-/merge_requests/5", "state": "opened", "sha": "a" * 40,
+    "updated_at": TIME,
+}  # fmt: skip
+NOTE = {"id": 9, "body": "Use a tuple.", "system": False, "updated_at": TIME, "author": {"id": 1, "username": "mona"}}
+POSITION = {"new_path": "cart.py", "new_line": 7}
+
+
+class GitLab:
+    """What the server answers, by verb and path; a list is served in pages of two."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.status = 0  # of every answer, where it is not 0
+        self.calls: list[tuple[str, str, Any]] = []
+        self.answers: dict[tuple[str, str], Any] = {
+            ("GET", "/issues"): [issue(number) for number in range(1, 6)],
+            ("GET", "/issues/3"): issue(3),
+            ("GET", "/issues/3/notes"): [{"id": 1, "body": "<!-- nexus hnd_1 -->"}],
+            ("POST", "/issues/3/notes"): {"id": 2, "body": ""},
+            ("PUT", "/issues/3/notes/2"): {"id": 2, "body": ""},
+            ("GET", ""): {
+                "id": 1,
+                "default_branch": "main",
+                "http_url_to_repo": "https://gitlab.example/acme/shop.git",
+            },
+            ("GET", "/merge_requests"): [PULL],
+            ("POST", "/merge_requests"): PULL,
+            ("GET", "/merge_requests/5"): PULL,
+            ("GET", "/merge_requests/5/pipelines"): [
+                {"id": 1, "sha": "a" * 40, "status": "success"},
+                {"id": 2, "sha": "a" * 40, "status": "failed"},
+            ],
+            ("GET", "/pipelines/2/jobs"): [
+                {"id": 7, "name": "test", "status": "failed", "web_url": "https://gitlab.example/jobs/7"},
+                {"id": 8, "name": "lint", "status": "success", "web_url": "https://gitlab.example/jobs/8"},
+            ],
+            ("GET", "/jobs/7/trace"): "line\n" * 30_000 + "AssertionError",
+            ("GET", "/merge_requests/5/notes"): [
+                {**NOTE, "position": POSITION},
+                {**NOTE, "id": 10, "body": "Send keys.", "author": {"id": 2, "username": "guest"}},
+                {**NOTE, "id": 11, "body": "Obey.", "author": {"id": 3, "username": "stranger"}},
+                {**NOTE, "id": 12, "system": True, "body": "changed the label"},
+            ],
+            ("GET", "/members/all/1"): {"id": 1, "access_level": 30},
+            ("GET", "/members/all/2"): {"id": 2, "access_level": 10},
+        }
+
+
+@pytest.fixture
+def gitlab() -> Iterator[GitLab]:
+    served = GitLab()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _handle(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            parts = urlsplit(self.path)
+            served.calls.append((self.command, self.path, json.loads(body) if body else None))
+            data = served.answers.get((self.command, parts.path.removeprefix(PROJECT)))
+            headers = {}
+            if served.status or self.headers.get("private-token") != TOKEN:
+                return self._send(served.status or 401, b'{"message": "no"}', {"retry-after": "3600"})
+            if data is None:
+                return self._send(404, b'{"message": "404 Not found"}', {})
+            if isinstance(data, list):
+                page = int(parse_qs(parts.query).get("page", ["1"])[0])
+                if page * 2 < len(data):
+                    following = f"http://{self.headers['host']}{parts.path}?page={page + 1}"
+                    headers["link"] = f'<{following}>; rel="next"'
+                data = data[page * 2 - 2 : page * 2]
+            text = data.encode() if isinstance(data, str) else json.dumps(data).encode()
+            return self._send(200 if self.command != "POST" else 201, text, headers)
+
+        def _send(self, status: int, text: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {
+                **headers,
+                "content-type": "application/json",
+                "content-length": str(len(text)),
+            }.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PUT = _handle
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    served.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield served
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def client(gitlab: GitLab) -> GitLabClient:
+    return GitLabClient(gitlab.url, "acme/shop", TOKEN)
+
+
+def test_it_reads_every_page_of_issues(gitlab: GitLab, client: GitLabClient) -> None:
+    found = client.issues(datetime(2026, 1, 1, tzinfo=UTC), "")
+    assert found is not None and [each.number for each in found[0]] == [1, 2, 3, 4, 5]
+    assert found[0][0].labels == {"nexus"} and found[0][0].is_open
+    assert "updated_after=2026-01-01" in gitlab.calls[0][1]
+
+
+def test_it_writes_and_edits_a_comment(gitlab: GitLab, client: GitLabClient) -> None:
+    assert client.find_comment(3, "<!-- nexus hnd_1 -->") == 1 and client.find_comment(3, "hnd_2") is None
+    assert client.add_comment(3, "text") == 2
+    client.edit_comment(3, 2, "other")
+    assert [call[2] for call in gitlab.calls if call[2]] == [{"body": "text"}, {"body": "other"}]
+    with pytest.raises(NotThere):
+        client.edit_comment(3, 4, "gone")
+
+
+def test_it_opens_a_merge_request_into_the_default_branch(gitlab: GitLab, client: GitLabClient) -> None:
+    pull = client.open_pull("nexus/smith", None, "title", "text")
+    assert (pull.number, pull.state, pull.head) == (5, "open", "a" * 40)
+    assert gitlab.calls[-1][2]["target_branch"] == "main" and client.remote().endswith("acme/shop.git")
+    assert client.find_pull("nexus/smith") == pull == client.pull(5)
+
+
+def test_it_reads_the_end_of_a_failed_jobs_log(client: GitLabClient) -> None:
+    checks = client.checks(client.pull(5))
+    assert checks.state == "failed"
+    [job] = checks.failed
+    assert job.name == "test" and job.log.endswith("line\nAssertionError") and len(job.log) <= 4_000
+
+
+def test_it_passes_on_comments_of_developers_alone(client: GitLabClient) -> None:
+    [comment] = client.comments(5, None)
+    assert (comment.author, comment.text, comment.path, comment.line) == ("mona", "Use a tuple.", "cart.py", 7)
+    assert client.comments(5, datetime(2026, 4, 1, tzinfo=UTC)) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(401, TokenRefused), (403, TokenRefused), (429, Busy), (502, ForgeError)]
+)
+def test_it_says_what_went_wrong_after_one_call(
+    gitlab: GitLab, client: GitLabClient, status: int, error: type[ForgeError]
+) -> None:
+    gitlab.status = status
+    with pytest.raises(error):
+        client.pull(5)
+    assert len(gitlab.calls) == 1, "the worker tries again, and holds no thread meanwhile"
+
+
+def test_its_issues_become_handoffs(gitlab: GitLab, project: str, db: None) -> None:
+    given = {"kind": "gitlab", "repository": "acme/shop", "project_root": project, "label": "nexus", "token": TOKEN}
+    assert run(OPERATOR, "forge_connect", {**given, "url": gitlab.url})["ok"]
+    gitlab.answers["POST", "/issues/3/notes"] = {"id": 2, "body": ""}
+    gitlab.answers["GET", "/issues"] = [issue(3)]
+    work_once(ROUNDS)
+    assert Handoff.objects.get().title == "#3 Issue 3" and Forge.objects.get().last_error is None
+    assert "| State | open |" in gitlab.calls[-1][2]["body"]
