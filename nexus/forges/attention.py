@@ -1,10 +1,12 @@
-"""The connected forges that an operator must look at."""
+"""What an operator must look at of connected forges: those that fail, and work that could not be published."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from inbox.monitoring import Picture
-from nexus.core.contributions import AttentionItem, AttentionKind, Found
-from nexus.forges.models import Forge
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
+from nexus.forges.models import Forge, ForgeIssue
 
 
 def _refused(picture: Picture, each: int) -> Found:
@@ -16,9 +18,20 @@ def _refused(picture: Picture, each: int) -> Found:
 
 def _item(row: Forge) -> AttentionItem:
     if row.refused_at is None:
-        return AttentionItem(f"{row.repository} cannot be reached", row.last_error or "", row.pk)
+        return AttentionItem(f"{row.repository} cannot be reached", row.last_error or "")
     what = "Nothing is lost. Make a new token, and connect it again with that."
-    return AttentionItem(f"{row.repository} refuses its token", what, row.pk, since=row.refused_at)
+    return AttentionItem(f"{row.repository} refuses its token", what, since=row.refused_at)
+
+
+def _unpublished(picture: Picture, each: int) -> Found:
+    """Find work whose push failed."""
+    rows = ForgeIssue.objects.exclude(last_error=None).filter(ended="").select_related("forge").order_by("pk")
+    failed = [row for row in rows if picture.includes(row.forge.workspace_id)]
+    needs = [
+        AttentionItem(f"Work on {row.forge.repository} #{row.number}", row.last_error or "", row.handoff_id)
+        for row in failed[:each]
+    ]
+    return Found(len(failed), needs)
 
 
 KINDS = (
@@ -30,5 +43,32 @@ KINDS = (
         _refused,
         page="forges",
         command="nexus forge",
+    ),
+    AttentionKind(
+        "unpublished",
+        "Work that could not be published",
+        "merge",
+        19,
+        _unpublished,
+        page="handoff",
+        actions=("forge_publish",),
+        command="nexus forge",
+    ),
+)
+
+
+def _titles(handoff_ids: Sequence[str]) -> dict[str, str]:
+    rows = ForgeIssue.objects.filter(handoff_id__in=handoff_ids)
+    return dict(rows.values_list("handoff_id", "title"))
+
+
+ACTIONS = (
+    Action(
+        "forge_publish",
+        "Publish again",
+        "told to publish again",
+        ("handoff", "handoffs"),
+        lambda handoff_id: {"handoff_id": handoff_id},
+        _titles,
     ),
 )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import time_machine
+from django.test import Client
 
 from coordination.models import Event
 from coordination.toolset import run
@@ -104,7 +105,7 @@ def test_failures_pause_it_longer_each_time(github: GitHub, look: Look) -> None:
 
 
 def test_a_revoked_token_is_one_item_and_a_new_one_goes_on(
-    github: GitHub, forge: Forge, look: Look, project: str
+    github: GitHub, forge: Forge, look: Look, project: str, browser: Client
 ) -> None:
     github.add_issue(1, "Cart")
     look()
@@ -114,6 +115,8 @@ def test_a_revoked_token_is_one_item_and_a_new_one_goes_on(
     calls = len(github.calls)
     assert look() == [] and len(github.calls) == calls, "nothing is sent with a token that was refused"
     assert Event.objects.filter(type="forge.token_refused").count() == 1
+    for path in ("/admin/", "/admin/attention/"):
+        assert "acme/shop refuses its token" in browser.get(path).text
     given = {"kind": "github", "repository": "acme/shop", "project_root": project, "label": "nexus"}
     run(OPERATOR, "forge_connect", {**given, "url": github.url, "token": "ghp_other"})
     look()

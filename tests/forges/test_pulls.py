@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from coordination.models import Event
 from coordination.toolset import run
@@ -213,7 +214,7 @@ def test_an_older_answer_changes_nothing(github: GitHub, published: ForgeIssue, 
 
 
 def test_a_push_that_fails_says_why_and_is_tried_when_asked(
-    github: GitHub, submitted: Handoff, look: Look, tmp_path: Path
+    github: GitHub, submitted: Handoff, look: Look, tmp_path: Path, browser: Client
 ) -> None:
     remote = tmp_path / "remotes" / "acme" / "shop.git"
     hook = remote / "hooks" / "update"
@@ -224,10 +225,11 @@ def test_a_push_that_fails_says_why_and_is_tried_when_asked(
     look()
     row = ForgeIssue.objects.get()
     assert row.last_error and github.token not in row.last_error and not github.pulls
+    assert "Work that could not be published" in browser.get("/admin/attention/").text
     hook.unlink()
-    run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})
+    browser.post("/admin/act/", {"do": f"forge_publish {submitted.pk}"})
     look()
-    assert len(github.pulls) == 1
+    assert len(github.pulls) == 1 and ForgeIssue.objects.get().last_error is None
 
 
 def test_it_publishes_submitted_work_alone(github: GitHub, look: Look) -> None:
