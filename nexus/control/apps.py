@@ -41,6 +41,9 @@ class ControlConfig(NexusAppConfig):
         "pool_remove_rule": "nexus permissions remove",
         "pool_list_outages": "nexus runners outages",
         "pool_reset_outage": "nexus runners reset",
+        "pool_list_merges": "nexus lane",
+        "pool_worktree_queue": "nexus lane add",
+        "pool_withdraw_merge": "nexus lane withdraw",
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
         "pool_allow": "nexus questions allow",
@@ -58,6 +61,7 @@ class ControlConfig(NexusAppConfig):
         "pool_questions": "asked_at",
         "pool_worktrees": "created_at",
         "pool_budgets": "set_at",
+        "pool_merges": "queued_at",
         "pool_rules": "written_at",
         "pool_outages": "since",
     }
@@ -159,7 +163,8 @@ class ControlConfig(NexusAppConfig):
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.control.maintenance import EXPIRY
+        from nexus.control.services.lane import LANE_WORK
         from nexus.control.worker.supervision import supervise
         from nexus.core.background_work import work_forever
 
-        return (supervise, partial(work_forever, EXPIRY))
+        return (supervise, partial(work_forever, EXPIRY), partial(work_forever, LANE_WORK))

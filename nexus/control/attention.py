@@ -24,6 +24,7 @@ from nexus.control.models import (
     QuestionStatus,
     Turn,
     TurnQuerySet,
+    WorktreeMerge,
     WorktreeState,
 )
 from nexus.control.services import budgets
@@ -186,6 +187,25 @@ def _conflicts(picture: Picture, each: int) -> Found:
     return Found(rows.count(), needs)
 
 
+def _returned(picture: Picture, each: int) -> Found:
+    """Find work that came back from the merge lane, where its agent alone does not get on."""
+    rows = WorktreeMerge.objects.filter(needs_person=True)
+    if picture.workspace:
+        there = _there(picture, "worktree__agent__", "worktree__agent__")
+        rows = rows.filter(Q(worktree__origin=picture.workspace.root_realpath) | there)
+    needs = [
+        AttentionItem(
+            f"{row.worktree.branch} of {row.worktree.agent.agent_id} came back from the merge lane of {row.target}",
+            row.why,
+            row.worktree.pk,
+            row.worktree.agent.pk,
+            since=row.ended_at,
+        )
+        for row in rows.select_related("worktree__agent").order_by("ended_at")[:each]
+    ]
+    return Found(rows.count(), needs)
+
+
 def _budgets(picture: Picture, each: int) -> Found:
     """Find budgets that are nearly spent, or spent."""
     rows = [budget for budget in budgets.every() if budget.is_nearly_spent]
@@ -283,6 +303,16 @@ KINDS = (
         _conflicts,
         page="pool_worktree",
         actions=TREES,
+    ),
+    AttentionKind(
+        "merge-lane",
+        "Worktrees that came back from the merge lane",
+        "merge",
+        19,
+        _returned,
+        page="pool_worktree",
+        actions=("pool_worktree_queue", *TREES),
+        command="nexus lane list --which returned",
     ),
     AttentionKind(
         "runs",
@@ -415,6 +445,11 @@ def _branches(worktree_ids: Sequence[str]) -> dict[str, str]:
     return dict(PoolWorktree.objects.filter(pk__in=worktree_ids).values_list("pk", "branch"))
 
 
+def _merges(merge_ids: Sequence[str]) -> dict[str, str]:
+    rows = WorktreeMerge.objects.filter(pk__in=merge_ids).select_related("worktree")
+    return {row.pk: str(row) for row in rows}
+
+
 def _unmerged(data: Mapping[str, Any]) -> str:
     """Return why a merge merged nothing."""
     if data["merged"]:
@@ -447,6 +482,7 @@ def _tree(
 
 
 ACTIONS = (
+    _tree("queue", "Put into the merge lane", "put into the merge lane"),
     _tree("merge", "Merge", "merged", undone=_unmerged),
     _tree("keep", "Keep", "kept: what lay there is committed on its branch"),
     _tree("discard", "Discard…", "discarded", {"changes_too": "Also discard changes that nobody merged"}),
@@ -457,6 +493,15 @@ ACTIONS = (
         ("rule", "rules"),
         lambda rule_id: {"rule_id": _rule_number(rule_id)},
         _rule_names,
+        toolset="control",
+    ),
+    Action(
+        "pool_withdraw_merge",
+        "Withdraw",
+        "withdrawn",
+        ("merge", "merges"),
+        lambda merge_id: {"merge_id": merge_id},
+        _merges,
         toolset="control",
     ),
     Action(

@@ -96,6 +96,18 @@ SENTENCES = {
         "{count} times new git repositories could not be set aside",
     ),
     "worktree.made": Sentence("{pool_agent} got a worktree on {branch}", "{count} worktrees made"),
+    "worktree.queued": Sentence(
+        "{actor} put {branch} of {pool_agent} into the merge lane of {target}",
+        "{count} worktrees put into a merge lane",
+    ),
+    "worktree.returned": Sentence(
+        "{branch} of {pool_agent} came back from the merge lane of {target}[: {why}]",
+        "{count} worktrees came back from a merge lane",
+    ),
+    "worktree.withdrawn": Sentence(
+        "{actor} took {branch} of {pool_agent} out of the merge lane of {target}",
+        "{count} worktrees taken out of a merge lane",
+    ),
     "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}", "{count} worktrees merged"),
     "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),
     "worktree.kept": Sentence("{actor} kept {branch} of {pool_agent}", "{count} worktrees kept"),

@@ -144,6 +144,80 @@ class PoolWorktree(models.Model):
         return self.branch
 
 
+class MergeState(models.TextChoices):
+    """The state of an entry of the merge lane."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    MERGED = "merged"
+    RETURNED = "returned"  # to its agent, with what has to change
+    WITHDRAWN = "withdrawn"
+
+
+class MergeStep(models.TextChoices):
+    """What is done for a running entry."""
+
+    MERGING = "merging"  # onto the head, outside of every work tree
+    CHECKING = "checking"
+    TAKING = "taking"  # the branch moves
+
+
+class ReturnCause(models.TextChoices):
+    """Why an entry came back."""
+
+    CONFLICT = "conflict"
+    CHECKS = "checks"
+    REFUSED = "refused"  # git, or the state of the repository, does not allow it
+
+
+class MergeQuerySet(models.QuerySet["WorktreeMerge"]):
+    def open(self) -> MergeQuerySet:
+        """Entries that are not over, in their order."""
+        return self.filter(state__in=(MergeState.WAITING, MergeState.RUNNING)).order_by("merge_id")
+
+
+class WorktreeMerge(models.Model):
+    """An entry of the merge lane of a repository and a branch. The lane takes its entries in the order of their ids."""
+
+    merge_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    worktree = models.ForeignKey(PoolWorktree, on_delete=models.CASCADE, related_name="merges")
+    repository = models.CharField(max_length=PATH_LENGTH)  # the git directory of all its work trees
+    target = models.CharField(max_length=PATH_LENGTH)  # the branch
+    commit = models.CharField(max_length=64)  # the work, as it was approved
+    state = models.CharField(max_length=16, choices=MergeState, default=MergeState.WAITING)
+    step = models.CharField(max_length=16, choices=MergeStep, null=True)
+    epoch = models.PositiveIntegerField(default=0)  # how often it was claimed: a hub that lost it changes nothing
+    held_by = models.CharField(max_length=PATH_LENGTH, blank=True)  # the home of the hub that works on it
+    held_until = models.DateTimeField(null=True)  # for hubs of other homes
+    onto = models.CharField(max_length=64, null=True)  # the head that it was merged onto
+    result = models.CharField(max_length=64, null=True)  # the merge
+    cause = models.CharField(max_length=16, choices=ReturnCause, null=True)
+    why = models.TextField(blank=True)
+    conflicts = models.JSONField(default=list)
+    needs_person = models.BooleanField(default=False)  # it came back, and its agent alone does not get on
+    queued_by = models.CharField(max_length=ID_LENGTH)
+    queued_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    objects = MergeQuerySet.as_manager()
+
+    class Meta:
+        db_table = "pool_merges"
+        constraints = [
+            *not_empty("pool_merges", "merge_id", "repository", "target", "commit"),
+            one_of("pool_merges", "state", MergeState),
+            models.UniqueConstraint(
+                fields=["worktree"], condition=Q(state__in=["waiting", "running"]), name="pool_merges_open_once"
+            ),
+            models.UniqueConstraint(
+                fields=["repository", "target"], condition=Q(state="running"), name="pool_merges_one_runs"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.worktree.branch} into {self.target}"
+
+
 class TurnStatus(models.TextChoices):
     """The status of a turn."""
 

@@ -70,6 +70,8 @@ OURS = frozenset(  # which the published system does not have
         "remove_rule",
         "list_outages",
         "reset_outage",
+        "list_merges",
+        "withdraw_merge",
     )
 )
 OF_AGENT = frozenset(

@@ -172,6 +172,10 @@ fi
 """
 
 
+class Busy(GitFailed):
+    """Others are at work; the same call may succeed in a moment."""
+
+
 class NoRepository(GitFailed):
     """A directory is in no git work tree."""
 
@@ -358,14 +362,14 @@ def make(origin: Origin, path: str, wanted: str) -> Tree:
         except OSError as error:
             raise GitFailed(str(error)) from None
         try:
-            with _alone(origin.common):
+            with alone(origin.common):
                 branch = _new_branch(origin.writing(), wanted, base)
         except BaseException:
             Path(path).rmdir()
             raise
         tree = Tree(path, os.path.join(path, ".git"), branch, base, origin.top, origin.git_dir, origin.objects)
         try:
-            with _alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
+            with alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
                 origin.writing().run("update-ref", tree.kept_ref, base)
             _create(tree, base, base, CREATE + CHECKOUT)
         except (GitFailed, OSError) as error:
@@ -411,7 +415,7 @@ def adopt(tree: Tree, origin: Origin) -> Tree:
     own = replace(tree, git_dir=os.path.join(tree.path, ".git"), origin_git_dir=origin.git_dir, borrowed=origin.objects)
     if not Path(tree.git_dir).is_dir() and Path(own.git_dir).is_dir():
         return own  # a crash came before that was recorded
-    with _at_work(tree), _alone(origin.common):
+    with _at_work(tree), alone(origin.common):
         git = Git(common, tree.git_dir, (common,))
         head = git.line("rev-parse", "--verify", "HEAD^{commit}")
         tip = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{tree.branch}", expect=(0, 1)).line or head
@@ -559,7 +563,7 @@ def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
     if found.changes:
         try:
             commit, pack = _packed(tree, LOOK, ADD + GATHER, PACK, KNOWN=_known(tree), MESSAGE=message)
-            with _alone(tree.source.common):
+            with alone(tree.source.common):
                 values = {
                     "REPOSITORY": tree.source.common,
                     "COMMIT": commit,
@@ -581,7 +585,7 @@ def _drop_branch(tree: Tree, is_kept: bool) -> None:
     common = tree.source.common if tree.is_own else repository_of(tree)
     if not Path(common).is_dir():
         return
-    with _alone(common):
+    with alone(common):
         if not tree.is_own:
             shutil.rmtree(tree.git_dir, ignore_errors=True)
         git, branch = Git(common, common, tree.borrowed[1:], (common,)), f"refs/heads/{tree.branch}"
@@ -598,7 +602,7 @@ def keep(tree: Tree, message: str) -> None:
     """Commit uncommitted changes, and move the worktree's branch in its origin to that commit. Raises GitFailed."""
     with _at_work(tree):
         commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
-        with _alone(tree.source.common):
+        with alone(tree.source.common):
             why = _receive(tree, commit, pack, message)
     if why:
         raise GitFailed(why)
@@ -612,7 +616,7 @@ def merge(tree: Tree, message: str) -> Merge:
     """
     with _at_work(tree):
         commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=f"Work of {tree.branch}")
-        with _alone(tree.source.common):
+        with alone(tree.source.common):
             _receive(tree, commit, pack, message)  # if the branch cannot move, the merge still has the commits
             return _merged(tree.source.git(), commit, message)
 
@@ -628,6 +632,29 @@ def _merged(git: Git, head: str, message: str) -> Merge:
     commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
     git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     return Merge(commit, [])
+
+
+def hand_in(tree: Tree, message: str, ref: str) -> str:
+    """Commit uncommitted changes, bring all commits of the worktree's HEAD to its origin under a ref, and return the
+    last one. Raises GitFailed."""
+    with _at_work(tree):
+        commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
+        with alone(tree.source.common):
+            _receive(tree, commit, pack, message)  # if the branch cannot move, the ref still has the commits
+            tree.source.writing().run("update-ref", ref, commit)
+    return commit
+
+
+@contextmanager
+def scratch(origin: Origin, commit: str, path: str) -> Iterator[Tree]:
+    """Make a work tree of a commit of the origin, and remove it at the end. Raises GitFailed."""
+    tree = Tree(path, os.path.join(path, ".git"), "merged", commit, origin.top, origin.git_dir, origin.objects)
+    try:
+        Path(path).mkdir(mode=0o700, parents=True)
+        _create(tree, commit, commit, CREATE + CHECKOUT)
+        yield tree
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _known(tree: Tree) -> str:
@@ -699,7 +726,7 @@ def take_away(tree: Tree) -> None:
     common = tree.source.common
     if not Path(common).is_dir():
         return
-    with _alone(common):
+    with alone(common):
         for ref in (f"refs/heads/{tree.branch}", tree.kept_ref):
             tree.source.writing().run("update-ref", "-d", ref, tree.base, expect=(0, 1, 128))
 
@@ -730,7 +757,7 @@ def _at_work(tree: Tree) -> Iterator[None]:
     """
     with _few(), _lock(tree.path) as is_free:
         if not is_free():
-            raise GitFailed(BUSY)
+            raise Busy(BUSY)
         yield
 
 
@@ -738,7 +765,7 @@ def _at_work(tree: Tree) -> Iterator[None]:
 def _few() -> Iterator[None]:
     """Limit the calls at work at once, so that others get a thread, too. Raises GitFailed if there are too many."""
     if not AT_ONCE.acquire(timeout=TIME_LIMIT_SECONDS):
-        raise GitFailed("other calls are at work on other worktrees; call again in a moment")
+        raise Busy("other calls are at work on other worktrees; call again in a moment")
     try:
         yield
     finally:
@@ -746,14 +773,14 @@ def _few() -> Iterator[None]:
 
 
 @contextmanager
-def _alone(repository: str) -> Iterator[None]:
+def alone(repository: str) -> Iterator[None]:
     """Allow one process of this home at a time to change a repository: if two merged at once, git would refuse one.
     Raises GitFailed if the lock stays taken."""
     with _lock(repository) as is_free:
         deadline = time.monotonic() + LOCK_SECONDS
         while not is_free():
             if time.monotonic() > deadline:
-                raise GitFailed("another process keeps its repository locked")
+                raise Busy("another process keeps its repository locked")
             time.sleep(LOOK_SECONDS)
         yield
 

@@ -51,6 +51,7 @@ from nexus.control.models import (
 )
 from nexus.control.runners import sandbox, traffic
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
+from nexus.control.services import lane as merge_lane
 from nexus.control.services import transcript, turns, worktrees
 from nexus.control.services.budgets import every as known_budgets
 from nexus.control.services.permissions import every as known_rules
@@ -395,6 +396,23 @@ def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         else:
             messages.info(request, f"There was nothing to merge: {plain(row.origin)} has all of it.")
     return redirect("admin:pool_worktree", row.agent.pk)
+
+
+@form_only(BACK)
+def queue(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Put the worktree into the merge lane."""
+    row = _worktree_of(pool_agent_id)
+    envelope = _operate(request, row, "queue", "It waits in the merge lane.")
+    return redirect("admin:lane") if envelope["ok"] else redirect("admin:pool_worktree", row.agent.pk)
+
+
+def lane(request: HttpRequest) -> TemplateResponse:
+    """Show the merge lanes: open entries in their order, what came back, and what was merged last."""
+    lists = [(which, title, merge_lane.entries(which, SHOWN)) for which, title in LANES]
+    return render(request, "control/lane.html", "Merge lane", lists=lists, on=ControlSettings.current().control)
+
+
+LANES = (("open", "Waits, in this order"), ("returned", "Came back"), ("merged", "Merged"))
 
 
 @form_only(BACK)

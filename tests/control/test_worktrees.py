@@ -464,7 +464,7 @@ def test_a_repository_that_another_process_is_at_is_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr(trees, "LOCK_SECONDS", 0)
     origin = trees.origin_of(str(repository))
-    with trees._alone(origin.common), pytest.raises(GitFailed, match="keeps its repository locked"):
+    with trees.alone(origin.common), pytest.raises(GitFailed, match="keeps its repository locked"):
         trees.make(origin, str(tmp_path / "tree"), "twin")
     held = os.open(repository / ".git", os.O_RDONLY)  # as an agent can, which reads there
     try:

@@ -60,6 +60,7 @@ def addresses(ids: Ids) -> list[str]:
         "/admin/questions/",
         *(
             "/admin/budgets/",
+            "/admin/lane/",
             "/admin/permissions/",
             "/admin/runs/",
             f"/admin/runs/{ids['run']}/",
@@ -141,6 +142,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "pool_turn",
         "pool_merge",
         "pool_keep",
+        "pool_queue",
         "pool_discard",
     }
     acts |= {"plan_issue_new", "plan_issue_change", "task_status"}

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
-from nexus.control.models import PoolWorktree
+from nexus.control.merging import Conflict
+from nexus.control.models import PoolWorktree, WorktreeMerge
 from nexus.control.operations.agents import COMMON, OfAgent
-from nexus.control.services import worktrees
+from nexus.control.services import lane, worktrees
 from nexus.control.toolset import IN_POOL, operation
-from nexus.core.operations.caller import Caller
-from nexus.core.operations.parameters import Id
+from nexus.core.clock import iso
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Limit, Params, Time
+from nexus.core.operations.registry import OPERATORS_ONLY
 
 REFUSALS = (*COMMON, ControlCode.WORKTREE_REFUSED)
 
@@ -82,6 +86,89 @@ def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
     """Remove the worktree and branch of an agent that ended; work that nobody merged, or agreed to lose, is refused."""
     row = worktrees.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too, lost_too=p.lost_too)
     return _row(row)
+
+
+class MergeRow(TypedDict):
+    merge_id: str
+    worktree_id: str
+    agent_id: str
+    branch: str
+    repository: str
+    target: Annotated[str, Field(description="The branch that it merges into.")]
+    state: Annotated[str, Field(description="waiting, running, merged, returned or withdrawn.")]
+    step: Annotated[str | None, Field(description="Of a running one: merging, checking or taking.")]
+    commit: Annotated[str, Field(description="The work, as it was queued.")]
+    result: Annotated[str | None, Field(description="The merge, once the branch has it.")]
+    cause: Annotated[str | None, Field(description="Why it came back: conflict, checks or refused.")]
+    why: str
+    conflicts: Annotated[list[Conflict], Field(description="With the commits of the other side.")]
+    needs_person: bool
+    queued_by: str
+    queued_at: Time
+    ended_at: Time | None
+
+
+@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
+def pool_worktree_queue(p: OfWorktree, caller: Caller) -> MergeRow:
+    """Put an agent's worktree, as it is now, into the merge lane of the branch it came from."""
+    return _merge_row(lane.queue(actor_of(caller), p.agent_id, p.worktree_id))
+
+
+class ListMerges(Params):
+    which: Annotated[
+        Literal["open", "returned", "merged", "all"],
+        Field(description="open: those that wait or run, in their order; else the newest first."),
+    ] = "open"
+    limit: Annotated[Limit, Field(description="500 at most.")] = 50
+
+
+class Merges(TypedDict):
+    merges: list[MergeRow]
+
+
+@operation(ListMerges, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_list_merges(p: ListMerges, caller: Caller) -> Merges:
+    """List the entries of the merge lanes: what waits, what runs and its step, what came back and why."""
+    return {"merges": [_merge_row(entry) for entry in lane.entries(p.which, min(p.limit, 500))]}
+
+
+class OfMerge(Params):
+    merge_id: Id
+
+
+@operation(
+    OfMerge,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    ControlCode.WORKTREE_REFUSED,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def pool_withdraw_merge(p: OfMerge, caller: Caller) -> MergeRow:
+    """Take a waiting entry out of its merge lane; the worktree stays."""
+    return _merge_row(lane.withdraw(p.merge_id, operator_behind(caller)))
+
+
+def _merge_row(entry: WorktreeMerge) -> MergeRow:
+    return {
+        "merge_id": entry.pk,
+        "worktree_id": entry.worktree.pk,
+        "agent_id": entry.worktree.agent.agent_id,
+        "branch": entry.worktree.branch,
+        "repository": entry.repository,
+        "target": entry.target,
+        "state": entry.state,
+        "step": entry.step,
+        "commit": entry.commit,
+        "result": entry.result if entry.state == "merged" else None,
+        "cause": entry.cause,
+        "why": entry.why,
+        "conflicts": entry.conflicts,
+        "needs_person": entry.needs_person,
+        "queued_by": entry.queued_by,
+        "queued_at": iso(entry.queued_at),
+        "ended_at": iso(entry.ended_at) if entry.ended_at else None,
+    }
 
 
 def _row(row: PoolWorktree) -> WorktreeRow:

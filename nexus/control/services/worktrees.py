@@ -49,10 +49,10 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
     try:
         tree = _tree(order, cwd, parent)
     except GitFailed as error:
-        raise _refused(str(error)) from None
+        raise refusal(str(error)) from None
     try:
         if not Path(tree.in_worktree(cwd)).is_dir():
-            raise _refused(f"{cwd} is not in the last commit, from which it is made", field="cwd")
+            raise refusal(f"{cwd} is not in the last commit, from which it is made", field="cwd")
         return made(order, tree)
     except BaseException:
         with contextlib.suppress(GitFailed, DatabaseError):  # report the refusal; `nexus doctor` finds what is left
@@ -71,7 +71,7 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
     """Make a worktree. Raises GitFailed, and NOT_PERMITTED for a repository that is not wholly below the parent's
     directory."""
     within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
-    origin = _own(within).as_origin if within else trees.origin_of(cwd)
+    origin = own(within).as_origin if within else trees.origin_of(cwd)
     if parent is not None and not rules.within(origin.top, (parent.cwd,)):
         raise refused("cwd", f"The whole repository must lie below the parent's directory, {parent.cwd}.")
     home = CoreSettings.current().home / FOLDER
@@ -106,9 +106,9 @@ def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> t
     """Return the changes in an agent's worktree. Raises the errors of `get`, and WORKTREE_REFUSED."""
     row = get(actor, agent_id, worktree_id)
     try:
-        return row, trees.difference(_own(row))
+        return row, trees.difference(own(row))
     except GitFailed as error:
-        raise _refused(str(error)) from None
+        raise refusal(str(error)) from None
 
 
 def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Merge]:
@@ -116,29 +116,35 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
 
     Raises the errors of `get`, NOT_PERMITTED for a caller that may not write there, WORKTREE_REFUSED.
     """
-    row = _decided(actor, agent_id, worktree_id, "merge")
+    row = decided(actor, agent_id, worktree_id, "merge")
     try:
-        merged = trees.merge(_own(row), f"Merge {row.branch}, the work of {row.agent.agent_id}")
+        merged = trees.merge(own(row), f"Merge {row.branch}, the work of {row.agent.agent_id}")
     except GitFailed as error:
-        raise _refused(str(error)) from None
+        raise refusal(str(error)) from None
     moment = now()
     with write():
         if merged.commit is not None:
-            PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment, conflicted_at=None)
-            _emit("merged", actor, row, moment, commit=merged.commit)
+            record_merged(row, moment)
+            emit("merged", actor, row, moment, commit=merged.commit)
         elif merged.conflicts:
             PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=moment)
-            _emit("conflicted", actor, row, moment, files=merged.conflicts[:20])
+            emit("conflicted", actor, row, moment, files=merged.conflicts[:20])
     return row, merged
+
+
+def record_merged(row: PoolWorktree, moment: datetime) -> None:
+    """Record a merge of a worktree, inside the caller's transaction: it needs nobody any more."""
+    PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment, conflicted_at=None)
+    row.merges.update(needs_person=False)
 
 
 def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWorktree:
     """Commit the uncommitted changes on the worktree's branch, and keep both. Raises the errors of `merge`."""
-    row = _decided(actor, agent_id, worktree_id, "keep")
+    row = decided(actor, agent_id, worktree_id, "keep")
     try:
-        trees.keep(_own(row), f"Work of {row.agent.agent_id}, kept")
+        trees.keep(own(row), f"Work of {row.agent.agent_id}, kept")
     except GitFailed as error:
-        raise _refused(str(error)) from None
+        raise refusal(str(error)) from None
     _settle(row, WorktreeState.KEPT, actor)
     row.state = WorktreeState.KEPT
     return row
@@ -152,10 +158,10 @@ def discard(
     Raises WORKTREE_REFUSED, with the names of what would go, if it holds unmerged changes, unless `changes_too`: they
     stay under a ref of the origin. So it does for what no ref can keep, unless `lost_too`.
     """
-    row = _decided(actor, agent_id, worktree_id, "discard")
+    row = decided(actor, agent_id, worktree_id, "discard")
     _check_unused(row)
     try:
-        tree = _own(row)
+        tree = own(row)
     except GitFailed:
         tree = _of(row)
     try:
@@ -165,7 +171,7 @@ def discard(
     except trees.Unsaved as error:
         raise _losing(error) from None
     except (GitFailed, OSError) as error:
-        raise _refused(str(error)) from None
+        raise refusal(str(error)) from None
     row.state = WorktreeState.DISCARDED
     return row
 
@@ -173,10 +179,12 @@ def discard(
 def _check_unused(row: PoolWorktree) -> None:
     for agent in PoolAgent.objects.living():
         if rules.within(agent.cwd, (row.path,)):
-            raise _refused(f"{agent.agent_id!r} works in this directory; end it first")
+            raise refusal(f"{agent.agent_id!r} works in this directory; end it first")
     child = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
     if child is not None:
-        raise _refused(f"that of {child.agent.agent_id!r} merges into it; keep or discard that one first")
+        raise refusal(f"that of {child.agent.agent_id!r} merges into it; keep or discard that one first")
+    if row.merges.open().exists():
+        raise refusal("it is in the merge lane; withdraw it there first")
 
 
 def _losing(error: trees.Unsaved) -> NexusError:
@@ -187,10 +195,10 @@ def _losing(error: trees.Unsaved) -> NexusError:
         "changes_too": "merge or keep it, or discard its changes, too; a ref of its origin then keeps them",
         "lost_too": "to remove it with that for good, confirm `lost_too`",
     }[error.field]
-    return _refused(f"{error}{listed}; {what}", field=error.field, names=names)
+    return refusal(f"{error}{listed}; {what}", field=error.field, names=names)
 
 
-def _decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> PoolWorktree:
+def decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> PoolWorktree:
     """Return the worktree for an operator, or an agent above its own, to act on, while no agent writes in it."""
     row = get(actor, agent_id, worktree_id)
     if actor.agent is not None:
@@ -200,7 +208,7 @@ def _decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) ->
             raise refused("write_paths", f"{actor.name!r} may not write at {row.origin}.")
     for turn in Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent"):
         if rules.within(turn.agent.cwd, (row.path,)):
-            raise _refused(f"{turn.agent.agent_id!r} is running a turn there; wait for its end, or cancel it")
+            raise refusal(f"{turn.agent.agent_id!r} is running a turn there; wait for its end, or cancel it")
     return row
 
 
@@ -208,10 +216,11 @@ def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
     moment = now()
     with write():
         PoolWorktree.objects.filter(pk=row.pk).update(state=state)
-        _emit(state.value, actor, row, moment)
+        row.merges.update(needs_person=False)
+        emit(state.value, actor, row, moment)
 
 
-def _emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload: object) -> None:
+def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload: object) -> None:
     emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
 
 
@@ -232,7 +241,7 @@ def _of(row: PoolWorktree) -> Tree:
     return replace(tree, borrowed=tuple(tree.borrowed))
 
 
-def _own(row: PoolWorktree) -> Tree:
+def own(row: PoolWorktree) -> Tree:
     """Return the worktree of a row. One that an older version linked to its origin's repository gets its own repository
     first.
 
@@ -243,7 +252,7 @@ def _own(row: PoolWorktree) -> Tree:
         return tree
     above = PoolWorktree.objects.filter(path=row.origin).first()
     if above is not None:
-        origin = _own(above).as_origin
+        origin = own(above).as_origin
     else:
         objects = (str(Path(trees.repository_of(tree)) / "objects"),)
         origin = trees.Origin(row.origin, row.origin_git_dir, objects)
@@ -252,6 +261,6 @@ def _own(row: PoolWorktree) -> Tree:
     return tree
 
 
-def _refused(why: str, **details: object) -> NexusError:
+def refusal(why: str, **details: object) -> NexusError:
     why = re.sub(r"\s+", " ", why)
     return NexusError(ControlCode.WORKTREE_REFUSED, f"The worktree: {why}.", {"why": why, **details})

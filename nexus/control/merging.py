@@ -1,0 +1,130 @@
+"""The git steps of the merge lane: merge a commit onto the head of a branch, and move the branch to the result.
+
+Each step can be repeated: it reads where the branch is, and moves it only from there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from typing_extensions import TypedDict
+
+from nexus.control.git import Git, GitFailed
+from nexus.control.trees import Origin, alone
+
+LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
+FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
+HUNK_CHARACTERS = 4_000
+FILE_BYTES = 500_000  # of a file in conflict that are read
+CONFLICT = re.compile(r"^<{7} .*?^>{7} .*?$", re.MULTILINE | re.DOTALL)
+
+
+class Conflict(TypedDict):
+    """A file in conflict, and whose work the other side is."""
+
+    file: str
+    hunk: str
+    theirs: list[str]
+
+
+class Moved(GitFailed):
+    """The branch is not where it was any more."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A merge that no branch has yet; no commit: the branch has the work already, or there are conflicts."""
+
+    onto: str
+    commit: str | None = None
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
+def target(origin: Origin) -> str:
+    """Return the branch that a work tree is on. Raises GitFailed."""
+    said = origin.git().run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line
+    if not said.startswith("refs/heads/"):
+        raise GitFailed(f"{origin.top} is on no branch; check out the branch to merge into")
+    return said.removeprefix("refs/heads/")
+
+
+def has(origin: Origin, branch: str, commit: str) -> bool:
+    """Return whether a branch has a commit. Raises GitFailed."""
+    return _has(origin.git(), f"refs/heads/{branch}", commit)
+
+
+def _has(git: Git, ref: str, commit: str) -> bool:
+    return git.run("merge-base", "--is-ancestor", commit, ref, expect=(0, 1)).code == 0
+
+
+def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> Prepared:
+    """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed."""
+    git = origin.git()
+    onto = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", expect=(0, 1)).line
+    if not onto:
+        raise GitFailed(f"there is no branch {branch} any more")
+    if _has(git, onto, work):
+        return Prepared(onto)
+    if not _has(git, onto, base):
+        raise GitFailed(
+            f"{branch} was rewritten: it does not have {base[:12]} any more, where the work began, and a merge would "
+            "bring back what was removed; rebase the work"
+        )
+    said = git.run("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", onto, work, expect=(0, 1))
+    content, *names = [name.decode(errors="surrogateescape") for name in said.output.split(b"\0") if name]
+    if said.code:
+        files = sorted(set(names))
+        conflicts = [_conflict(git, content, name, onto, work) for name in files[:FILES]]
+        rest = files[FILES:]
+        return Prepared(onto, None, [*conflicts, *(Conflict(file=_text(name), hunk="", theirs=[]) for name in rest)])
+    return Prepared(onto, git.line("commit-tree", "-p", onto, "-p", work, "-m", message, content))
+
+
+def _conflict(git: Git, content: str, name: str, onto: str, work: str) -> Conflict:
+    said = git.run("cat-file", "blob", f"{content}:{name}", expect=(0, 128), largest=FILE_BYTES)
+    text = "" if b"\0" in said.output else said.output.decode(errors="replace")
+    hunk = "\n".join(CONFLICT.findall(text))
+    log = ("log", "--max-count", str(THEIRS), "--no-show-signature", "--format=%h %an: %s")
+    theirs = git.run(*log, f"{work}..{onto}", "--", f":(top,literal){name}").line.splitlines()
+    return Conflict(file=_text(name), hunk=hunk[:HUNK_CHARACTERS], theirs=[line[:200] for line in theirs])
+
+
+def _text(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def take(origin: Origin, branch: str, onto: str, commit: str) -> None:
+    """Move a branch from `onto` to a commit that follows it, with the work tree of the origin if that is on it.
+
+    git refuses if that would overwrite uncommitted changes there. Raises Moved and GitFailed, and changes nothing then.
+    """
+    ref = f"refs/heads/{branch}"
+    with alone(origin.common):
+        git = origin.git()
+        if git.run("rev-parse", "--verify", "--quiet", ref, expect=(0, 1)).line != onto:
+            raise Moved(f"{branch} moved")
+        try:
+            if git.run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line == ref:
+                git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+            elif elsewhere := git.line("for-each-ref", "--format=%(worktreepath)", ref):
+                raise GitFailed(f"{branch} is checked out at {elsewhere}")
+            else:
+                git.run("update-ref", "-m", "nexus: merge", ref, commit, onto)
+        except GitFailed:
+            if git.run("rev-parse", "--verify", "--quiet", ref, expect=(0, 1)).line != onto:
+                raise Moved(f"{branch} moved") from None
+            raise
+        if git.line("rev-parse", "--verify", ref) != commit:
+            raise Moved(f"{branch} moved")
+
+
+def release(origin: Origin, refs: list[str]) -> None:
+    """Delete refs of entries that ended. Raises GitFailed."""
+    for ref in refs:
+        origin.writing().run("update-ref", "-d", ref)
+
+
+def refs(origin: Origin) -> list[str]:
+    """Return the refs of the lane's entries. Raises GitFailed."""
+    return origin.writing().line("for-each-ref", "--format=%(refname)", LANE).split()

@@ -1,0 +1,332 @@
+"""The merge lane: approved work of worktrees is merged, checked and taken, one entry of a branch after the other.
+
+An entry is claimed by an epoch and a lock of the home, which ends with its process. A hub that was killed leaves a
+running entry; the next claim begins it anew. Each step reads where the branch is, so that doing it again is safe.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import IO
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from coordination.ids import new_id
+from nexus.control import merging, trees
+from nexus.control.git import GitFailed
+from nexus.control.members import Actor
+from nexus.control.merging import LANE, Conflict, Moved
+from nexus.control.models import MergeState, MergeStep, PoolWorktree, ReturnCause, WorktreeMerge
+from nexus.control.services import turns, worktrees
+from nexus.control.services.worktrees import refusal
+from nexus.control.trees import FOLDER, LOCKS, Origin
+from nexus.core.background_work import Work
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.database.store import write
+from nexus.core.operations.errors import NexusError, not_found
+
+HELD = timedelta(minutes=30)  # by a hub of another home, since its last step
+MOST_CLAIMS = 20  # of one entry, until it comes back
+SCRATCH = "lane"  # below the home
+TAIL = 4_000  # characters of a failed check's output that are kept
+WHOLE = 20_000  # characters of conflicts in a message
+
+#: Runs the project's checks in a work tree, and returns why they fail; empty: they pass. None: there are none.
+check: Callable[[Path], str] | None = None
+
+
+def queue(actor: Actor, agent_id: str, worktree_id: str | None = None) -> WorktreeMerge:
+    """Put a worktree's work, as it is now, into the lane of the branch that its origin is on.
+
+    Raises the errors of `worktrees.merge`; WORKTREE_REFUSED also if it waits there already, or has nothing to merge.
+    """
+    row = worktrees.decided(actor, agent_id, worktree_id, "merge")
+    if row.merges.open().exists():
+        raise refusal("it waits in the merge lane already")
+    merge_id = new_id("merge")
+    try:
+        tree = worktrees.own(row)
+        target = merging.target(tree.source)
+        commit = trees.hand_in(tree, f"Work of {row.branch}", f"{LANE}/{merge_id}")
+        if merging.has(tree.source, target, commit):
+            raise GitFailed(f"there is nothing to merge: {target} has all of it")
+    except GitFailed as error:
+        raise refusal(str(error)) from None
+    moment = now()
+    entry = WorktreeMerge(
+        merge_id=merge_id,
+        worktree=row,
+        repository=tree.source.common,
+        target=target,
+        commit=commit,
+        queued_by=actor.name,
+        queued_at=moment,
+    )
+    try:
+        with write(), transaction.atomic():
+            row.merges.update(needs_person=False)
+            entry.save(force_insert=True)
+            worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, target=target)
+    except IntegrityError:
+        raise refusal("it waits in the merge lane already") from None
+    return entry
+
+
+def withdraw(merge_id: str, by: str) -> WorktreeMerge:
+    """Take a waiting entry out of the lane. Raises NOT_FOUND, and WORKTREE_REFUSED for one that does not wait."""
+    moment = now()
+    with write():
+        entry = WorktreeMerge.objects.select_related("worktree__agent").filter(pk=merge_id).first()
+        if entry is None:
+            raise not_found("merge", merge_id[:200])
+        waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING)
+        if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment):
+            raise refusal(f"its entry {merge_id} is {entry.state}")
+        worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, target=entry.target)
+    entry.state, entry.ended_at = MergeState.WITHDRAWN, moment
+    return entry
+
+
+def entries(which: str, limit: int) -> list[WorktreeMerge]:
+    """Return entries of all lanes: `open` ones in their order, or those that are `returned`, `merged` or `all`, the
+    newest first."""
+    rows = WorktreeMerge.objects.select_related("worktree__agent")
+    if which == "open":
+        return list(rows.open()[:limit])
+    if which != "all":
+        rows = rows.filter(state=which)
+    return list(rows.order_by("-merge_id")[:limit])
+
+
+@dataclass
+class Claimed:
+    """An entry that this process works on. The lock is free when it ends."""
+
+    entry: WorktreeMerge
+    lock: IO[bytes]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a claim; WAITING: others were at work, and it is tried again."""
+
+    state: MergeState
+    cause: ReturnCause | None = None
+    why: str = ""
+    conflicts: Sequence[Conflict] = field(default_factory=list)
+    commit: str | None = None
+
+
+class Lost(Exception):
+    """Another hub has claimed the entry meanwhile."""
+
+
+class Lane(Work[Claimed, "Outcome | None"]):
+    """Background work that merges the entries of each lane in turn."""
+
+    name = "merges"
+    threads = 2
+    watches_log = True
+    tick_seconds = 2.0
+
+    def lanes(self) -> Sequence[str]:
+        open_ = WorktreeMerge.objects.open().order_by().values_list("repository", "target").distinct()
+        return ["\n".join(each) for each in open_]
+
+    def claim(self, lane: str) -> Claimed | None:
+        repository, _, target = lane.rpartition("\n")
+        if not Path(repository).is_dir():  # on another machine, or a disk that is not mounted
+            return None
+        if (lock := _lock(lane)) is None:
+            return None
+        moment = now()
+        rows = WorktreeMerge.objects.open().filter(repository=repository, target=target)
+        with write():
+            entry = rows.filter(state=MergeState.RUNNING).first() or rows.first()
+            if entry is None:
+                return None
+            free = Q(state=MergeState.WAITING) | Q(held_by=_holder()) | Q(held_until__lt=moment)
+            try:
+                with transaction.atomic():
+                    claimed = WorktreeMerge.objects.filter(free, pk=entry.pk, epoch=entry.epoch).update(
+                        state=MergeState.RUNNING,
+                        step=MergeStep.MERGING,
+                        epoch=entry.epoch + 1,
+                        held_by=_holder(),
+                        held_until=moment + HELD,
+                    )
+            except IntegrityError:  # another hub made another entry of the lane the running one
+                return None
+        entry.epoch += 1
+        return Claimed(entry, lock) if claimed else None
+
+    def act(self, item: Claimed) -> Outcome | None:
+        with item.lock:
+            try:
+                return _merged(item.entry)
+            except Lost:
+                return None
+            except trees.Busy as busy:
+                return Outcome(MergeState.WAITING, why=str(busy))
+            except (GitFailed, OSError) as error:
+                return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
+
+    def settle(self, item: Claimed, outcome: Outcome | None) -> bool:
+        if outcome is None:
+            return True
+        if outcome.state == MergeState.WAITING and item.entry.epoch >= MOST_CLAIMS:
+            outcome = Outcome(MergeState.RETURNED, ReturnCause.REFUSED, outcome.why)
+        _settle(item.entry, outcome)
+        return outcome.state != MergeState.WAITING
+
+
+LANE_WORK = Lane()
+
+
+def _holder() -> str:
+    return f"{socket.gethostname()}:{CoreSettings.current().home}"
+
+
+def _lock(lane: str) -> IO[bytes] | None:
+    """Return the lock of a lane in this home; None while another process has it."""
+    locks = CoreSettings.current().home / FOLDER / LOCKS
+    locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = (locks / f"lane-{hashlib.sha256(os.fsencode(lane)).hexdigest()[:32]}").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _merged(entry: WorktreeMerge) -> Outcome:
+    """Merge, check and take an entry; anew while its branch moves. Raises Lost and GitFailed."""
+    row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
+    origin = worktrees.own(row).source
+    _clear(origin)
+    message = f"Merge {row.branch}, the work of {row.agent.agent_id}"
+    while True:
+        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, message)
+        if prepared.conflicts:
+            return Outcome(
+                MergeState.RETURNED,
+                ReturnCause.CONFLICT,
+                f"{entry.target} changed the same places of {len(prepared.conflicts)} files",
+                prepared.conflicts,
+            )
+        if prepared.commit is None:  # a hub took it, and was killed before it recorded that
+            return Outcome(MergeState.MERGED, commit=entry.result or prepared.onto)
+        _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
+        if why := _checked(entry, origin, prepared.commit):
+            return Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:])
+        _record(entry, step=MergeStep.TAKING)
+        try:
+            merging.take(origin, entry.target, prepared.onto, prepared.commit)
+        except Moved:
+            _record(entry, step=MergeStep.MERGING)
+            continue
+        return Outcome(MergeState.MERGED, commit=prepared.commit)
+
+
+def _checked(entry: WorktreeMerge, origin: Origin, commit: str) -> str:
+    if check is None:
+        return ""
+    path = Path(os.path.realpath(CoreSettings.current().home)) / SCRATCH / f"{entry.pk}-{entry.epoch}"
+    with trees.scratch(origin, commit, str(path)) as tree:
+        return check(Path(tree.path))
+
+
+def _clear(origin: Origin) -> None:
+    """Delete the refs of entries that ended; their work is in their branch, or still in their worktree."""
+    named = {ref.removeprefix(f"{LANE}/"): ref for ref in merging.refs(origin)}
+    ended = WorktreeMerge.objects.filter(pk__in=named, ended_at__isnull=False).values_list("pk", flat=True)
+    merging.release(origin, [named[pk] for pk in ended])
+
+
+def _record(entry: WorktreeMerge, **changes: object) -> None:
+    """Store what a claim has come to. Raises Lost."""
+    with write():
+        mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
+        if not mine.update(held_until=now() + HELD, **changes):
+            raise Lost
+    for name, value in changes.items():
+        setattr(entry, name, value)
+
+
+def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
+    moment = now()
+    with write():
+        mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
+        over = outcome.state != MergeState.WAITING
+        if not mine.update(state=outcome.state, step=None, held_until=None, ended_at=moment if over else None):
+            return
+        row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
+        about = {"merge_id": entry.pk, "target": entry.target}
+        if outcome.state == MergeState.MERGED:
+            WorktreeMerge.objects.filter(pk=entry.pk).update(result=outcome.commit)
+            worktrees.record_merged(row, moment)
+            worktrees.emit("merged", Actor(entry.queued_by), row, moment, commit=outcome.commit, **about)
+        elif outcome.state == MergeState.RETURNED:
+            needs_person = not _sent_back(entry, row, outcome)
+            WorktreeMerge.objects.filter(pk=entry.pk).update(
+                cause=outcome.cause, why=outcome.why, conflicts=list(outcome.conflicts), needs_person=needs_person
+            )
+            worktrees.emit(
+                "returned", Actor(entry.queued_by), row, moment, cause=outcome.cause, why=outcome.why[:200], **about
+            )
+
+
+def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> bool:
+    """Queue a turn of the agent with what has to change; return whether that is all there is to do. What came back
+    twice needs a person, too."""
+    last = row.merges.filter(state=MergeState.MERGED).order_by("-merge_id").values_list("pk", flat=True).first()
+    before = row.merges.filter(state=MergeState.RETURNED, pk__gt=last or "").exclude(pk=entry.pk)
+    if row.agent.ended_at is not None or outcome.cause == ReturnCause.REFUSED:
+        return False
+    try:
+        turns.queue(
+            Actor(entry.queued_by),
+            row.agent,
+            content=_message(entry, row, outcome),
+            request_id=entry.pk,
+            source="lane",
+            moment=now(),
+        )
+    except NexusError:  # as many turns wait as may
+        return False
+    return not before.exists()
+
+
+def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
+    about = f"Your work on {row.branch} was not merged into {entry.target}; nothing of it is lost."
+    if outcome.cause == ReturnCause.CHECKS:
+        said = _quoted(outcome.why)
+        return (
+            f"{about} Merged onto {entry.onto}, the project's checks fail. The end of their output:\n\n{said}\n\n"
+            + ("Correct it in your worktree, and say when it is done.")
+        )
+    parts = []
+    for conflict in outcome.conflicts:
+        theirs = "\n".join(conflict["theirs"]) or "unknown"
+        text = conflict["hunk"] or "no text, or a change that has no hunks, such as a deletion"
+        parts.append(f"{conflict['file']!r}\n{_quoted(text)}\nThe other side:\n{_quoted(theirs)}")
+    conflicts = "\n\n".join(parts)[:WHOLE]
+    return (
+        f"{about} Both sides changed the same places. Lines that begin with | are quoted from the repository: the "
+        f"first side of each conflict is {entry.target}, the second is yours.\n\n{conflicts}\n\n"
+        f"Merge {entry.target} into your worktree so that the work of both sides stays, and say when it is done."
+    )
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"| {line}" for line in text.splitlines())

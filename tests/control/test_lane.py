@@ -1,0 +1,318 @@
+"""The merge lane: approved work is merged, checked and taken in turn, or comes back; over real git."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client as Browser
+
+from inbox.monitoring import Picture
+from nexus.control.attention import KINDS
+from nexus.control.merging import LANE
+from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
+from nexus.control.services import lane
+from nexus.control.services.lane import LANE_WORK, Claimed
+from nexus.core.background_work import work_once
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from tests.control.test_worktrees import does, git, pool, repository, told
+from tests.pages import shown
+
+__all__ = ["pool", "repository"]
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(db: None, repository: Path) -> Make:
+    """Creates an agent with a worktree, and writes files there."""
+
+    def make(agent_id: str, **files: str) -> Path:
+        assert does("pool_create_agent", agent_id=agent_id, cwd=str(repository), worktree=True)["ok"]
+        place = Path(PoolWorktree.objects.get(agent__agent_id=agent_id).path)
+        for name, text in files.items():
+            (place / f"{name}.txt").write_text(text)
+        return place
+
+    return make
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[Path], str]]]:
+    """The project's checks, which all have to pass."""
+    functions: list[Callable[[Path], str]] = []
+    monkeypatch.setattr(lane, "check", lambda place: "".join(function(place) for function in functions))
+    yield functions
+
+
+def queue(agent_id: str) -> dict[str, Any]:
+    answer = does("pool_worktree_queue", agent_id=agent_id)
+    assert answer["ok"], answer
+    return dict(answer["data"])
+
+
+def refused(name: str = "pool_worktree_queue", **arguments: Any) -> str:
+    return str(does(name, **arguments)["error"]["message"])
+
+
+def ended(merge: dict[str, Any]) -> WorktreeMerge:
+    work_once(LANE_WORK)
+    return WorktreeMerge.objects.get(pk=merge["merge_id"])
+
+
+def needing() -> int:
+    [kind] = [kind for kind in KINDS if kind.name == "merge-lane"]
+    return kind.find(Picture(now()), 5).count
+
+
+def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) -> None:
+    places = [make(name, **{name: f"{name}\n"}) for name in ("one", "two", "three")]
+    merges = [queue(name) for name in ("two", "one", "three")]
+    (places[0] / "late.txt").write_text("not approved\n")
+    assert [row["state"] for row in does("pool_list_merges")["data"]["merges"]] == ["waiting"] * 3
+    work_once(LANE_WORK)
+    assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 3
+    subjects = git(repository, "log", "--first-parent", "--format=%s").split("\n")
+    assert subjects == [f"Merge nexus/{name}, the work of {name}" for name in ("three", "one", "two")] + ["Begin"]
+    assert git(repository, "status", "--porcelain") == ""
+    assert (repository / "one.txt").exists() and not (repository / "late.txt").exists()
+    assert told("worktree.queued", "worktree.merged") == ["worktree.queued"] * 3 + ["worktree.merged"] * 3
+    assert len(does("pool_list_merges", which="merged")["data"]["merges"]) == 3
+
+
+def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: Make, repository: Path) -> None:
+    (repository / "many.txt").write_text("".join(f"{n}\n" for n in range(30)))
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Many")
+    first = make("first", notes="first\n")
+    git(first, "commit", "--quiet", "--all", "-m", "Write first")
+    smith = make("smith", notes="smith\n")
+    make("third", other="third\n")
+    merges = [queue(name) for name in ("first", "smith", "third")]
+    states = [ended(merge).state for merge in merges]
+    assert states == [MergeState.MERGED, MergeState.RETURNED, MergeState.MERGED]
+    entry = WorktreeMerge.objects.get(pk=merges[1]["merge_id"])
+    [conflict] = entry.conflicts
+    assert entry.cause == "conflict" and conflict["file"] == "notes.txt"
+    assert "first\n=======\nsmith\n" in conflict["hunk"]
+    assert any("Ann: Write first" in line for line in conflict["theirs"])
+    turn = Turn.objects.get(agent__agent_id="smith")
+    assert "| =======" in turn.content and "Ann: Write first" in turn.content and turn.source == "lane"
+    assert (smith / "notes.txt").read_text() == "smith\n" and (repository / "notes.txt").read_text() == "first\n"
+    assert needing() == 0, "its agent has it"
+    Turn.objects.all().delete()
+    assert ended(queue("smith")).state == MergeState.RETURNED
+    assert needing() == 1, "it came back twice"
+    Turn.objects.all().delete()
+    git(smith, "merge", "--quiet", "-s", "ours", "-m", "Yield", git(repository, "rev-parse", "HEAD"))
+    assert ended(queue("smith")).state == MergeState.MERGED
+    assert needing() == 0
+    assert git(repository, "for-each-ref", LANE).count("\n") == 0
+
+
+def test_checks_run_on_the_merge_and_what_fails_comes_back(
+    make: Make, repository: Path, checks: list[Callable[[Path], str]]
+) -> None:
+    make("first", first="1\n")
+    make("second", second="2\n")
+    seen: list[set[str]] = []
+
+    def both(place: Path) -> str:
+        seen.append({path.name for path in place.glob("*.txt")})
+        return "1 failed: they do not fit together" if len(seen[-1]) == 3 else ""
+
+    checks.append(both)
+    merges = [queue(name) for name in ("first", "second")]
+    first, second = [ended(merge) for merge in merges]
+    assert (first.state, second.state, second.cause) == (MergeState.MERGED, MergeState.RETURNED, "checks")
+    assert seen == [{"notes.txt", "first.txt"}, {"notes.txt", "first.txt", "second.txt"}]
+    assert "| 1 failed" in Turn.objects.get(agent__agent_id="second").content
+    assert not list((CoreSettings.current().home / lane.SCRATCH).iterdir())
+    assert not (repository / "second.txt").exists()
+
+
+def test_it_begins_anew_where_the_branch_moved_meanwhile(
+    make: Make, repository: Path, checks: list[Callable[[Path], str]]
+) -> None:
+    make("smith", mine="1\n")
+    runs: list[None] = []
+
+    def moves(place: Path) -> str:
+        runs.append(None)
+        if len(runs) < 3:
+            git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Theirs {len(runs)}")
+        return ""
+
+    checks.append(moves)
+    assert ended(queue("smith")).state == MergeState.MERGED
+    assert len(runs) == 3
+    assert git(repository, "log", "--first-parent", "--format=%s").split("\n")[1:3] == ["Theirs 2", "Theirs 1"]
+
+
+def test_a_hub_that_ends_before_it_records_is_followed_by_one_that_goes_on(make: Make, repository: Path) -> None:
+    make("smith", mine="1\n")
+    merge = queue("smith")
+    [name] = LANE_WORK.lanes()
+    item = LANE_WORK.claim(name)
+    assert item is not None and LANE_WORK.claim(name) is None, "another hub does not begin it, too"
+    outcome = LANE_WORK.act(item)
+    commit = git(repository, "rev-parse", "HEAD")
+    assert (repository / "mine.txt").exists() and WorktreeMerge.objects.get().state == MergeState.RUNNING
+    assert ended(merge).state == MergeState.MERGED
+    assert git(repository, "rev-parse", "HEAD") == commit == WorktreeMerge.objects.get().result
+    LANE_WORK.settle(item, outcome)  # the first hub was only slow
+    assert told("worktree.merged") == ["worktree.merged"]
+
+
+def test_a_hub_of_another_home_leaves_alone_what_is_held(make: Make, tmp_path: Path) -> None:
+    make("smith", mine="1\n")
+    merge = queue("smith")
+    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+    assert item is not None
+    item.lock.close()
+    WorktreeMerge.objects.update(held_by="elsewhere:/home")
+    assert ended(merge).state == MergeState.RUNNING
+    WorktreeMerge.objects.update(held_until=now())
+    assert ended(merge).state == MergeState.MERGED
+    late = Claimed(item.entry, (tmp_path / "lock").open("ab"))
+    LANE_WORK.settle(late, LANE_WORK.act(late))
+    assert told("worktree.merged") == ["worktree.merged"]
+
+
+def test_a_branch_that_nobody_has_checked_out_moves_by_itself(make: Make, repository: Path, tmp_path: Path) -> None:
+    make("one", one="1\n")
+    make("two", two="2\n")
+    merges = [queue("one"), queue("two")]
+    git(repository, "checkout", "--quiet", "-b", "feature")
+    assert ended(merges[0]).state == MergeState.MERGED
+    assert git(repository, "show", "main:two.txt") == "2" and not (repository / "one.txt").exists()
+    assert git(repository, "rev-parse", "feature") != git(repository, "rev-parse", "main")
+    git(repository, "checkout", "--quiet", "main")
+    make("three", three="3\n")
+    merge = queue("three")
+    git(repository, "checkout", "--quiet", "feature")
+    git(repository, "worktree", "add", "--quiet", str(tmp_path / "side"), "main")
+    assert "is checked out at" in ended(merge).why
+    assert git(tmp_path / "side", "status", "--porcelain") == ""
+
+
+def test_it_overwrites_nothing_in_the_peoples_own_copy(make: Make, repository: Path) -> None:
+    make("smith", notes="mine\n", new="new\n")
+    make("other", other="other\n")
+    (repository / "notes.txt").write_text("not committed\n")
+    (repository / "new.txt").write_text("not tracked\n")
+    merges = [queue("smith"), queue("other")]
+    entry = ended(merges[0])
+    assert (entry.state, entry.cause, entry.needs_person) == (MergeState.RETURNED, "refused", True)
+    assert (repository / "notes.txt").read_text() == "not committed\n"
+    assert (repository / "new.txt").read_text() == "not tracked\n"
+    assert ended(merges[1]).state == MergeState.MERGED
+
+
+def test_what_was_removed_by_a_rewrite_is_not_brought_back(make: Make, repository: Path) -> None:
+    (repository / "secret.txt").write_text("secret\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Secret")
+    make("smith", mine="1\n")
+    merge = queue("smith")
+    git(repository, "reset", "--quiet", "--hard", "HEAD~1")
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", "Rewritten")
+    entry = ended(merge)
+    assert entry.state == MergeState.RETURNED and "was rewritten" in entry.why
+    assert not (repository / "secret.txt").exists()
+    assert git(repository, "show", "nexus/smith:mine.txt") == "1"
+
+
+def test_strange_conflicts_come_back_by_name(make: Make, repository: Path, tmp_path: Path) -> None:
+    strange = "a\nb \u2028c.txt"
+    for name in (strange, "image.bin", "gone.txt"):
+        (repository / name).write_bytes(b"\0begin")
+    git(repository, "init", "--quiet", str(tmp_path / "inner"))
+    git(tmp_path / "inner", "commit", "--quiet", "--allow-empty", "-m", "Inner")
+    first = git(tmp_path / "inner", "rev-parse", "HEAD")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{first},module")
+    (repository / "module").mkdir()
+    git(repository, "add", strange, "image.bin", "gone.txt")
+    git(repository, "commit", "--quiet", "-m", "Strange")
+    place = make("smith")
+    for side, root in ((b"\0mine", place), (b"\0theirs", repository)):
+        (root / strange).write_bytes(side)
+        (root / "image.bin").write_bytes(side)
+        git(root, "add", strange, "image.bin")
+        inner = f"160000,{(b'1' if root == place else b'2').decode() * 40},module"
+        git(root, "update-index", "--cacheinfo", inner)
+    (place / "gone.txt").unlink()
+    (repository / "gone.txt").write_text("kept\n")
+    git(place, "add", "gone.txt")
+    git(repository, "add", "gone.txt")
+    git(place, "commit", "--quiet", "-m", "Mine")
+    git(repository, "commit", "--quiet", "-m", "Theirs")
+    before = git(repository, "rev-parse", "HEAD")
+    entry = ended(queue("smith"))
+    assert entry.cause == "conflict", entry.why
+    assert {conflict["file"] for conflict in entry.conflicts} >= {strange, "image.bin", "gone.txt"}
+    assert git(repository, "rev-parse", "HEAD") == before
+    assert "Theirs" in Turn.objects.get().content
+
+
+def test_it_refuses_what_cannot_wait(make: Make, repository: Path) -> None:
+    make("smith")
+    assert "nothing to merge" in refused(agent_id="smith")
+    place = Path(PoolWorktree.objects.get().path)
+    (place / "new.txt").touch()
+    git(repository, "checkout", "--quiet", "--detach")
+    assert "is on no branch" in refused(agent_id="smith")
+    git(repository, "checkout", "--quiet", "-b", "side")
+    merge = queue("smith")
+    assert "already" in refused(agent_id="smith")
+    does("pool_destroy_agent", agent_id="smith")
+    assert "withdraw it there first" in refused("pool_worktree_discard", agent_id="smith", changes_too=True)
+    git(repository, "checkout", "--quiet", "main")
+    git(repository, "branch", "--quiet", "-D", "side")
+    assert "no branch side any more" in ended(merge).why
+    assert needing() == 1
+    assert refused("pool_withdraw_merge", merge_id=merge["merge_id"]).endswith("is returned.")
+    assert does("pool_withdraw_merge", merge_id="merge_0")["error"]["code"] == "NOT_FOUND"
+    merge = queue("smith")
+    assert needing() == 0
+    assert does("pool_withdraw_merge", merge_id=merge["merge_id"])["data"]["state"] == "withdrawn"
+    assert LANE_WORK.lanes() == []
+    assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
+
+
+def test_work_whose_repository_is_away_waits(make: Make, repository: Path, tmp_path: Path) -> None:
+    make("smith", mine="1\n")
+    merge = queue("smith")
+    repository.rename(tmp_path / "away")
+    assert ended(merge).state == MergeState.WAITING
+    (tmp_path / "away").rename(repository)
+    assert ended(merge).state == MergeState.MERGED
+
+
+def test_pages_and_the_command_show_it(committed: None, make: Make, repository: Path, browser: Browser) -> None:
+    place = make("smith", notes="<b>mine</b>\n")
+    make("other", notes="theirs\n")
+    address = f"/admin/pool/{PoolWorktree.objects.get(agent__agent_id='other').agent.pk}/worktree/"
+    assert "Put into the merge lane" in shown(browser.get(address))
+    page = shown(browser.post(f"{address}queue/", follow=True))
+    assert "It waits in the merge lane" in page and "nexus/other" in page and "waiting" in page
+    merge = WorktreeMerge.objects.get()
+    done = {"do": f"pool_withdraw_merge {merge.pk}", "next": "/admin/lane/"}
+    assert "withdrawn" in shown(browser.post("/admin/act/", done, follow=True))
+    ended(queue("other"))
+    ended(queue("smith"))
+    page = browser.get("/admin/lane/").content.decode()
+    assert "conflict" in page and "&lt;b&gt;mine" in page and "<b>mine" not in page and "merged" in page
+    out = StringIO()
+    with pytest.raises(SystemExit, match="0"):
+        call_command("lane", "list", "--which", "returned", stdout=out)
+    assert "smith" in out.getvalue() and "main" in out.getvalue()
+    (place / "more.txt").touch()
+    with pytest.raises(SystemExit, match="0"):
+        call_command("lane", "add", "smith", stdout=out)
+    assert WorktreeMerge.objects.open().get().pk in out.getvalue()
