@@ -22,7 +22,7 @@ from benchmarks.harness import ROOT, Figures, table
 
 BENCHMARKS = (
     *("fairness", "team", "calls", "send", "stdio", "relay", "hook"),
-    *("files", "planning", "control", "contention", "postgres", "distance"),
+    *("files", "planning", "control", "contention", "postgres", "distance", "fanout"),
 )
 LONG = ("years", "soak", "importing", "events")  # played only where --only names them
 
