@@ -44,6 +44,9 @@ class ControlConfig(NexusAppConfig):
         "pool_list_merges": "nexus lane",
         "pool_worktree_queue": "nexus lane add",
         "pool_withdraw_merge": "nexus lane withdraw",
+        "pool_list_machines": "nexus machines",
+        "pool_drain_machine": "nexus machines drain",
+        "pool_undrain_machine": "nexus machines undrain",
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
         "pool_allow": "nexus questions allow",
@@ -64,6 +67,7 @@ class ControlConfig(NexusAppConfig):
         "pool_merges": "queued_at",
         "pool_rules": "written_at",
         "pool_outages": "since",
+        "pool_machines": "started_at",
     }
 
     def ready(self) -> None:

@@ -14,6 +14,7 @@ from nexus.control import selectors, wakeups
 from nexus.control.models import (
     Budget,
     FaultChoices,
+    Machine,
     Outage,
     Outcome,
     PermissionRule,
@@ -230,6 +231,21 @@ def _outages(picture: Picture, each: int) -> Found:
     return Found(rows.count(), needs)
 
 
+def _machines(picture: Picture, each: int) -> Found:
+    """Find machines whose agents have runs that wait, and that begin none."""
+    waiting = selectors.waiting_for_machines()
+    needs = [
+        AttentionItem(
+            f"{count} run{'s wait' if count > 1 else ' waits'} for the machine {name}, which is {state}",
+            "Their agents' directories are there. Start its worker again (`nexus run-pool --name`), undrain it, or end "
+            "the agents.",
+            name,
+        )
+        for name, state, count in waiting[:each]
+    ]
+    return Found(len(waiting), needs)
+
+
 REFUSES = {
     FaultChoices.KEY.value: "refuses its key",
     FaultChoices.QUOTA.value: "says that nothing is left of its quota",
@@ -241,6 +257,7 @@ SAID = {
     Outcome.LOST: "was lost",
     Outcome.STUCK: "is stuck",
 }
+UNDRAIN = "pool_undrain_machine"
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
@@ -336,6 +353,16 @@ KINDS = (
         command="nexus runners outages",
     ),
     AttentionKind(
+        "machines",
+        "Runs that wait for a machine",
+        "dns",
+        22,
+        _machines,
+        bad=True,
+        actions=("pool_undrain_machine",),
+        command="nexus machines",
+    ),
+    AttentionKind(
         "stuck-runs",
         "Runs that are stuck",
         "hourglass_disabled",
@@ -395,6 +422,10 @@ def _runs(run_ids: Sequence[str]) -> dict[str, str]:
 
 def _out(names: Sequence[str]) -> dict[str, str]:
     return {name: name for name in Outage.objects.filter(pk__in=names).values_list("pk", flat=True)}
+
+
+def _machine_names(names: Sequence[str]) -> dict[str, str]:
+    return {name: name for name in Machine.objects.filter(pk__in=names).values_list("pk", flat=True)}
 
 
 def _titles(question_ids: Sequence[str]) -> dict[str, str]:
@@ -524,6 +555,22 @@ ACTIONS = (
         lambda runner: {"runner": runner},
         _out,
         toolset="control",
+    ),
+    *(
+        Action(
+            operation,
+            label,
+            done,
+            ("machine", "machines"),
+            lambda machine: {"machine": machine},
+            _machine_names,
+            undo=undo,
+            toolset="control",
+        )
+        for operation, label, done, undo in (
+            ("pool_drain_machine", "Drain", "draining: it begins no run, and those that run may end", UNDRAIN),
+            (UNDRAIN, "Undrain", "at work again", ""),
+        )
     ),
     _verdict("pool_allow", "Allow once", "allowed, this once"),
     _verdict("pool_allow_always", "Allow always", "allowed, now and by a rule from now on", undo="pool_ask_again"),

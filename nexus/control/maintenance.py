@@ -242,9 +242,9 @@ CHECKS = (
 )
 
 
-def compact_full() -> None:
-    """Compact each living agent whose context is nearly full, by its runner's limit."""
-    for agent in PoolAgent.objects.living():
+def compact_full(machine: str) -> None:
+    """Compact each living agent of a machine whose context is nearly full, by its runner's limit."""
+    for agent in PoolAgent.objects.living().filter(machine=machine):
         available = selectors.runner_of(agent).available_tokens
         while selectors.is_nearly_full(agent) and transcript.compact(agent, None, available):
             pass

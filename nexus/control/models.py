@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from typing import NamedTuple
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.control import rules
@@ -24,6 +27,82 @@ def money(millionths: int, currency: str | None) -> str:
     """Return an amount in words, with at least two digits behind the point."""
     whole, _, rest = f"{millionths / 1_000_000:,.6f}".partition(".")
     return f"{whole}.{rest.rstrip('0').ljust(2, '0')} {currency or ''}".rstrip()
+
+
+HUB = "hub"  # the machine of the server's own worker
+LOST_SECONDS = 6.0  # without a beat, until a machine may count as lost
+
+
+class Incarnation(NamedTuple):
+    """One start of a machine's worker. What an earlier one of the name still does is refused by the epoch."""
+
+    machine: str
+    epoch: int
+
+
+class MachineQuerySet(models.QuerySet["Machine"]):
+    def working(self) -> MachineQuerySet:
+        """Machines that have neither ended nor were lost."""
+        return self.filter(ended_at=None)
+
+    def fresh(self) -> MachineQuerySet:
+        """Machines that gave a sign of life just now, by the database's clock."""
+        return self.working().filter(beat_at__gt=Now() - timedelta(seconds=LOST_SECONDS))
+
+    def silent(self) -> MachineQuerySet:
+        """Machines that owe signs of life. The hub's own worker owes none: it holds a lock of the store."""
+        return self.working().exclude(pk=HUB).filter(beat_at__lte=Now() - timedelta(seconds=LOST_SECONDS))
+
+
+class MachineState(models.TextChoices):
+    """The state of a machine."""
+
+    WORKING = "working"
+    DRAINING = "draining"  # it begins no run, and takes no new agent
+    LOST = "lost"  # it gave no sign of life
+    ENDED = "ended"  # its worker was stopped
+
+
+class Machine(models.Model):
+    """A machine with a worker that runs turns. The row outlives the worker: a later one of the name goes on with it.
+
+    The database writes all its times, so that the clocks of machines need not agree.
+    """
+
+    name = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    epoch = models.PositiveBigIntegerField()  # the number of its incarnation
+    labels = models.JSONField(default=list)  # what it offers; a runner may need some
+    runners = models.JSONField(default=list)  # the names in its runners.toml
+    capacity = models.PositiveIntegerField()  # turns at once
+    host = models.CharField(max_length=ID_LENGTH)
+    pid = models.PositiveBigIntegerField()
+    version = models.CharField(max_length=ID_LENGTH)  # of Nexus
+    load = models.FloatField(default=0)  # processes that want to run, for each CPU
+    draining = models.BooleanField(default=False)
+    is_lost = models.BooleanField(default=False)
+    started_at = models.DateTimeField()
+    beat_at = models.DateTimeField()  # the last sign of life
+    ended_at = models.DateTimeField(null=True)  # it ended, or was lost
+
+    objects = MachineQuerySet.as_manager()
+
+    class Meta:
+        db_table = "pool_machines"
+        constraints = [*not_empty("pool_machines", "name", "host", "version")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def state(self) -> MachineState:
+        """Its state now."""
+        if self.ended_at is not None:
+            return MachineState.LOST if self.is_lost else MachineState.ENDED
+        return MachineState.DRAINING if self.draining else MachineState.WORKING
+
+    def lacks(self, labels: Sequence[str]) -> list[str]:
+        """Return the labels that it does not have. Its name is one, too."""
+        return [label for label in labels if label not in (*self.labels, self.name)]
 
 
 class PresetChoices(models.TextChoices):
@@ -58,6 +137,7 @@ class PoolAgent(models.Model):
     write_paths = models.JSONField(default=list)
     disabled_tools = models.JSONField(default=list)
     runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
+    machine = models.CharField(max_length=ID_LENGTH, default=HUB)  # where its directory is, for all its life
     wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.wakeups`
     wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: the setting
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken
@@ -89,7 +169,7 @@ class PoolAgent(models.Model):
             models.Index(fields=["ended_at"], name="pool_agents_ended", condition=Q(ended_at__isnull=False)),
         ]
         constraints = [
-            *not_empty("pool_agents", "pool_agent_id", "agent_id", "cwd", "runner"),
+            *not_empty("pool_agents", "pool_agent_id", "agent_id", "cwd", "runner", "machine"),
             one_of("pool_agents", "preset", PresetChoices),
             models.CheckConstraint(
                 condition=Q(held_why=None) | Q(held_why__in=HeldChoices.values), name="pool_agents_held_why_known"
@@ -293,6 +373,7 @@ class Turn(models.Model):
     depth = models.PositiveIntegerField(default=0)  # in a chain of turns that woke one another; 0: it was sent
     runner = models.CharField(max_length=ID_LENGTH, null=True)  # the fallback that took it; null: its agent's
     status = models.CharField(max_length=16, choices=TurnStatus)
+    epoch = models.PositiveBigIntegerField(default=0)  # of the incarnation of its agent's machine that started it last
     queued_at = models.DateTimeField()
     due_at = models.DateTimeField(null=True)  # it is not started before
     put_back = models.PositiveSmallIntegerField(default=0)  # how often a fault of its provider queued it again

@@ -72,6 +72,9 @@ OURS = frozenset(  # which the published system does not have
         "reset_outage",
         "list_merges",
         "withdraw_merge",
+        "list_machines",
+        "drain_machine",
+        "undrain_machine",
     )
 )
 OF_AGENT = frozenset(

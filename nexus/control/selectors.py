@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any, NamedTuple, NotRequired
 
@@ -15,8 +15,11 @@ from typing_extensions import TypedDict
 from coordination.models import Workspace
 from coordination.presence import agents_in
 from nexus.control.models import (
+    HUB,
     Entry,
     FaultChoices,
+    Machine,
+    MachineState,
     Outage,
     Outcome,
     PermissionRule,
@@ -42,6 +45,8 @@ from nexus.core.operations.parameters import Time, one_of
 ASKED = QuestionStatus.ASKED.value
 NEARLY = 0.8  # the used part of a context from which it should be compacted
 PROMPT, STEP, STEPS = 160, 400, 500
+RUNNING = 20  # runs of a machine on a page
+RECENT_DAYS = 7  # for which a machine is shown that ended and has no agents
 TRACED = 1_000_000  # characters of a part of a trace, or one line
 TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,
 COARSE = timedelta(seconds=2)  # or in whole seconds, on some file systems
@@ -222,6 +227,25 @@ class OutageRow(TypedDict):
     failures: Annotated[int, Field(description="Tries in a row that failed.")]
     waiting: Annotated[int, Field(description="Queued runs of its agents.")]
     fallback: Annotated[str | None, Field(description="The runner that takes its runs meanwhile.")]
+
+
+class MachineRow(TypedDict):
+    machine: Annotated[str, Field(description="Its name; hub: the server's own worker.")]
+    state: Annotated[str, one_of(MachineState)]
+    draining: Annotated[bool, Field(description="It begins no run and takes no new agent.")]
+    labels: list[str]
+    runners: Annotated[list[str], Field(description="The names in its runners.toml.")]
+    capacity: Annotated[int, Field(description="Agents that run at once.")]
+    running: int
+    waiting: Annotated[int, Field(description="Queued runs of its agents.")]
+    agents: Annotated[int, Field(description="That live there.")]
+    load: Annotated[float, Field(description="Processes that want to run, for each CPU.")]
+    host: str
+    pid: int
+    version: Annotated[str, Field(description="Of Nexus.")]
+    started_at: Time
+    beat_at: Annotated[Time, Field(description="Its last sign of life.")]
+    ended_at: Annotated[Time | None, Field(description="It ended, or was lost.")]
 
 
 class StepRow(TypedDict):
@@ -445,6 +469,70 @@ def run_row(turn: Turn, prompt: str | None = None) -> RunRow:
         "currency": turn.currency,
         "cost_source": turn.cost_source,
         "halted": turn.halted,
+    }
+
+
+class WorkOfMachine(NamedTuple):
+    """A machine and its work."""
+
+    machine: Machine
+    agents: int  # that live there
+    running: list[Turn]  # the oldest, as many as a page shows
+    runs: int  # that run
+    waiting: int  # runs
+
+
+def machines(name: str | None = None) -> list[WorkOfMachine]:
+    """Return the machines by name, the hub's own first, with their agents and runs; not those that ended long ago and
+    have no agents. With `name`, that one."""
+    agents = Counter(PoolAgent.objects.living().values_list("machine", flat=True))
+    recent = Machine.objects.exclude(ended_at__lt=now() - timedelta(days=RECENT_DAYS))
+    shown = recent | Machine.objects.filter(pk__in=agents) if name is None else Machine.objects.filter(pk=name)
+    running: dict[str, list[Turn]] = defaultdict(list)
+    turns = Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent").defer("content")
+    for turn in turns.order_by("started_at", "turn_id"):
+        running[turn.agent.machine].append(turn)
+    waiting = _waiting_by_machine()
+    return [
+        WorkOfMachine(each, agents[each.pk], running[each.pk][:RUNNING], len(running[each.pk]), waiting.get(each.pk, 0))
+        for each in sorted(shown, key=lambda each: (each.pk != HUB, each.pk))
+    ]
+
+
+def _waiting_by_machine() -> dict[str, int]:
+    queued = Turn.objects.queued().order_by()
+    return dict(queued.values_list("agent__machine").annotate(Count("pk")))
+
+
+def waiting_for_machines() -> list[tuple[str, str, int]]:
+    """Return the machines that begin no run although some wait: their names, states, and waiting runs."""
+    waiting = _waiting_by_machine()
+    known = Machine.objects.filter(pk__in=waiting).order_by("name")
+    states = {each.name: each.state.value for each in known if each.state != MachineState.WORKING}
+    # The hub's own worker starts again by itself.
+    return [(name, state, waiting[name]) for name, state in states.items() if (name, state) != (HUB, "ended")]
+
+
+def machine_row(work: WorkOfMachine) -> MachineRow:
+    """Return the row of a machine."""
+    machine = work.machine
+    return {
+        "machine": machine.name,
+        "state": machine.state.value,
+        "draining": machine.draining,
+        "labels": machine.labels,
+        "runners": machine.runners,
+        "capacity": machine.capacity,
+        "running": work.runs,
+        "waiting": work.waiting,
+        "agents": work.agents,
+        "load": machine.load,
+        "host": machine.host,
+        "pid": machine.pid,
+        "version": machine.version,
+        "started_at": iso(machine.started_at),
+        "beat_at": iso(machine.beat_at),
+        "ended_at": iso(machine.ended_at),
     }
 
 

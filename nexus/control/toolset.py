@@ -23,6 +23,7 @@ CONTROL = Toolset(
         "nexus.control.operations.pool",
         "nexus.control.operations.runs",
         "nexus.control.operations.budgets",
+        "nexus.control.operations.machines",
         "nexus.control.operations.permissions",
         "nexus.control.operations.questions",
         "nexus.control.operations.worktrees",

@@ -77,6 +77,17 @@ PAGES = (
         about="Rules about what the pool's agents may do without you, or must not do.",
         position=4,
     ),
+    Page(
+        "machines",
+        "machines/",
+        views.machines,
+        "Machines",
+        "dns",
+        "More",
+        words={"pool_list_machines": "the page Machines"},
+        about="The machines that run the pool's agents: who runs what, where, and their load.",
+        position=3,
+    ),
     Page("pool_tail", "pool/<id:pool_agent_id>/tail/", views.tail),
     Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", views.cancel, words={"pool_cancel": "Stop on its page"}),
     Page(

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import os
+from datetime import UTC, datetime, timedelta
 from typing import overload
+
+AHEAD = "NEXUS_CLOCK_AHEAD"  # for processes that this one starts: seconds
+SAME_SECONDS = 1.0  # clocks that differ by less agree
+
+_ahead = timedelta(seconds=float(os.environ.get(AHEAD, 0)))  # the clock that is followed, before this machine's
 
 
 def now() -> datetime:
     """Return the current time in UTC."""
-    return datetime.now(UTC)
+    return datetime.now(UTC) + _ahead if _ahead else datetime.now(UTC)
+
+
+def follow(moment: datetime) -> None:
+    """Follow another clock, which shows `moment` now, in this process and in those that it starts from now on."""
+    global _ahead
+    ahead = (moment - datetime.now(UTC)).total_seconds()
+    _ahead = timedelta(seconds=ahead if abs(ahead) >= SAME_SECONDS else 0)
+    os.environ[AHEAD] = str(_ahead.total_seconds())
 
 
 def iso_milliseconds(moment: datetime) -> str:

@@ -301,6 +301,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
         f"{forge}worktree/",
         "/admin/pool/+new/",
         f"/admin/pool/+new/?parent={name}",
+        "/admin/machines/",
         "/admin/",
     ):
         page.set_viewport_size({"width": 400, "height": 900})
@@ -319,6 +320,15 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
             found += [f"{path} {problem}" for problem in findings(page, "color-contrast")]
         assert page.evaluate("window.pwned") is None, path
     assert found == [] and too_wide == []
+
+
+def test_a_machine_is_drained_and_goes_on(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    watch(page, "/admin/machines/")
+    page.get_by_role("button", name="Drain hub").click()
+    expect(page.get_by_text("draining", exact=True)).to_be_visible()
+    page.locator("#machines").get_by_role("button", name="Undrain hub").click()
+    expect(page.get_by_text("working", exact=True)).to_be_visible()
 
 
 def tab_to(page: Page, name: str) -> None:

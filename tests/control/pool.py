@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nexus.control.members import Actor
-from nexus.control.models import Entry, PoolAgent, Turn
+from nexus.control.models import HUB, Entry, Incarnation, PoolAgent, Turn
 from nexus.control.runners.base import Scene
 from nexus.control.services import pool, turns
 from nexus.control.services.turns import Ended
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
 ADMIN = Actor("ops")
+HERE = Incarnation(HUB, 2**31)  # any worker of the hub
 Take = Callable[[Any, Scene], Awaitable[Ended]]
 
 

@@ -11,7 +11,7 @@ import time_machine
 
 from coordination.models import Event
 from nexus.control import maintenance
-from nexus.control.models import Entry, PoolAgent, Role
+from nexus.control.models import HUB, Entry, PoolAgent, Role
 from nexus.control.services import transcript
 from nexus.control.worker.scheduling import Worker
 from nexus.core.waiting import READERS, in_thread, waiter
@@ -52,7 +52,7 @@ def test_what_nearly_fills_a_context_is_folded_and_pruned_in_its_time(agents: di
         for _ in range(10):
             talk()
         before = known("large")
-        maintenance.compact_full()
+        maintenance.compact_full(HUB)
         assert known("small") < 5_000 and known("large") == before
     assert Entry.objects.filter(agent=agents["small"]).count() > Entry.objects.filter(agent=agents["large"]).count()
     with time_machine.travel(datetime.now(UTC) + timedelta(days=100)):
@@ -64,7 +64,7 @@ def test_what_is_too_much_to_be_folded_at_once_is_folded_in_parts(
     agents: dict[str, PoolAgent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transcript, "AT_ONCE", 2_000)
-    maintenance.compact_full()
+    maintenance.compact_full(HUB)
     assert known("small") < 8_000 and len(told()) > 1
 
 

@@ -15,7 +15,7 @@ from nexus.control.models import PoolAgent, TurnStatus
 from nexus.control.runners.base import LOGS
 from nexus.control.services import pool, turns
 from nexus.core.clock import now
-from tests.control.pool import create, send
+from tests.control.pool import HERE, create, send
 from tests.keys import agent_of_key
 
 pytestmark = pytest.mark.django_db
@@ -95,7 +95,7 @@ def test_a_key_of_a_turn_that_was_cut_off_opens_nothing_and_its_agents_own_stays
     own = keys.issue(agent_id="ann", operator="olga")
     assert turns.claim(send("ann").pk)
     lent = keys.lend(agent_id="ann")  # as the turn does, of a runner that is a process
-    assert turns.interrupt("its worker was killed") == 1
+    assert turns.interrupt("its worker was killed", HERE) == 1
     assert (agent_of_key(lent), agent_of_key(own)) == (None, "ann")
     turn = PoolAgent.objects.get().turns.get()
     assert turn.status == TurnStatus.INTERRUPTED

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import time_machine
 
 from coordination.toolset import run
 from nexus.control import maintenance, wakeups
-from nexus.control.models import Turn
+from nexus.control.models import HUB, Turn
 from nexus.control.runners.configuration import FILE
 from nexus.control.services.waking import Watch
 from nexus.control.worker.scheduling import Worker
@@ -64,7 +65,7 @@ async def test_ten_agents_that_idle_for_an_hour_ask_their_model_nothing(
                     await Watch().look()  # a new one looks for items of every kind
                     await worker._claim()
                     await worker._end_idle()
-                    await in_thread(SLOW, maintenance.compact_full)
+                    await in_thread(SLOW, partial(maintenance.compact_full, HUB))
                 assert provider.asked == [] and not await in_thread(READERS, Turn.objects.exists)
                 await in_thread(WRITERS, send)
                 await Watch().look()

@@ -36,6 +36,7 @@ from tests.control.openai_server import (
     serving,
     stalls,
 )
+from tests.control.pool import HERE
 from tests.control.scenes import Stage, created, small
 
 
@@ -343,7 +344,7 @@ async def test_it_goes_on_after_a_crash_left_calls_without_an_answer(stage: Stag
     await scene.say(Role.ASSISTANT, "", meta={"tool_calls": both})
     await scene.say(Role.TOOL, "read", tool_call_id="a")
     await scene.say(Role.TOOL, "of nobody", tool_call_id="c")
-    await in_thread(WRITERS, lambda: turns.interrupt("the server ended"))
+    await in_thread(WRITERS, lambda: turns.interrupt("the server ended", HERE))
     with serving(says("On.")) as (server, url):
         ended = await stage.take(small(url), "Go on")
     assert ended.answer == "On."

@@ -22,6 +22,7 @@ from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from tests.conftest import at_once
 from tests.control.playing import at_hand, lead, pool, refused, say, send, settle, take, writer
+from tests.control.pool import HERE
 
 __all__ = ["at_hand", "lead", "writer"]
 
@@ -89,7 +90,7 @@ def test_failed_and_lost_runs_need_a_person_until_they_are_retried_or_dismissed(
     first, second = failed(), failed(cause=Cause.REFUSED)
     send("lead")
     third = take().pk
-    turns.interrupt("the server ended")
+    turns.interrupt("the server ended", HERE)
     assert needing() == [third, second, first] and outcome(third) == "lost" and outcome(cancelled) == "cancelled"
     assert not pool("pool_dismiss_run", run_id=second)["needs_person"]
     again = pool("pool_retry_run", run_id=third)

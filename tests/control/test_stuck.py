@@ -28,7 +28,7 @@ from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from nexus.hooks import services as webhooks
 from nexus.hooks.models import Webhook, WebhookDelivery
 from tests.control.playing import at_hand, lead, pool, refused, send, settle, take
-from tests.control.pool import Take, acreate, asend, ended
+from tests.control.pool import HERE, Take, acreate, asend, ended
 from tests.pages import act, shown
 
 __all__ = ["at_hand", "lead"]
@@ -160,7 +160,7 @@ def stick(why: str = "no update for 600 seconds") -> Turn:
     """A run that is stuck."""
     send("lead", "Read it.")
     turn = take()
-    turns.report_stuck(turn.pk, why)
+    turns.report_stuck(turn, why)
     return Turn.objects.get(pk=turn.pk)
 
 
@@ -174,7 +174,7 @@ def test_a_stuck_run_is_cancelled_retried_or_dismissed_where_it_is_shown(lead: P
     act(browser, do=f"pool_dismiss_run {first.pk}")
     first.refresh_from_db()
     assert (first.outcome, first.why, stuck()) == ("running", None, [])
-    turns.report_stuck(first.pk, "again")
+    turns.report_stuck(first, "again")
     act(browser, do=f"pool_retry_run {first.pk}")
     first.refresh_from_db()
     again = Turn.objects.get(retry_of=first.pk)
@@ -185,7 +185,7 @@ def test_a_stuck_run_is_cancelled_retried_or_dismissed_where_it_is_shown(lead: P
     act(browser, do=f"pool_cancel_run {third.pk}")
     third.refresh_from_db()
     assert third.cancel_requested_at is not None and stuck() == []
-    turns.report_stuck(third.pk, "too late")
+    turns.report_stuck(third, "too late")
     assert stuck() == [], "its end was asked for"
     settle(third, TurnStatus.CANCELLED)
     assert refused("pool_cancel_run", run_id=third.pk)["code"] == "INVALID_TRANSITION"
@@ -193,11 +193,11 @@ def test_a_stuck_run_is_cancelled_retried_or_dismissed_where_it_is_shown(lead: P
 
 def test_the_first_reason_stays_and_what_was_said_too_late_changes_nothing(lead: PoolAgent) -> None:
     turn = stick("it made the same call 5 times, with the same result: grep")
-    turns.report_stuck(turn.pk, "no update for 600 seconds")
-    turns.goes_on(turn.pk, "no update for 600 seconds")
+    turns.report_stuck(turn, "no update for 600 seconds")
+    turns.goes_on(turn, "no update for 600 seconds")
     assert [why for _, why in stuck()] == ["it made the same call 5 times, with the same result: grep"]
     settle(turn, TurnStatus.FAILED, why="it crashed")
-    turns.report_stuck(turn.pk, "no update for 600 seconds")
+    turns.report_stuck(turn, "no update for 600 seconds")
     turn.refresh_from_db()
     assert (turn.outcome, turn.why, turn.cause, stuck()) == ("failed", "it crashed", None, [])
     assert refused("pool_cancel_run", run_id="turn_none")["code"] == "NOT_FOUND"
@@ -205,7 +205,7 @@ def test_the_first_reason_stays_and_what_was_said_too_late_changes_nothing(lead:
 
 def test_a_run_that_is_stuck_when_its_worker_is_killed_is_lost(lead: PoolAgent) -> None:
     turn = stick()
-    turns.interrupt("the worker that took it ended")
+    turns.interrupt("the worker that took it ended", HERE)
     turn.refresh_from_db()
     assert (turn.outcome, turn.cause, stuck()) == ("lost", None, []) and turn.needs_person_since is not None
 

@@ -35,6 +35,7 @@ from nexus.core.operations.caller import Caller
 from nexus.planning.toolset import PLANNING
 from nexus.topics.toolset import TOPICS
 from tests.conftest import LOCAL, OPERATOR, Call
+from tests.control.pool import HERE
 from tests.store import failing
 
 SCRIPT = """
@@ -183,7 +184,7 @@ def test_it_brings_mail_again_at_once_after_an_interruption(call: Call, create: 
         mail(call, project, "ann", "planner")
         woken()
         taken()
-        turns.interrupt("the worker was killed")
+        turns.interrupt("the worker was killed", HERE)
         clock.shift(0.001)
         assert len(woken()) == 1
 

@@ -61,6 +61,7 @@ def addresses(ids: Ids) -> list[str]:
         *(
             "/admin/budgets/",
             "/admin/lane/",
+            "/admin/machines/",
             "/admin/permissions/",
             "/admin/runs/",
             f"/admin/runs/{ids['run']}/",

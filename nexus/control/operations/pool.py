@@ -12,13 +12,13 @@ from typing_extensions import TypedDict
 from nexus.control import instructions, rules, selectors, wakeups
 from nexus.control.errors import ControlCode
 from nexus.control.members import Actor, actor_of
-from nexus.control.models import PoolAgent, Turn
+from nexus.control.models import HUB, PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import Rehearsal, Runner, runners
 from nexus.control.selectors import PoolAgentRow
-from nexus.control.services import pool, worktrees
+from nexus.control.services import machines, pool, worktrees
 from nexus.control.services import pool as server
 from nexus.control.services.transcript import estimate
 from nexus.control.toolset import IN_POOL, AgentId, operation
@@ -117,6 +117,7 @@ def _ends(p: CreateAgent) -> Interest:
     ControlCode.POOL_OFF,
     ControlCode.NOT_PERMITTED,
     ControlCode.POOL_FULL,
+    ControlCode.NO_MACHINE,
     ControlCode.WORKTREE_REFUSED,
     guards=(IN_POOL,),
     slow=lambda p: p.worktree,
@@ -135,7 +136,12 @@ def _ends(p: CreateAgent) -> Interest:
 def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     """Create an agent in the pool, with a permission preset, below its parent's ceiling."""
     runner = runners().named(p.model)
-    sandbox.check(runner)
+    machine = machines.choose(runner, pool.parent_of(actor_of(caller), p.parent_agent_id))
+    if machine == HUB:
+        sandbox.check(runner)
+    elif p.worktree:
+        why = f"agents of the runner {runner.name} live on the machine {machine}, and worktrees are made at the hub"
+        raise worktrees.refusal(why)
     wakeups.check_kinds(p.wake_on or [])
     order = pool.Order(
         agent_id=p.agent_id,
@@ -148,6 +154,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         wake_on=p.wake_on or (),
         wake_tokens=p.wake_tokens,
         worktree=p.worktree,
+        machine=machine,
         asked_in=caller.cwd,
     )
 
@@ -166,7 +173,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
 def _instruction_tokens(actor: Actor, order: pool.Order, runner: Runner) -> int:
     """Return the tokens of the files with instructions for a new agent; nothing is read where a ceiling forbids its
     directory."""
-    if isinstance(runner, Rehearsal):
+    if isinstance(runner, Rehearsal) or order.machine != HUB:  # the first turn there reads them
         return 0
     cwd = None if order.cwd is None else pool.real_directory(order.cwd, "cwd")
     may = pool.granted(order, cwd, pool.parent_of(actor, order.parent_agent_id), actor)

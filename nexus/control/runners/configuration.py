@@ -26,6 +26,8 @@ NEEDED = ("pydantic_ai", "re2")  # packages that the kind `model` needs
 PRESETS = Path(__file__).with_name("presets.toml")
 ABOUT = ("package", "tried")  # fields that only presets have
 ID = Annotated[str, Field(min_length=1, max_length=200)]
+LABEL_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
+LABEL = Annotated[str, Field(pattern=f"^{LABEL_PATTERN}$")]
 VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
 
 
@@ -39,6 +41,7 @@ class _Common(BaseModel):
     turn_seconds: Annotated[int, Field(ge=1, le=86_400)] = 3_600  # limit of a turn
     stuck_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600  # without an update, until a run counts as stuck
     stuck_calls: Annotated[int, Field(ge=2, le=1_000)] = 5  # the same call with the same result so often: a loop
+    labels: list[LABEL] = []  # its agents live on a machine that has all of these
     run_retries: Annotated[int, Field(ge=0, le=1_000)] = 10  # of a run that a fault of the provider ended
 
     @property
@@ -286,6 +289,8 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
         name = None if isinstance(runner, Rehearsal) else runner.fallback
         if name is not None and (name not in by_name or name == runner.name):
             raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: there is no other runner {name[:100]!r}")
+        if name is not None and not set(by_name[name].labels) <= set(runner.labels):  # its agents stay where they are
+            raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: {name} needs labels that it does not name")
     default = next(iter(listed), REHEARSAL.name) if default is None else default
     if not isinstance(default, str) or default not in by_name:
         raise _wrong(path, f"names {default!r} as default, and has no [runners.{default}]")

@@ -23,7 +23,7 @@ from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import BY, emit_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
-from nexus.control.models import STREAM, PoolAgent, PoolWorktree, Turn
+from nexus.control.models import HUB, STREAM, PoolAgent, PoolWorktree, Turn
 from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
 from nexus.control.services import questions, turns
 from nexus.control.trees import Tree
@@ -49,6 +49,7 @@ class Order:
     wake_on: Sequence[str] = ()
     wake_tokens: int | None = None
     worktree: bool = False
+    machine: str = HUB
     asked_in: str | None = None  # the caller's directory, if it is another process
     instruction_tokens: int = 0  # of files
 
@@ -64,7 +65,7 @@ def create(
     check_name(order.agent_id)
     if message is not None:
         within_limit(message, "initial_message", turns.LARGEST_MESSAGE)
-    cwd = None if order.cwd is None else real_directory(order.cwd, "cwd")
+    cwd = directory_of(order)
     moment = now()
     with write():
         parent = parent_of(actor, order.parent_agent_id)
@@ -74,7 +75,7 @@ def create(
             )
         agent_id = _name(order.agent_id, actor)
         permissions = granted(order, cwd, parent, actor)
-        if cwd is not None:  # the parent's need not be checked here: each turn does
+        if cwd is not None and order.machine == HUB:  # the parent's need not be checked here: each turn does
             check_exists(cwd, "cwd")  # after the ceiling, so that nobody learns what exists beyond their own
         if tree is not None:
             permissions = tree.moved(permissions)
@@ -89,6 +90,7 @@ def create(
             write_paths=list(permissions.write_paths),
             disabled_tools=sorted(permissions.disabled_tools),
             runner=order.runner,
+            machine=order.machine,
             wake_on=sorted(set(order.wake_on)),
             wake_tokens=_budget(order.wake_tokens, parent, actor),
             is_temporary=is_temporary(agent_id),
@@ -228,6 +230,16 @@ def end_idle(seconds: int) -> None:
             _end_where_all_may_go(BY)
 
 
+def directory_of(order: Order) -> str | None:
+    """Return the directory that an order names, as it is stored. Another machine's is checked there, at each turn: it
+    has to be there, and must not lead through a symlink. Raises VALIDATION_ERROR."""
+    if order.cwd is None or order.machine == HUB:
+        return None if order.cwd is None else real_directory(order.cwd, "cwd")
+    if not Path(order.cwd).is_absolute():
+        raise invalid(f"cwd must be an absolute path on the machine {order.machine}.", field="cwd")
+    return os.path.normpath(order.cwd)
+
+
 def real_directory(path: str, field: str) -> str:
     """Return the real path of an absolute path, whether or not it exists. Raises VALIDATION_ERROR."""
     resolved = _real(path)
@@ -289,8 +301,13 @@ def usual_directory(parent: PoolAgent | None, asked_in: str | None = None) -> st
 def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Actor) -> rules.Permissions:
     """Return the permissions of a new agent. Raises VALIDATION_ERROR and NOT_PERMITTED."""
     ceiling = None if parent is None else parent.permissions
+    if cwd is None and parent is None and order.machine != HUB:
+        raise invalid(f"Name the agent's directory on the machine {order.machine} as cwd.", field="cwd")
     below = cwd or usual_directory(parent, order.asked_in)
-    paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
+    if order.machine == HUB or order.write_paths is None:
+        paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
+    else:
+        paths = tuple(os.path.normpath(os.path.join(below, path)) for path in order.write_paths)
     wish = rules.Wish(order.preset, cwd, paths, frozenset(order.disabled_tools))
     try:
         may = rules.grant(wish, parent=ceiling, default_cwd=below, by_parent=not actor.is_operator)

@@ -346,7 +346,7 @@ def _asking_turn(agent_id: str) -> tuple[PoolAgent | None, Turn | None]:
 
 
 def _going_on(turn: Turn) -> Turn:
-    if not Turn.objects.open().filter(pk=turn.pk).exists():
+    if not Turn.objects.open().filter(pk=turn.pk, epoch=turn.epoch).exists():
         raise NexusError(Code.INVALID_TRANSITION, "The turn that asks is over.", {"turn_id": turn.pk})
     return turn
 

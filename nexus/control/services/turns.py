@@ -23,7 +23,21 @@ from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
 from nexus.control.faults import Fault
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
-from nexus.control.models import IN_VAIN, OVER, Budget, Cause, Entry, PoolAgent, Role, Turn, TurnStatus, Wake
+from nexus.control.models import (
+    HUB,
+    IN_VAIN,
+    OVER,
+    Budget,
+    Cause,
+    Entry,
+    Incarnation,
+    Machine,
+    PoolAgent,
+    Role,
+    Turn,
+    TurnStatus,
+    Wake,
+)
 from nexus.control.prices import Cost
 from nexus.control.runners.configuration import runners
 from nexus.control.services import budgets, outages, questions, transcript
@@ -38,7 +52,7 @@ log = logging.getLogger(__name__)
 _waiting = Select(
     lambda: (
         Turn.objects.filter(pk__in=Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first"))
-        .filter(Q(due_at=None) | Q(due_at__lte=Slot("moment")))
+        .filter(Q(due_at=None) | Q(due_at__lte=Slot("moment")), agent__machine=Slot("machine"))
         .order_by("pk")
         .values_list("pk", "agent_id", "source_agent_id", "agent__runner")
     )
@@ -54,15 +68,25 @@ _sent = Select(
 _named = Select(lambda: Turn.objects.filter(agent=Slot("agent"), request_id=Slot("request_id")))
 _open_of = Select(lambda: Turn.objects.open().filter(agent=Slot("agent")).values_list("pk"))
 _taken_of = Turn.objects.filter(agent=OuterRef("agent"), status=TurnStatus.RUNNING)
-_claimable = Select(
-    lambda: Turn.objects.select_related("agent").filter(~Exists(_taken_of), pk=Slot("pk"), status=TurnStatus.QUEUED)
+_claimable = Select(  # what another transaction changes now is not waited for
+    lambda: (
+        Turn.objects.select_for_update(of=("self",), skip_locked=True)
+        .select_related("agent")
+        .filter(~Exists(_taken_of), pk=Slot("pk"), status=TurnStatus.QUEUED)
+    )
 )
-_taken = Select(lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING))
+_taken = Select(
+    lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING, epoch=Slot("epoch"))
+)
+_draining = Select(
+    lambda: Machine.objects.working().filter(pk=Slot("machine"), epoch=Slot("epoch")).order_by().values_list("draining")
+)
 _take = Update(
-    lambda: Turn.objects.filter(pk=Slot("pk")),
+    lambda: Turn.objects.filter(pk=Slot("pk"), status=TurnStatus.QUEUED),
     status=TurnStatus.RUNNING,
     started_at=Slot("moment"),
     runner=Slot("runner"),
+    epoch=Slot("epoch"),
 )
 _USAGE = ("input_tokens", "output_tokens", "cached_tokens", "cost", "currency", "cost_source")
 _ENDED = ("status", "answer", "why", "cause", "needs_person_since", "ended_at", "iterations", "halted", *_USAGE)
@@ -291,11 +315,11 @@ def why_silent(turn: Turn, seconds: int) -> str:
     return f"{what} for {seconds} second{'s' * (seconds != 1)}"
 
 
-def report_stuck(turn_id: str, why: str) -> None:
+def report_stuck(taken: Turn, why: str) -> None:
     """Record that a running turn is stuck. The first reason stays until it goes on."""
     moment = now()
     with write():
-        turn = running(turn_id)
+        turn = running(taken)
         if turn is None or turn.cause is not None or turn.cancel_requested_at is not None:
             return
         turn.cause, turn.why, turn.needs_person_since = Cause.STUCK, why, moment
@@ -303,10 +327,10 @@ def report_stuck(turn_id: str, why: str) -> None:
         emit_turn_event("turn.stuck", turn.agent.agent_id, turn, moment, why=why[:200])
 
 
-def goes_on(turn_id: str, why: str) -> None:
+def goes_on(taken: Turn, why: str) -> None:
     """Record that a turn goes on that was stuck for this reason."""
     with write():
-        turn = running(turn_id)
+        turn = running(taken)
         if turn is not None and (turn.cause, turn.why) == (Cause.STUCK, why):
             _attend(turn)
             emit_turn_event("turn.goes_on", turn.agent.agent_id, turn, now())
@@ -348,12 +372,12 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
         emit_turn_event("turn.cancel_asked", by, turn, moment)
 
 
-def waiting(ways: Mapping[str, str | None] | None = None) -> list[tuple[str, str, str | None]]:
-    """Return the oldest queued turn of each agent, unless it is due later or its runner is out: its id, the
-    pool_agent_id, and the agent that sent it. `ways` are those of `outages`, if they are known."""
+def waiting(ways: Mapping[str, str | None] | None = None, machine: str = HUB) -> list[tuple[str, str, str | None]]:
+    """Return the oldest queued turn of each agent of a machine, unless it is due later or its runner is out: its id,
+    the pool_agent_id, and the agent that sent it. `ways` are those of `outages`, if they are known."""
     moment = now()
     ways = outages.ways(moment) if ways is None else ways
-    return [row[:3] for row in _waiting(moment=moment) if ways.get(row[3], row[3]) is not None]
+    return [row[:3] for row in _waiting(moment=moment, machine=machine) if ways.get(row[3], row[3]) is not None]
 
 
 def sent_by_agents() -> list[tuple[str, str | None]]:
@@ -361,17 +385,31 @@ def sent_by_agents() -> list[tuple[str, str | None]]:
     return _sent()
 
 
-def claim(turn_id: str, stored: Turn | None = None, ways: Mapping[str, str | None] | None = None) -> Turn | None:
+def is_draining(own: Incarnation) -> bool | None:
+    """Return whether a machine begins no more runs; None if this incarnation of it is over."""
+    row = _draining.first(machine=own.machine, epoch=own.epoch)
+    return None if row is None else row[0]
+
+
+def claim(
+    turn_id: str,
+    stored: Turn | None = None,
+    ways: Mapping[str, str | None] | None = None,
+    own: Incarnation | None = None,
+) -> Turn | None:
     """Start a queued turn of an agent that has no running one; None if that is no longer so, and if a budget is spent:
     then all turns that wait for the agent end.
 
+    `own` is the machine that runs it: None if the agent is another machine's, and if this incarnation is over.
     `stored` is the turn if the same transaction has stored it, and `ways` are those of `outages` that it has read: they
     need not be read, and the transaction needs no savepoint.
     """
     moment = now()
     with write() if stored is None else nullcontext():
+        if own is not None and is_draining(own) is None:  # another incarnation has the machine, or it counts as lost
+            return None
         turn = stored or _claimable.first(pk=turn_id)
-        if turn is None:
+        if turn is None or (own is not None and turn.agent.machine != own.machine):
             return None
         usual = turn.agent.runner
         way = (outages.ways(moment) if ways is None else ways).get(usual, usual)
@@ -381,7 +419,8 @@ def claim(turn_id: str, stored: Turn | None = None, ways: Mapping[str, str | Non
             _end_waiting(turn.agent, spent, moment)
             return None
         turn.status, turn.started_at, turn.runner = TurnStatus.RUNNING, moment, None if way == usual else way
-        _take(pk=turn.pk, moment=moment, runner=turn.runner)
+        turn.epoch = 0 if own is None else own.epoch
+        _take(pk=turn.pk, moment=moment, runner=turn.runner, epoch=turn.epoch)
         meta: dict[str, Any] = {
             "source": turn.source,
             "source_agent_id": turn.source_agent_id,
@@ -409,9 +448,10 @@ def _end_waiting(agent: PoolAgent, spent: Budget, moment: datetime) -> None:
         _settle(turn, Ended(TurnStatus.FAILED, why=why, cause=Cause.OUT_OF_BUDGET), moment)
 
 
-def running(turn_id: str) -> Turn | None:
-    """Return a running turn with its agent, as it is now; None if it is no longer running."""
-    return _taken.first(pk=turn_id)
+def running(taken: Turn) -> Turn | None:
+    """Return a turn with its agent, as it is now; None if it is no longer running, or another incarnation of its
+    machine runs it."""
+    return _taken.first(pk=taken.pk, epoch=taken.epoch)
 
 
 def cancel_asked() -> list[str]:
@@ -427,7 +467,7 @@ def settle(turn: Turn, ended: Ended) -> bool:
     """
     moment = now()
     with write():
-        current = running(turn.pk)
+        current = running(turn)
         if current is None:
             return False
         if (said := ended.closing) is not None:
@@ -469,11 +509,13 @@ def _after_fault(turn: Turn, ended: Ended, fault: Fault, moment: datetime) -> En
     return replace(ended, status=TurnStatus.QUEUED)
 
 
-def interrupt(why: str, among: Collection[str] | None = None, but: Collection[str] = ()) -> int:
-    """End running turns that no worker runs any more (only those in `among`, if given); return how many."""
+def interrupt(why: str, own: Incarnation, among: Collection[str] | None = None, but: Collection[str] = ()) -> int:
+    """End running turns of a machine that no worker runs any more (only those in `among`, if given), but none of a
+    later incarnation; return how many."""
     moment = now()
     with write():
-        taken = Turn.objects.filter(status=TurnStatus.RUNNING).exclude(pk__in=but).select_related("agent")
+        taken = Turn.objects.filter(status=TurnStatus.RUNNING, agent__machine=own.machine, epoch__lte=own.epoch)
+        taken = taken.exclude(pk__in=but).select_related("agent")
         left = list(taken if among is None else taken.filter(pk__in=among))
         for turn in left:
             keys.revoke_all_lent(agent_id=turn.agent.agent_id)  # its process had a key for this turn

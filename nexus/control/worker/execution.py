@@ -24,7 +24,7 @@ from django.db import DatabaseError
 
 from nexus.control import agent_stream, instructions
 from nexus.control.members import TURN_TRANSPORT
-from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
+from nexus.control.models import HUB, Entry, PoolAgent, PoolAgentQuerySet, Role, Turn, TurnStatus
 from nexus.control.prices import tariff_of
 from nexus.control.rules import Rule
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
@@ -314,13 +314,16 @@ class Taking:
 
     async def _check_directory(self) -> None:
         """Check that the agent's directory exists, which its runner might not notice. Raises RunnerFailed."""
-        cwd = self.turn.agent.cwd
+        cwd, machine = self.turn.agent.cwd, self.turn.agent.machine
         try:
             exists = await on_disk(partial(os.path.isdir, cwd))
         except ToolFailed:  # the mount does not answer
             exists = False
         if not exists:
-            raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
+            where = "there any more" if machine == HUB else f"on this machine, {machine}"
+            raise RunnerFailed(f"the agent's directory, {cwd}, is not {where}")
+        if machine != HUB:
+            await on_disk(partial(_check_real, (cwd, *self.turn.agent.write_paths)))
 
     async def _instructions(self) -> str:
         """Return the instructions of files, and store what they take of the context. Raises RunnerFailed."""
@@ -331,14 +334,19 @@ class Taking:
             raise RunnerFailed(f"its instructions could not be read: {failed}") from None
         tokens = transcript.estimate(text)
         if tokens != agent.instruction_tokens:
-            rows = PoolAgent.objects.filter(pk=agent.pk)
+            rows = self._agents_row()
             await stored(lambda: rows.update(instruction_tokens=tokens), SAY_SECONDS, twice=True)
         return text
 
     async def _tell_session(self, session: Mapping[str, Any]) -> None:
         if session != self.turn.agent.session:
-            rows = PoolAgent.objects.filter(pk=self.turn.agent.pk)
+            rows = self._agents_row()
             await stored(lambda: rows.update(session=dict(session)), SAY_SECONDS, twice=True)
+
+    def _agents_row(self) -> PoolAgentQuerySet:
+        """Return the row of the agent; none if another worker runs the turn, or nobody."""
+        running = Turn.objects.filter(pk=self.turn.pk, status=TurnStatus.RUNNING, epoch=self.turn.epoch)
+        return PoolAgent.objects.filter(pk__in=running.values("agent"))
 
     async def _history(self) -> AsyncIterator[Entry]:
         agent = self.turn.agent
@@ -353,7 +361,7 @@ class Taking:
     ) -> None:
         def append() -> Entry:
             with write():
-                turn = None if self._over else turns.running(self.turn.pk)
+                turn = None if self._over else turns.running(self.turn)
                 if turn is None:
                     raise RunnerFailed("the turn has ended")
                 return transcript.append(
@@ -372,7 +380,7 @@ class Taking:
         self._entries += 1
         if looping := self._loops.look(role, content, tool_call_id, meta):
             why = f"it made the same call {self._loops.times} times, with the same result: {looping}"
-            await self._record(partial(turns.report_stuck, self.turn.pk, why))
+            await self._record(partial(turns.report_stuck, self.turn, why))
 
     async def _watch(self, seconds: int) -> None:
         """Report the turn as stuck when nothing has come for so long, and that it goes on after that."""
@@ -382,12 +390,12 @@ class Taking:
             await asyncio.sleep(min(seconds / 10, LOOK_SECONDS))
             if (signs := self._signs()) != seen:
                 seen, since = signs, loop.time()
-                if reported and await self._record(partial(turns.goes_on, self.turn.pk, reported)):
+                if reported and await self._record(partial(turns.goes_on, self.turn, reported)):
                     reported = ""
             elif not reported and loop.time() - since >= seconds:
                 with suppress(DatabaseError):
                     why = await in_thread(READERS, partial(turns.why_silent, self.turn, seconds))
-                    if await self._record(partial(turns.report_stuck, self.turn.pk, why)):
+                    if await self._record(partial(turns.report_stuck, self.turn, why)):
                         reported = why
 
     def _signs(self) -> tuple[int, int]:
@@ -408,11 +416,19 @@ class Taking:
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call an operation as the agent, with the rights of its identity, like a caller with its key."""
-        if self._over:
-            raise RunnerFailed("the turn has ended")
         agent = self.turn.agent
+        if self._over or await in_thread(READERS, partial(turns.running, self.turn)) is None:
+            raise RunnerFailed("the turn has ended")
         caller = Caller(TURN_TRANSPORT, agent_id=agent.agent_id, connection=f"{TURN_TRANSPORT}:{agent.pk}")
         return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
+
+
+def _check_real(paths: Sequence[str]) -> None:
+    """Check that no path leads through a symlink: another machine created the agent, and could not see that. Raises
+    RunnerFailed."""
+    for path in paths:
+        if (real := os.path.realpath(path)) != path:
+            raise RunnerFailed(f"on this machine {path} is {real}: create the agent with that path")
 
 
 _modules: dict[str, Any] = {}  # of the kinds that are imported already

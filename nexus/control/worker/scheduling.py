@@ -1,5 +1,5 @@
-"""The worker: one process runs the turns of a pool, so that no turn can stall the hub. It starts them in turn: round
-robin among senders, and for each sender among the agents that it sent to."""
+"""The worker: one process runs the turns of a machine's agents, so that no turn can stall the hub. It starts them in
+turn: round robin among senders, and for each sender among the agents that it sent to."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from django.db import DatabaseError, transaction
 from coordination.models import Event
 from nexus.control import maintenance
 from nexus.control.config import ControlSettings
-from nexus.control.models import Turn
+from nexus.control.models import HUB, Incarnation, Turn
+from nexus.control.runners.configuration import runners
 from nexus.control.runners.new_repositories import look_after_crash
-from nexus.control.services import outages, pool, turns
+from nexus.control.services import machines, outages, pool, turns
 from nexus.control.services.waking import Watch
 from nexus.control.worker.execution import Report, Taking, to_nobody
 from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
@@ -80,24 +81,31 @@ class Fairness:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-POOL = "pool"  # the lock's kind: a store has one worker at a time
+POOL = "pool"  # the lock's kind: a store has one worker of the hub at a time
 QUEUED, CANCEL_ASKED = "turn.queued", "turn.cancel_asked"
 TIDY_SECONDS = 3600.0  # between two runs of housekeeping
 LOOK_SECONDS = 1.0  # between two looks when no event came
 STORE_SECONDS = 600.0  # retries of a turn's end that cannot be stored
 END_SECONDS = 2.0  # for cancelled turns to stop, and for their end to be stored
-KILLED, ENDED = "the worker that took it ended", "the server ended"
+BEAT_SECONDS = 60.0  # of the hub's worker, which is known to live by its lock
+ENDED = "the server ended"
 UNSTORED = "its beginning or its end could not be stored"
 
 
 class Worker:
-    """The running turns of the pool. `since` is when its server started: temporary agents from before are ended.
+    """The running turns of a machine's agents. `since` is when its server started: temporary agents from before are
+    ended.
 
-    `report` sends drafts to the hub.
+    `report` sends drafts to the hub. `own` is the incarnation that its own process has begun, and `capacity` its turns
+    at once; without it, this is the hub's worker, which also looks after the pool as a whole.
     """
 
-    def __init__(self, since: datetime, report: Report = to_nobody) -> None:
+    def __init__(
+        self, since: datetime, report: Report = to_nobody, own: Incarnation | None = None, capacity: int | None = None
+    ) -> None:
         self.since, self.report = since, report
+        self.own, self.is_hub = own or Incarnation(HUB, 0), own is None
+        self.capacity = capacity  # None: the setting's
         self.taking: dict[str, Taking] = {}  # by turn_id; the event loop and the claiming thread use it
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()  # turns whose end was requested
@@ -117,13 +125,15 @@ class Worker:
         self._stopping.set()
 
     async def work(self) -> None:
-        """Run turns until `stop`, or until another worker may have taken over the store."""
-        waiting = await_exclusive_role(
-            POOL, "Another worker is at this store's pool; this one waits until that has ended."
-        )
-        only = await self._unless_stopped(waiting)
-        if only is None:
-            return
+        """Run turns until `stop`, or until another worker may have taken over."""
+        only = None
+        if self.is_hub:
+            waiting = await_exclusive_role(
+                POOL, "Another worker is at this store's pool; this one waits until that has ended."
+            )
+            only = await self._unless_stopped(waiting)
+            if only is None:
+                return
         try:
             await stored(self._begin, math.inf, twice=True)
             await in_thread(SLOW, look_after_crash)  # before another program could hide new repositories
@@ -131,16 +141,23 @@ class Worker:
             turns.queued.connect(self._queued_here)
             tidying = (
                 partial(in_thread, SLOW, maintenance.clear),
-                partial(in_thread, SLOW, maintenance.compact_full),
+                partial(in_thread, SLOW, partial(maintenance.compact_full, self.own.machine)),
             )
-            loops = [
-                asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
-                asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
-                asyncio.create_task(self._stay_alone(only)),
-                asyncio.create_task(self._now_and_then("ending idle agents", LOOK_SECONDS, self._end_idle)),
-                asyncio.create_task(self._now_and_then("tidying up the pool", TIDY_SECONDS, *tidying)),
-                asyncio.create_task(Watch().work()),
+            works = [
+                self._again_and_again(self._claim, self._is_queued),
+                self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED),
+                self._now_and_then("tidying up the pool", TIDY_SECONDS, *tidying),
             ]
+            if only is not None:
+                look_for_lost = partial(in_thread, READERS, machines.LostMachines().look)
+                works += [
+                    self._stay_alone(only),
+                    self._now_and_then("ending idle agents", LOOK_SECONDS, self._end_idle),
+                    self._now_and_then("beating", BEAT_SECONDS, partial(in_thread, READERS, self._beat)),
+                    self._now_and_then("looking for lost machines", machines.BEAT_SECONDS, look_for_lost),
+                    Watch().work(),
+                ]
+            loops = [asyncio.create_task(work) for work in works]
             await self._stopping.wait()
             for loop in loops:
                 loop.cancel()
@@ -148,7 +165,8 @@ class Worker:
             await self._end()
         finally:
             turns.queued.disconnect(self._queued_here)
-            await asyncio.to_thread(only.exclusive_lock.release)
+            if only is not None:
+                await asyncio.to_thread(only.exclusive_lock.release)
 
     async def _unless_stopped(self, awaited: Awaitable[T]) -> T | None:
         task, stopping = asyncio.ensure_future(awaited), asyncio.create_task(self._stopping.wait())
@@ -161,8 +179,17 @@ class Worker:
 
     def _begin(self) -> None:
         self._claimer = threading.get_ident()  # one thread claims, so it knows all claims
-        turns.interrupt(KILLED)
-        pool.end_temporary(self.since)
+        if self.is_hub:
+            self._begin_hub()
+            pool.end_temporary(self.since)
+
+    def _begin_hub(self, but: Collection[str] = ()) -> None:
+        """Begin the next incarnation of the hub's worker, which has the lock."""
+        capacity = ControlSettings.current().pool_turns
+        self.own = machines.begin(HUB, runners=runners().by_name, capacity=capacity, but=but)
+
+    def _beat(self) -> None:
+        machines.beat(self.own, runners=runners().by_name)
 
     async def _again_and_again(self, look: Callable[[], Awaitable[None]], is_news: Callable[[Event], bool]) -> None:
         """Call `look` when there is news, and at intervals."""
@@ -189,7 +216,7 @@ class Worker:
     def _end_others(self) -> None:
         """Interrupt running turns of other workers. Call it on the claiming thread: turns that are running by then, and
         not here, have no worker."""
-        turns.interrupt(KILLED, but=list(self.taking))
+        self._begin_hub(but=list(self.taking))
 
     async def _now_and_then(self, what: str, seconds: float, *steps: Callable[[], Awaitable[object]]) -> None:
         """Run the steps every `seconds`; a failing step ends neither the others nor the loop."""
@@ -213,24 +240,27 @@ class Worker:
     def _claim_next(self) -> bool:
         """Claim a turn, on the claiming thread; return whether there was one. The loop then runs it."""
         if unsure := self._unsure.copy():
-            turns.interrupt(UNSTORED, unsure)
+            turns.interrupt(UNSTORED, self.own, unsure)
             self._unsure -= unsure
         return self._claim_one()
 
     def _claim_one(self, stored: Turn | None = None) -> bool:
         """Claim the next turn, which may be one that this transaction has stored; False if there is none, or no room.
 
-        Who is busy and who was served is in memory, and nobody else claims, so nothing has to be read from the store
-        again.
+        Who is busy and who was served is in memory, and nobody else claims for this machine, so nothing has to be read
+        from the store again.
         """
         self._may_wait = True  # until the queue was read
+        if (draining := turns.is_draining(self.own)) is None:
+            self._supersede()
+            return False
         taking = [taken.turn for taken in list(self.taking.values())]
-        is_full = len(taking) >= ControlSettings.current().pool_turns
+        is_full = draining or len(taking) >= (self.capacity or ControlSettings.current().pool_turns)
         awaited = self._awaited(taking) if is_full else set()
         if self._stopping.is_set() or (is_full and not awaited):
             return False
         ways = outages.ways(now())
-        rows = (Waiting(*row) for row in turns.waiting(ways))
+        rows = (Waiting(*row) for row in turns.waiting(ways, self.own.machine))
         queued = {turn for turn in rows if not is_full or turn.agent in awaited}
         busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
         while (
@@ -240,13 +270,20 @@ class Worker:
             self._unsure.add(chosen.turn_id)  # until the commit, whose outcome may stay unknown
             is_stored = stored is not None and stored.pk == chosen.turn_id
             # Outside of the transaction that stores it, a turn is claimed by what holds in its own.
-            turn = turns.claim(chosen.turn_id, *((stored, ways) if is_stored else ()))
+            claim = partial(turns.claim, chosen.turn_id, own=self.own)
+            turn = claim(stored=stored, ways=ways) if is_stored else claim()
             if turn is not None:
                 transaction.on_commit(partial(self._claimed, chosen, turn))  # runs at once outside of a transaction
                 break
             self._unsure.remove(chosen.turn_id)  # it was cancelled meanwhile
         self._may_wait = is_full or bool(queued)
         return chosen is not None
+
+    def _supersede(self) -> None:
+        """End this worker at once: its machine counts as lost, or another worker has its name."""
+        log.error("The machine %r counts as lost, or has another worker: this one ends its runs.", self.own.machine)
+        self._lost = True
+        self._loop.call_soon_threadsafe(partial(self.stop, at_once=True))
 
     @staticmethod
     def _awaited(taking: Sequence[Turn]) -> set[str]:
@@ -311,8 +348,9 @@ class Worker:
             await asyncio.wait(self._tasks, timeout=ControlSettings.current().pool_stop_seconds)
         own = self._unsure | self.taking.keys() if self._lost else None
         try:
-            await stored(partial(turns.interrupt, ENDED, own), END_SECONDS, twice=True)
-            if not self._lost:
+            await stored(partial(turns.interrupt, ENDED, self.own, own), END_SECONDS, twice=True)
+            if self.is_hub and not self._lost:
+                await stored(partial(machines.end, self.own), END_SECONDS, twice=True)
                 await stored(partial(pool.end_temporary, self._hub_ended or now()), END_SECONDS, twice=True)
         except (DatabaseError, NexusError) as error:
             log.warning("The pool's end could not be stored (%s); the next start does that.", error)

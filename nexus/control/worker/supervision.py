@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -21,14 +21,15 @@ from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
 from nexus.control import telemetry
 from nexus.control.agent_stream import DRAFTS
 from nexus.control.config import DEFAULT_PORT, ControlSettings
-from nexus.control.models import STREAM
+from nexus.control.models import STREAM, Incarnation
 from nexus.control.rpc import ENDPOINT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
-from nexus.control.services import pool
+from nexus.control.services import machines, pool
 from nexus.control.services import pool as server
 from nexus.control.worker.store_access import await_exclusive_role, stored
 from nexus.control.worker.watchdog import GRACE_SECONDS, KILL_SECONDS, STOP
+from nexus.core.background_work import Failures
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings, given
 from nexus.core.domain import ANY, domain
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that died is started again
 LONGEST_LINE = 2**20  # bytes of a worker's report
+END_SECONDS = 5.0  # for the end of a machine to be stored; else it is lost a little later
 LOOK_SECONDS = 60.0  # between two looks for a request to end, when no event came
 
 
@@ -149,10 +151,51 @@ async def _keep_working(since: datetime) -> None:
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-async def _worked(since: datetime) -> int:
-    """Run a worker and return its exit code. When cancelled, end the worker first."""
+async def work_as_machine(name: str, labels: Sequence[str], capacity: int, ready: Callable[[], None]) -> None:
+    """Run the worker of a machine beside the hubs until cancelled, and beat meanwhile. A worker that ends is started
+    again, as the next incarnation. `ready` is called once the machine has its name.
+
+    Raises CONFIG_ERROR if another process works under this name.
+    """
+    since, pause, own = now(), FIRST_PAUSE, None
+    while True:
+        begin = partial(machines.begin, name, labels=labels, capacity=capacity, own=own)
+        own = await stored(lambda: begin(runners=runners().by_name), math.inf, twice=True)  # noqa: B023
+        ready()
+        ready, started = (lambda: None), asyncio.get_running_loop().time()
+        place = ("--machine", own.machine, "--epoch", str(own.epoch), "--max-agents", str(capacity))
+        working, beating = asyncio.create_task(_worked(since, *place)), asyncio.create_task(_beat(own))
+        try:
+            await asyncio.wait((working, beating), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            working.cancel()
+            (code,) = await asyncio.gather(working, return_exceptions=True)
+            beating.cancel()  # only now: while its turns end, it lives
+            await stored(partial(machines.end, own), END_SECONDS, twice=True)
+        log.warning("The worker of the machine %r ended (%s); it is started again.", name, code)
+        pause = FIRST_PAUSE if asyncio.get_running_loop().time() - started > LONGEST_PAUSE else pause * 2
+        await asyncio.sleep(min(pause, LONGEST_PAUSE))
+
+
+async def _beat(own: Incarnation) -> None:
+    """Give signs of life, and look for machines that give none, until this incarnation is over."""
+    lost, failures = machines.LostMachines(), Failures(log)
+    while True:
+        try:
+            if not await in_thread(READERS, lambda: machines.beat(own, runners=runners().by_name)):
+                return
+            await in_thread(READERS, lost.look)
+            failures.succeeded(None, "the machine beats")
+        except Exception as error:
+            failures.failed(None, "the machine gave no sign of life", error)
+        await asyncio.sleep(machines.BEAT_SECONDS)
+
+
+async def _worked(since: datetime, *place: str) -> int:
+    """Run a worker, of another machine than the hub with its arguments `place`, and return its exit code. When
+    cancelled, end the worker first."""
     chosen = ControlSettings.current()
-    worker = python("nexus_site", "run-pool", "--since", iso(since))
+    worker = python("nexus_site", "run-pool", "--since", iso(since), *place)
     times = (str(chosen.pool_hang_seconds), str(chosen.pool_stop_seconds))
     watchdog, _ = await start_async(
         python("nexus.control.worker.watchdog", *times, *worker),
@@ -195,7 +238,7 @@ def _environment() -> dict[str, str]:
     """Return the settings of this process, resolved, and the variables that runners and traces need."""
     traced = (name for name in os.environ if name.startswith(telemetry.PREFIX))
     needed = (name for runner in runners().by_name.values() for name in runner.variables)
-    return own_environment(*needed, *traced) | given()
+    return own_environment(*needed, *traced) | given() | {"NEXUS_CONTROL": "true"}
 
 
 async def _end_when_asked(since: int) -> None:

@@ -1,0 +1,134 @@
+"""Workers on several machines over PostgreSQL: nothing runs twice, and a machine that is killed is noticed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from tests.acceptance.hub import ROOT
+from tests.acceptance.pool import Pool, until
+from tests.acceptance.processes import environment
+from tests.postgres import Cluster, database_of
+
+RUNNERS = """
+default = "rehearsal"
+[runners.farm]
+kind = "rehearsal"
+labels = ["linux"]
+script = [{ when = "stall", wait = 3600 }, { say = "did {content}" }]
+[runners.first]
+kind = "rehearsal"
+labels = ["one"]
+script = [{ when = "stall", wait = 3600 }]
+[runners.rare]
+kind = "rehearsal"
+labels = ["gpu", "linux"]
+"""
+MACHINES = ("one", "two", "three")
+AGENTS, MESSAGES = 9, 3
+
+
+@contextmanager
+def working(home: Path, name: str, database: str) -> Iterator[subprocess.Popen[str]]:
+    """The worker of a machine, once it works."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "runners.toml").write_text(RUNNERS)
+    command = [sys.executable, str(ROOT / "manage.py"), "run-pool", "--labels", "linux", "--name", name]
+    environ = environment(home, NEXUS_DATABASE_URL=database)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        assert process.stdout is not None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def begun(process: subprocess.Popen[str]) -> str:
+    """The line that says that the machine works, or why it does not."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def killed_with_its_worker(process: subprocess.Popen[str]) -> None:
+    """Kill a machine: its process, its watchdog and its worker at once."""
+    each = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for one in each:
+        one.send_signal(signal.SIGSTOP)
+    for one in reversed(each):
+        one.kill()
+
+
+@pytest.fixture
+def database(cluster: Cluster, tmp_path: Path) -> str:
+    return database_of(tmp_path / "db", cluster.url)
+
+
+def test_three_machines_run_each_turn_once_and_one_that_is_killed_is_noticed(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "hub"
+    home.mkdir(mode=0o700)
+    with ExitStack() as stack:
+        pool = Pool(home, database=database, runners=RUNNERS)
+        stack.callback(pool.close)
+        lonely = pool.call("create_agent", agent_id="lonely", model="farm", cwd="/")
+        assert "start one with `nexus run-pool --labels`" in lonely["error"]["message"]
+        machines = {name: stack.enter_context(working(tmp_path / name, name, database)) for name in MACHINES}
+        for name, process in machines.items():
+            assert begun(process).startswith(f"[nexus] Machine {name} works; labels: linux")
+        with working(tmp_path / "second", "one", database) as second:
+            assert "CONFIG_ERROR: A worker called 'one' works already: process " in begun(second)
+            assert second.wait() == 1
+        rare = pool.call("create_agent", agent_id="rare", model="rare", cwd="/")
+        assert "one lacks gpu; three lacks gpu; two lacks gpu" in rare["error"]["message"]
+
+        names = [f"agent-{number}" for number in range(AGENTS)]
+        for name in names:
+            pool.create(name, model="farm", cwd="/")
+        pool.create("first", model="first", cwd="/")
+        for number in range(MESSAGES):
+            for name in names:
+                pool.result("send", f"/agent/{name}", content=f"work {number}", timeout_seconds=0)
+        with psycopg.connect(database, autocommit=True) as store:
+
+            def rows(query: str) -> list[tuple[object, ...]]:
+                return store.execute(query.encode()).fetchall()
+
+            until(lambda: rows("SELECT count(*) FROM pool_turns WHERE status = 'done'") == [(AGENTS * MESSAGES,)])
+            where = Counter(machine for (machine,) in rows("SELECT machine FROM pool_agents WHERE agent_id <> 'first'"))
+            assert where == dict.fromkeys(MACHINES, AGENTS // len(MACHINES))
+
+            pool.result("send", "/agent/first", content="stall", timeout_seconds=0)
+            joined = "pool_turns t JOIN pool_agents a ON pool_agent_id = t.agent_id"
+            running = f"SELECT machine FROM {joined} WHERE status = "
+            until(lambda: rows(f"{running}'running'") == [("one",)])
+            killed_with_its_worker(machines["one"])
+            until(lambda: rows(f"{running}'interrupted'") == [("one",)])
+            assert rows("SELECT why, needs_person_since IS NOT NULL FROM pool_turns WHERE status = 'interrupted'") == [
+                ("its machine, one, was lost", True)
+            ]
+            assert rows("SELECT name, is_lost FROM pool_machines WHERE name <> 'hub' ORDER BY name") == [
+                ("one", True), ("three", False), ("two", False)
+            ]  # fmt: skip
+            started = Counter(rows("SELECT payload::json->>'turn_id' FROM events WHERE type = 'turn.started'"))
+            assert len(started) == AGENTS * MESSAGES + 1
+            assert set(started.values()) == {1}, "nothing ran twice"
+            with working(tmp_path / "one", "one", database) as again:
+                assert begun(again).startswith("[nexus] Machine one works"), "at once: it is known to be lost"
+                pool.result("send", "/agent/first", content="go", timeout_seconds=0)
+                until(lambda: rows(f"{running}'done' AND a.agent_id = 'first'") == [("one",)])
+                again.terminate()
+                assert again.wait() == 0
+            assert rows("SELECT is_lost, ended_at IS NOT NULL FROM pool_machines WHERE name = 'one'") == [(False, True)]
