@@ -325,7 +325,7 @@ KINDS = (
         "merge-lane",
         "Worktrees that came back from the merge lane",
         "merge",
-        19,
+        23,
         _returned,
         page="pool_worktree",
         actions=("pool_worktree_queue", *TREES),
