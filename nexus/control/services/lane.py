@@ -218,10 +218,11 @@ def _merged(entry: WorktreeMerge) -> Outcome:
     while True:
         prepared = merging.prepare(origin, entry.target, row.base, entry.commit, message)
         if prepared.conflicts:
+            count = len(prepared.conflicts)
             return Outcome(
                 MergeState.RETURNED,
                 ReturnCause.CONFLICT,
-                f"{entry.target} changed the same places of {len(prepared.conflicts)} files",
+                f"{entry.target} changed the same places of {count} file{'' if count == 1 else 's'}",
                 prepared.conflicts,
             )
         if prepared.commit is None:  # a hub took it, and was killed before it recorded that
