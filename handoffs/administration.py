@@ -10,7 +10,8 @@ from typing_extensions import TypedDict
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
-from handoffs import progress, selectors, steering
+from handoffs import check_runs, checks, progress, selectors, steering
+from handoffs.check_runs import CheckRunRow
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.operations import (
     DEFAULT_LIMIT,
@@ -23,10 +24,10 @@ from handoffs.operations import (
     remarks_of,
 )
 from handoffs.rows import HandoffRow, RemarkRow, handoff_row
-from nexus.core.clock import now
+from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller, operator_behind
-from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import Id, Limit, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
 
 STEERING = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
@@ -64,6 +65,7 @@ class HandoffPage(TypedDict):
 class ReadHandoff(KnownHandoff):
     outcome: selectors.Outcome | None
     remarks: list[RemarkRow]
+    checks: list[CheckRunRow]
 
 
 @operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
@@ -82,7 +84,12 @@ class HandoffId(Params):
 def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
     """Any handoff of any workspace, as an operator: the work, and what came of it (by whom, when, result or reason)."""
     handoff = selectors.get_handoff(p.handoff_id)
-    return {**_whole(handoff), "outcome": selectors.outcome(handoff), "remarks": remarks_of(handoff)}
+    return {
+        **_whole(handoff),
+        "outcome": selectors.outcome(handoff),
+        "remarks": remarks_of(handoff),
+        "checks": check_runs.rows_of(handoff),
+    }
 
 
 def _whole(handoff: Handoff) -> KnownHandoff:
@@ -166,3 +173,76 @@ def handoff_send_back(p: HandoffSendBack, caller: Caller) -> SettledHandoff:
         handoff_id=p.handoff_id, reasons=p.reasons, operator=operator_behind(caller)
     )
     return outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
+
+
+class ChecksOf(Params):
+    project_root: ProjectRoot
+
+
+class KnownCheck(TypedDict):
+    name: str
+    run: str
+    seconds: int
+    network: bool
+    state: Annotated[str, Field(description="reviewed, new, changed, or gone from the file.")]
+
+
+class KnownChecks(TypedDict):
+    project_root: str
+    digest: Annotated[str | None, Field(description="Of the checks in the file; checks_approve takes it.")]
+    reviewed: Annotated[bool, Field(description="Whether the file's checks are those that an operator reviewed.")]
+    reviewed_by: str | None
+    reviewed_at: Time | None
+    problem: Annotated[str | None, Field(description="Why the file cannot be read.")]
+    checks: list[KnownCheck]
+
+
+@operation(ChecksOf, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True, slow=True)
+def checks_list(p: ChecksOf, caller: Caller) -> KnownChecks:
+    """The checks in a project's nexus.toml, and whether they are reviewed."""
+    return _known_checks(workspaces.locate(p.project_root))
+
+
+class ChecksApprove(ChecksOf):
+    digest: Annotated[str, Field(max_length=64, description="As checks_list answers it: what you looked at.")]
+
+
+@operation(ChecksApprove, *IN_WORKSPACE, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, slow=True)
+def checks_approve(p: ChecksApprove, caller: Caller) -> KnownChecks:
+    """Approve the checks in a project's nexus.toml, as you looked at them; agents may then name them."""
+    checks.approve(project_root=p.project_root, digest=p.digest, operator=operator_behind(caller))
+    return _known_checks(workspaces.locate(p.project_root))
+
+
+def _known_checks(project: workspaces.ProjectDirectory) -> KnownChecks:
+    review, before, problem = checks.review_of(project.workspace_id), checks.reviewed(project.workspace_id), None
+    try:
+        found = checks.read(project.root)
+    except NexusError as error:
+        found, problem = None, error.message
+    there = found.checks if found else {}
+    rows: list[KnownCheck] = [
+        {
+            "name": name,
+            "run": check.run,
+            "seconds": check.seconds or checks.longest(),
+            "network": check.network,
+            "state": _review_state(there.get(name), before.get(name)),
+        }
+        for name, check in sorted({**before, **there}.items())
+    ]
+    return {
+        "project_root": project.root,
+        "digest": found.digest if found else None,
+        "reviewed": found is not None and review is not None and review.digest == found.digest,
+        "reviewed_by": review.reviewed_by if review else None,
+        "reviewed_at": iso(review.reviewed_at) if review else None,
+        "problem": problem,
+        "checks": rows,
+    }
+
+
+def _review_state(there: checks.Check | None, before: checks.Check | None) -> str:
+    if there is None:
+        return "gone"
+    return "new" if before is None else "reviewed" if there == before else "changed"

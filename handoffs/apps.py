@@ -27,6 +27,8 @@ class HandoffsConfig(NexusAppConfig):
         "handoff_prolong": "nexus handoffs extend",
         "handoff_approve": "nexus handoffs accept",
         "handoff_send_back": "nexus handoffs return",
+        "checks_list": "nexus checks",
+        "checks_approve": "nexus checks approve",
     }
 
     def ready(self) -> None:

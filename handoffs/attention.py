@@ -8,6 +8,8 @@ from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
 
+from django.db.models import F, Q, QuerySet
+
 from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Event, Workspace
@@ -18,7 +20,17 @@ from handoffs.config import HandoffSettings
 from handoffs.debts import patience
 from handoffs.events import titles
 from handoffs.lifecycle import OPERATOR, STEPS, Part
-from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus, can_start
+from handoffs.models import (
+    HELD,
+    STREAM,
+    CheckRun,
+    CheckState,
+    Handoff,
+    HandoffQuerySet,
+    HandoffStatus,
+    can_start,
+    checked_before_verdict,
+)
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
@@ -26,6 +38,7 @@ from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
 EXAMINED = 200  # open handoffs looked at, the oldest
+NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --control` there"
 NAMED = 3  # agents, or debts of one, that a line names
 
 
@@ -39,7 +52,7 @@ class Verdict(NamedTuple):
 
 def _submitted(picture: Picture, each: int) -> Found:
     """Find submitted handoffs that an operator must verify: named as the verifier, or because nobody else may."""
-    rows = list(_rows(picture, HandoffStatus.SUBMITTED)[:EXAMINED])
+    rows = list(_rows(picture, HandoffStatus.SUBMITTED).exclude(checked_before_verdict())[:EXAMINED])
     team = [state.agent.profile for state in picture.agents]
     mine = [
         row for row in rows if row.verifier == OPERATOR or not any(selectors.verifies(row, agent) for agent in team)
@@ -48,6 +61,40 @@ def _submitted(picture: Picture, each: int) -> Found:
         AttentionItem(row.title, f"{row.claimed_by} says that it is done", row.pk, since=row.updated_at) for row in mine
     ]
     return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
+
+
+def _failed(picture: Picture, each: int) -> Found:
+    """Find results whose checks failed once too often."""
+    found = _checked(picture).filter(state=CheckState.FAILED)
+    return _found_runs(
+        found, each, lambda run: f"{run.handoff.claimed_by} says that it is done, and {_failures(run)[:300]} failed"
+    )
+
+
+def _failures(run: CheckRun) -> str:
+    return ", ".join(receipt["criterion"] for receipt in run.receipts if not receipt["passed"])
+
+
+def _unchecked(picture: Picture, each: int) -> Found:
+    """Find results whose checks cannot run, or that no process runs."""
+    overdue = Q(why__isnull=False) | Q(due_at__lt=picture.moment - SOON)
+    found = _checked(picture).filter(overdue, state__in=(CheckState.WAITING, CheckState.RUNNING))
+    return _found_runs(found, each, lambda run: f"its checks wait: {run.why or NOBODY_CHECKS}"[:500])
+
+
+def _checked(picture: Picture) -> QuerySet[CheckRun]:
+    """Return the checks of the results that are submitted."""
+    here = _rows(picture, HandoffStatus.SUBMITTED).values("pk")
+    rows = CheckRun.objects.filter(handoff__in=here, claim_epoch=F("handoff__claim_epoch"))
+    return rows.select_related("handoff").order_by("pk")
+
+
+def _found_runs(rows: QuerySet[CheckRun], each: int, said: Callable[[CheckRun], str]) -> Found:
+    count = rows.count()
+    shown = rows[:each] if count else ()
+    return Found(
+        count, [AttentionItem(run.handoff.title, said(run), run.handoff_id, since=run.created_at) for run in shown]
+    )
 
 
 def _blocked(picture: Picture, each: int) -> Found:
@@ -291,6 +338,10 @@ def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, 
 KINDS = (
     _kind("submitted", "Waits for your word", "rule", 30, _submitted, "handoff_approve", "handoff_send_back",
           command="nexus handoffs --status submitted"),
+    _kind("failed_checks", "Checks failed", "rule_folder", 28, _failed, "handoff_approve", "handoff_send_back",
+          command="nexus handoffs --status submitted"),
+    _kind("unchecked", "Checks do not run", "pending_actions", 29, _unchecked, "handoff_approve", "handoff_send_back",
+          command="nexus checks"),
     _kind("blocked", "Blocked", "block", 31, _blocked, "handoff_release", "handoff_reassign",
           command="nexus handoffs --status blocked"),
     _kind("orphans", "Nobody may take it", "person_off", 32, _orphans, "handoff_reassign", "handoff_withdraw"),

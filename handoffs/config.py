@@ -17,6 +17,15 @@ class HandoffSettings(Settings):
         600, "A handoff that nobody took for this long (s), although an agent may, needs a person.", minimum=1
     )
     handoff_renew_leases: bool = setting(True, "Whether the holder's heartbeats and acts renew the lease of a claim.")
+    handoff_check_seconds: int = setting(
+        900, "The longest time (s) that one check of a result may run.", minimum=1, maximum=86_400
+    )
+    handoff_check_returns: int = setting(
+        3,
+        "How often a result whose checks failed returns to its holder; the next one that fails needs a person.",
+        minimum=0,
+        maximum=100,
+    )
     debt_notice_seconds: int = setting(
         900,
         "An agent that owes work and does nothing for so long (s) is shown to operators; those who wait for it get a "

@@ -12,7 +12,7 @@ from coordination.debts import Debt
 from coordination.models import Workspace
 from handoffs.config import HandoffSettings
 from handoffs.lifecycle import CREATOR, named_agent
-from handoffs.models import DebtNotice, Handoff, HandoffStatus
+from handoffs.models import DebtNotice, Handoff, HandoffStatus, checked_before_verdict
 from inbox import services as mail
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
@@ -40,6 +40,7 @@ def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]
     """Yield a debt for each submitted handoff that one agent alone must verify; the creditor is who submitted it."""
     # By the workspaces' states, and not through all handoffs.
     rows = Handoff.objects.filter(workspace__in=Workspace.objects.values("pk"), status=HandoffStatus.SUBMITTED)
+    rows = rows.exclude(checked_before_verdict())
     if agents is not None:
         named = [f"agent:{agent_id}" for agent_id in agents]
         rows = rows.filter(Q(verifier__in=named) | Q(verifier=CREATOR, from_agent_id__in=agents))

@@ -26,6 +26,7 @@ SENTENCES = {
     ),
     "handoff.timed_out": Sentence("nobody took {handoff} by its deadline", "{count} handoffs past their deadline"),
     "handoff.submitted": Sentence("{actor} submitted {handoff} to be checked", "{count} handoffs submitted"),
+    "handoff.checked": Sentence("the checks of {handoff} {outcome}[: {reason}]", "{count} results checked"),
     "handoff.accepted": Sentence("{actor} accepted {handoff}", "{count} handoffs accepted"),
     "handoff.returned": Sentence(
         "{actor} returned {handoff}[ to {claimed_by}][: {reason}]", "{count} handoffs returned"

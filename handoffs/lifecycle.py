@@ -13,7 +13,8 @@ OPEN ──claim (admitted)──▶ CLAIMED ──start──▶ IN_PROGRESS   
  ├──cancel (creator)──▶ CANCELLED
  └──its deadline passes──▶ EXPIRED
 
-To complete is to submit where a verifier is named. An operator may cancel, extend, accept and return what anybody may,
+To complete is to submit where a verifier is named or Nexus has checks to run. Their failure returns it; their success
+completes it, unless a verifier is named. An operator may cancel, extend, accept and return what anybody may,
 release what is held (it is open again, and is restored while nobody acted on it) and reassign what is live and not
 submitted (it is open, for one agent); what came to nothing is offered once more as a new handoff, and stays as it is.
 """
@@ -80,7 +81,7 @@ OWNED = {"cancel": frozenset({Part.CREATOR, Part.OPERATOR})}  # asked for its ow
 HINTS = {
     **dict.fromkeys(HELD, "It is its claimant's to resolve, until the lease lapses."),
     "OPEN": "handoff_claim takes it.",
-    "SUBMITTED": "It waits for its verifier.",
+    "SUBMITTED": "It waits for its checks or its verifier.",
     "EXPIRED": "Nobody had it when its deadline passed.",
 }
 

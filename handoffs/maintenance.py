@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from handoffs.models import Dependency, Handoff, Remark
+from handoffs.models import CheckRun, Dependency, Handoff, Remark
 from handoffs.selectors import REBUILD_SEARCH
 from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, rows_in_workspace
 
 KINDS = (
     ExportKind("handoff", Handoff, 80, rows_in_workspace(Handoff), agents=("from_agent_id", "claimed_by")),
     ExportKind("handoff_remark", Remark, 81, rows_in_workspace(Remark, "handoff__workspace"), agents=("agent_id",)),
+    ExportKind("handoff_check_run", CheckRun, 83, rows_in_workspace(CheckRun, "handoff__workspace")),
     ExportKind("handoff_dependency", Dependency, 82, rows_in_workspace(Dependency, "handoff__workspace")),
 )
 

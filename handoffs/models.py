@@ -92,7 +92,7 @@ class Handoff(models.Model):
     verifier = models.CharField(max_length=ID_LENGTH + 16, null=True)  # as `lifecycle.parse_verifier` writes it
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator knows a repeated call
     trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator finds what belongs together
-    acceptance_criteria = models.JSONField(null=True)  # a list of texts that its verifier looks at
+    acceptance_criteria = models.JSONField(null=True)  # a list of texts; `checks.parse` says whom each is for
     payload = models.TextField(null=True)  # a string as given, anything else as JSON text
     result = models.TextField(null=True)  # likewise
     rejected_reason = models.TextField(null=True)
@@ -196,6 +196,71 @@ class Remark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.handoff_id}"
+
+
+class ReviewedChecks(models.Model):
+    """The checks of a project's `nexus.toml`, as an operator approved them."""
+
+    workspace = models.OneToOneField(Workspace, on_delete=models.CASCADE, primary_key=True, related_name="checks")
+    digest = models.CharField(max_length=64)  # of the checks in the file
+    checks = models.JSONField()  # command, time limit and network, by name
+    reviewed_by = models.CharField(max_length=ID_LENGTH)
+    reviewed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "handoff_reviewed_checks"
+        verbose_name_plural = "reviewed checks"
+
+    def __str__(self) -> str:
+        return f"checks of {self.workspace_id}"
+
+
+class CheckState(models.TextChoices):
+    """The states of the checks of one result."""
+
+    WAITING = "waiting"  # for a process that can run them; `why` says what is missing
+    RUNNING = "running"
+    PASSED = "passed"
+    FAILED = "failed"
+    DROPPED = "dropped"  # the result got its verdict without them
+
+
+class CheckRun(models.Model):
+    """The checks of one submitted result, and their receipts."""
+
+    handoff = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="check_runs")
+    claim_epoch = models.PositiveIntegerField()  # of the claim whose result it is
+    state = models.CharField(max_length=16, choices=CheckState)
+    epoch = models.PositiveIntegerField(default=0)  # grows with each process that begins to run them
+    due_at = models.DateTimeField()  # when a process may take them, also from one that gave no sign of life since
+    why = models.TextField(null=True)  # why the last process could not run them
+    receipts = models.JSONField(default=list)  # `check_runs.Receipt`s, one a criterion
+    facts = models.JSONField(null=True)  # `check_runs.Facts`
+    created_at = models.DateTimeField()
+    began_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "handoff_check_runs"
+        indexes = [
+            models.Index(
+                fields=["due_at"], name="handoff_check_runs_open", condition=Q(state__in=("waiting", "running"))
+            )
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["handoff", "claim_epoch"], name="handoff_check_runs_once"),
+            one_of("handoff_check_runs", "state", CheckState),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.state} checks of {self.handoff_id}"
+
+
+def checked_before_verdict() -> Combinable:
+    """Return the condition that the latest result of a handoff has not passed its checks, so that no agent's verdict is
+    due."""
+    of = CheckRun.objects.filter(handoff=OuterRef("pk"), claim_epoch=OuterRef("claim_epoch"))
+    return Exists(of.exclude(state=CheckState.PASSED))
 
 
 class DebtNotice(models.Model):

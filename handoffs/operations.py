@@ -24,7 +24,8 @@ from coordination.parameters import (
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
-from handoffs import progress, remarks, selectors, services, steps
+from handoffs import check_runs, progress, remarks, selectors, services, steps
+from handoffs.check_runs import CheckRunRow
 from handoffs.leases import LONGEST, SHORTEST, record_expiries
 from handoffs.lifecycle import VERIFIER_KINDS, HandoffCode
 from handoffs.models import MAX_TITLE, STREAM, Handoff, HandoffStatus
@@ -144,7 +145,13 @@ class HandoffCreate(Params):
     acceptance_criteria: Annotated[
         list[Criterion] | None,
         Terse(),
-        Field(min_length=1, max_length=20, description="What the result is measured by, a sentence each."),
+        Field(
+            min_length=1,
+            max_length=20,
+            description="What the result is measured by: a sentence each for the verifier, or what Nexus tests itself: "
+            '"check:NAME" runs a reviewed command of nexus.toml, "file:PATH" must exist, "unchanged:PATH" must not '
+            "change.",
+        ),
     ] = None
     depends_on: Annotated[list[Id] | None, Field(max_length=50, description="handoff_ids to be COMPLETED first.")] = (
         None
@@ -338,7 +345,7 @@ class HandoffComplete(HandoffStep):
     guards=(in_session("session_id"),),
 )
 def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
-    """Finish a handoff you claimed; result goes to its creator, or first to its verifier (SUBMITTED)."""
+    """Finish a handoff you claimed; result goes to checks, verifier (SUBMITTED), then its creator."""
     ended = services.complete(
         project_root=p.project_root,
         handoff_id=p.handoff_id,
@@ -526,6 +533,7 @@ class DependencyRow(TypedDict):
 class WholeHandoff(HandoffRow):
     depends_on: Annotated[list[DependencyRow], Field(description="It is offered once all are COMPLETED.")]
     remarks: Annotated[list[RemarkRow], Field(description="Late results, and returned results with the reasons.")]
+    checks: Annotated[list[CheckRunRow], Field(description="What Nexus tested of each result, and its own facts.")]
 
 
 @operation(HandoffRef, *OF_ONE, acts_as="agent_id", read_only=True)
@@ -540,4 +548,5 @@ def handoff_get(p: HandoffRef, caller: Caller) -> WholeHandoff:
             for each in selectors.dependencies(handoff)
         ],
         "remarks": remarks_of(handoff),
+        "checks": check_runs.rows_of(handoff),
     }

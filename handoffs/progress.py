@@ -8,7 +8,7 @@ from typing import NamedTuple
 from django.db.models import F
 
 from coordination.services import agents, workspaces
-from handoffs import leases, lifecycle, remarks, selectors
+from handoffs import checks, leases, lifecycle, remarks, selectors
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
 from handoffs.notices import notify, unblocked
@@ -17,7 +17,7 @@ from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
-from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import invalid
 
 _move = Update(
@@ -58,7 +58,7 @@ class By(NamedTuple):
     @property
     def actor(self) -> str | None:
         """The actor's name in the event log."""
-        return None if self.operator else self.agent_id
+        return None if self.operator or self.agent_id == HUB_AGENT else self.agent_id
 
     @property
     def event_fields(self) -> dict[str, str]:
@@ -185,7 +185,11 @@ def approve(*, handoff_id: str, operator: str) -> list[str]:
 
 def _accept(handoff: Handoff, by: By) -> list[str]:
     moment = now()
-    settle(handoff, _step("accept", handoff, by, moment), moment, result=handoff.result)
+    status = _step("accept", handoff, by, moment)
+    if by.operator is None:
+        checks.require_passed(handoff)
+    settle(handoff, status, moment, result=handoff.result)
+    checks.drop(handoff)
     record(handoff, "accepted", by.actor, moment, **by.event_fields)
     record(handoff, "completed", handoff.claimed_by, moment)
     unblocked(handoff, handoff.claimed_by, moment)
@@ -224,6 +228,12 @@ def send_back_as_operator(*, handoff_id: str, reasons: str, operator: str) -> li
 def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
     moment = now()
     _step("return", handoff, by, moment)
+    checks.drop(handoff)
+    return give_back(handoff, by, reasons, moment)
+
+
+def give_back(handoff: Handoff, by: By, reasons: str, moment: datetime) -> list[str]:
+    """Give a submitted handoff back to the agent that did it, inside a transaction; return whom the notice reached."""
     doer, until = str(handoff.claimed_by), moment + _lease(handoff, None)
     if not _give_back(handoff_id=handoff.handoff_id, until=until, moment=moment):
         raise changed_meanwhile()

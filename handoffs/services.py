@@ -20,7 +20,7 @@ from coordination.routing import Strategy, parse_target
 from coordination.selectors import require_agent
 from coordination.services import agents, retries, tags, workspaces
 from coordination.services.limits import exceeded, limit
-from handoffs import leases, lifecycle, notices, remarks, selectors
+from handoffs import checks, leases, lifecycle, notices, remarks, selectors
 from handoffs.leases import expire, record_expiries
 from handoffs.lifecycle import CREATOR, HandoffCode, named_agent, parse_verifier
 from handoffs.models import SETTLED, Dependency, Handoff, HandoffStatus, RemarkKind, can_start, single_line, title_of
@@ -87,10 +87,11 @@ def create(
     client_id: str | None = None,
 ) -> Created:
     """Create an OPEN handoff, which expires when nobody claims it within `deadline_seconds`. It is offered once all
-    that it depends on is completed. What has criteria and names no verifier is verified by its creator. If its creator
-    already made one with the same client_id, return that one as it is now.
+    that it depends on is completed. What has criteria beside its checks and names no verifier is verified by its
+    creator. If its creator already made one with the same client_id, return that one as it is now.
 
-    Raises VALIDATION_ERROR (missing or malformed target, malformed verifier, a dependency that came to nothing),
+    Raises VALIDATION_ERROR (missing or malformed target, malformed verifier, a check that nobody reviewed, a dependency
+    that came to nothing),
     WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, QUOTA_EXCEEDED, WORKSPACE_MISMATCH for a dependency of another workspace,
     and NOT_FOUND for a direct target or a verifier that is not registered, for a task that the open cycle does not have
     and for a dependency.
@@ -98,7 +99,8 @@ def create(
     parsed = parse_target(target)
     if parsed is None:
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
-    verified_by = parse_verifier(verifier) or (CREATOR if acceptance_criteria else None)
+    criteria = checks.parse(acceptance_criteria)
+    verified_by = parse_verifier(verifier) or (CREATOR if criteria.sentences else None)
     tags.check_target(parsed)
     project, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
@@ -126,6 +128,7 @@ def create(
             agents.touch(from_agent_id, moment)
             return Created(selectors.with_current_status(first, moment), [], None, duplicate=True)
         _check_open(from_agent_id, moment)
+        checks.verify_names(criteria, project.workspace_id)
         workspaces.ensure(project, moment)
         if parsed["strategy"] == Strategy.DIRECT:
             require_agent(parsed["agent_id"])
@@ -251,7 +254,7 @@ def _not_open_error(handoff: Handoff, agent_id: str) -> NexusError:
 def complete(
     *, project_root: str, handoff_id: str, agent_id: str, result: Any, claim_epoch: int | None = None
 ) -> Ended:
-    """Complete a handoff that the agent holds, or submit its result to the verifier that it names.
+    """Complete a handoff that the agent holds, or submit its result to its checks and the verifier that it names.
 
     A former holder whose lease expired is refused, and its result is kept as a remark; one that acts under the same id
     as the holder is known by its `claim_epoch`.
@@ -263,7 +266,8 @@ def complete(
     refresh_plan(project, handoff_id)
     with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
-        verb = "complete" if handoff.verifier is None else "submit"
+        submits = handoff.verifier is not None or checks.parse(handoff.acceptance_criteria).by_hub
+        verb = "submit" if submits else "complete"
         try:
             check_claim(claim_epoch, handoff.claim_epoch, "handoff")
             status = lifecycle.step(verb, handoff.status, selectors.parts(handoff, agent_id))
@@ -273,12 +277,9 @@ def complete(
                 refusal if lost is None else _refused(handoff, agent_id, refusal, lost, text, moment)
             )
         else:
-            _finish(handoff, status, agent_id, project, text, moment)
+            finish(handoff, status, agent_id, project, text, moment)
             with store().batch():
-                if status == HandoffStatus.SUBMITTED:
-                    notified = notices.submitted(handoff, agent_id, text, moment)
-                else:
-                    notified = notices.ended(handoff, agent_id, "completed", text, moment)
+                notified = _notify_of_end(handoff, status, agent_id, text, moment)
                 agents.touch(agent_id, moment)
             ended = Ended(status, notified)
     if isinstance(ended, NexusError):
@@ -286,7 +287,7 @@ def complete(
     return ended
 
 
-def _finish(
+def finish(
     handoff: Handoff,
     status: str,
     agent_id: str,
@@ -298,11 +299,22 @@ def _finish(
     settle(handoff, status, moment, result=result)
     if status == HandoffStatus.SUBMITTED:
         record(handoff, "submitted", agent_id, moment)
+        if checks.parse(handoff.acceptance_criteria).by_hub:
+            checks.request(handoff, moment)
         return
     record(handoff, "completed", agent_id, moment)
     notices.unblocked(handoff, agent_id, moment)
     if handoff.task_key is not None:
         work().completed(handoff.task_key, project, agent_id, moment)
+
+
+def _notify_of_end(handoff: Handoff, status: str, agent_id: str, result: str | None, moment: datetime) -> list[str]:
+    """Notify whoever waits for a result, inside the transaction; a verifier only once its checks have passed."""
+    if status != HandoffStatus.SUBMITTED:
+        return notices.ended(handoff, agent_id, "completed", result, moment)
+    if checks.parse(handoff.acceptance_criteria).by_hub:
+        return []
+    return notices.submitted(handoff, agent_id, result, moment)
 
 
 def _refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
@@ -158,6 +158,20 @@ def work() -> Work:
         raise not_found("system of tasks", "planning")
     found: Work = _registered[0]()
     return found
+
+
+Compared = tuple[list[str], list[str]]
+_compare: list[Callable[[Handoff, Sequence[str]], Compared]] = []
+
+
+def register_reservations(compare: Callable[[Handoff, Sequence[str]], Compared]) -> None:
+    """Register the app that knows what the holder of a handoff had reserved."""
+    _compare[:] = [compare]
+
+
+def compare_reserved(handoff: Handoff, paths: Sequence[str]) -> Compared:
+    """Return the patterns that the holder reserved and no changed path fits, and the paths that no pattern covers."""
+    return _compare[0](handoff, paths) if _compare else ([], [])
 
 
 def streams() -> set[str]:

@@ -168,7 +168,9 @@ class ControlConfig(NexusAppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.control.maintenance import EXPIRY
         from nexus.control.services.lane import LANE_WORK
+        from nexus.control.verification import VERIFICATION
         from nexus.control.worker.supervision import supervise
         from nexus.core.background_work import work_forever
 
-        return (supervise, partial(work_forever, EXPIRY), partial(work_forever, LANE_WORK))
+        works = (EXPIRY, LANE_WORK, VERIFICATION)
+        return (supervise, *(partial(work_forever, work) for work in works))

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from nexus.control import protected_paths
@@ -36,6 +37,11 @@ DIFF_BYTES = 200_000
 NAMES_BYTES = 1_000_000
 PACK_BYTES = 256 * 1024 * 1024  # of one worktree's pack
 COMPARE = "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textconv --no-color --submodule=short"
+MOST_SUBJECTS, SUBJECT_BYTES = 20, 10_000  # of commits, that a survey names
+EMPTY = {  # the tree without files, by object format
+    "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
 MOST_BRANCHES = 100  # numbers that are tried for one name
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 LOCK_SECONDS, LOOK_SECONDS = 15, 0.05  # to wait for a locked repository, and between two tries
@@ -108,6 +114,20 @@ if [ $# -gt 0 ]; then commit=$(git commit-tree -p "$commit" "$@" -m "$MESSAGE" "
 """
 HOLD = """
 git update-ref -m "$MESSAGE" "$REF" "$COMMIT"
+"""
+FACTS = """
+printf '%s\\n' "$head" "$([ "$commit" = "$head" ] || echo uncommitted)" "$(git rev-list --count "$head" $SINCE)"
+git log --max-count="$MOST" --format=%s -z "$head" $SINCE | head -c "$NAMES"
+printf '\\n'
+printf '%s\\n' "$UNCHANGED" | while IFS= read -r path; do
+    code=0
+    [ -z "$path" ] || git $COMPARE --quiet "$BASE" "$content" -- ":(top,literal)$path" || code=$?
+    case $code in 0) ;; 1) printf '%s\\0' "$path" ;; *) exit "$code" ;; esac
+done
+printf '\\n'
+git $COMPARE --shortstat "$BASE" "$content" | tail -n 1
+printf '\\n'
+git $COMPARE --numstat -z "$BASE" "$content"
 """
 CREATE = """
 git init --quiet --template= --initial-branch="$BRANCH" --object-format="$FORMAT" "$TREE"
@@ -269,6 +289,20 @@ class Difference:
     diff: str
     cut: bool
     files: list[str]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What changed in a work tree since a commit, uncommitted changes included."""
+
+    head: str
+    uncommitted: bool
+    commits: int
+    subjects: list[str]  # of the latest commits
+    touched: list[str]  # of the paths that were asked for
+    stat: str  # as git words it: files, insertions, deletions
+    files: list[tuple[str, int | None, int | None]]  # with the lines added and removed; None for a binary file
+    cut: bool
 
 
 @dataclass(frozen=True)
@@ -451,6 +485,61 @@ def difference(tree: Tree) -> Difference:
     cut = said.cut or len(names) > NAMES_BYTES or len(diff) > DIFF_BYTES
     whole = names.rpartition(b"\0")[0]  # the last one may be cut, too
     return Difference(diff[:DIFF_BYTES].decode(errors="replace"), cut, _names(whole))
+
+
+def in_place(directory: str, since: datetime) -> Tree:
+    """Return the work tree that holds a project's directory, to be compared with its last commit before `since`.
+
+    Raises NoRepository and GitFailed.
+    """
+    origin = origin_of(directory)
+    git = Git(origin.common, origin.git_dir, (origin.common, *origin.objects[1:]))
+    head = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}", expect=(0, 1)).line
+    if not head:
+        raise GitFailed("the repository has no commit yet")
+    base = git.line("rev-list", "--max-count=1", "--first-parent", f"--before={int(since.timestamp())}", head)
+    return Tree(
+        origin.top, origin.git_dir, "", base or EMPTY[_format(head)], origin.top, origin.git_dir, origin.objects
+    )
+
+
+def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
+    """Return what changed in a work tree since its base, and which of the paths `unchanged` did. Raises GitFailed."""
+    with _at_work(tree):
+        said = _script(
+            tree,
+            LOOK,
+            ADD,
+            FACTS,
+            reading=(tree.path,) if tree.is_own else (tree.path, tree.source.common),
+            writing=(),
+            MESSAGE="Facts",
+            BASE=tree.base,
+            SINCE="" if tree.base in EMPTY.values() else f"^{tree.base}",
+            MOST=str(MOST_SUBJECTS),
+            NAMES=str(SUBJECT_BYTES),
+            COMPARE=COMPARE,
+            UNCHANGED="\n".join(unchanged),
+        )
+    parts = said.output.split(b"\n", 6)
+    if len(parts) < 7:
+        raise GitFailed("git did not say what changed")
+    head, uncommitted, commits, subjects, touched, stat, rest = parts
+    rows = (row.split("\t", 2) for row in _names(rest.removeprefix(b"\n").rpartition(b"\0")[0]))
+    return Survey(
+        head.decode(),
+        bool(uncommitted),
+        int(commits),
+        _names(subjects),
+        _names(touched),
+        stat.decode(errors="replace").strip(),
+        [(row[2], _lines(row[0]), _lines(row[1])) for row in rows if len(row) == 3],
+        said.cut,
+    )
+
+
+def _lines(count: str) -> int | None:
+    return int(count) if count.isdecimal() else None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 INHERIT, PIPE, STDOUT, DEVNULL = None, -1, -2, -3  # as in subprocess
 KILL_SECONDS = 5.0  # for what was killed to be gone
 CHUNK = 65_536  # bytes
+WATCH_SECONDS, PAUSE_SECONDS = 1.0, 0.005  # between two looks at a watched program; after each chunk of a flood
 
 
 class Finished(NamedTuple):
@@ -206,6 +207,57 @@ def run(
                     pipes.unregister(stream)
         code = program.wait(max(deadline - time.monotonic(), 0))
         return _finished(code, said, program, largest, cut=False)
+
+
+class Watched(NamedTuple):
+    """The end of a watched program: its exit code (None where its time was over), and the ends of its output."""
+
+    code: int | None
+    output: bytes
+
+
+def watch(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    seconds: float,
+    largest: int,
+    alive: Callable[[], None],
+) -> Watched:
+    """Run a program to its end, or for `seconds`; `alive` is called about each second, and ends it by raising.
+
+    Of its output, stderr included, the first and the last `largest` bytes are kept. Raises OSError if it cannot be
+    started.
+    """
+    import selectors
+    import time
+
+    deadline = time.monotonic() + seconds
+    first, last, left_out = bytearray(), bytearray(), 0
+    code: int | None = None
+    with (
+        start(command, cwd=cwd, env=env, stdout=PIPE, stderr=STDOUT) as program,
+        selectors.DefaultSelector() as pipe,
+    ):
+        pipe.register(program.stdout, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            alive()
+            if not pipe.get_map():
+                with contextlib.suppress(TimeoutError):
+                    code = program.wait(min(left, WATCH_SECONDS))
+                    break
+            elif pipe.select(min(left, WATCH_SECONDS)):
+                if not (chunk := os.read(program.stdout.fileno(), CHUNK)):
+                    pipe.unregister(program.stdout)
+                room = largest - len(first)
+                first += chunk[:room]
+                last += chunk[room:]
+                left_out += max(len(last) - largest, 0)
+                del last[:-largest]
+                time.sleep(PAUSE_SECONDS)
+    cut = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+    return Watched(code, bytes(first) + cut + bytes(last))
 
 
 def _sent(stream: IO[bytes], data: memoryview) -> int:

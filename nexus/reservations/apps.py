@@ -29,6 +29,7 @@ class FilesConfig(NexusAppConfig):
         from coordination import arrivals, debts, overlong
         from coordination.log.emit import committed
         from coordination.services import agents
+        from handoffs import steps
         from nexus.reservations.config import MOST_SECONDS
         from nexus.reservations.models import Reservation
 
@@ -41,6 +42,7 @@ class FilesConfig(NexusAppConfig):
         debts.register(
             "question", lambda agents, moment: import_module("nexus.reservations.attention").owed(agents, moment)
         )
+        steps.register_reservations(lambda *asked: import_module("nexus.reservations.selectors").compared_with(*asked))
         committed.connect(settle)
         super().ready()
 

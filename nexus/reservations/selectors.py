@@ -20,10 +20,11 @@ from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import invalid
 from nexus.reservations.models import Reservation, ReservationQuerySet
-from nexus.reservations.patterns import PLACE_PARTS, extension, fragment, overlap, prefix_key
+from nexus.reservations.patterns import PLACE_PARTS, extension, fragment, matches, overlap, prefix_key
 
 LOOKED_BACK = 1_000  # ended reservations that a search for the last one reads
 MOST_LISTED = 200  # holders of a path in an answer
+MOST_PATHS = 1_000  # changed files that are compared with what was reserved
 MOST_NAMED = 3  # conflicts of a pattern in an answer
 MOST_COMPARED = 1_000_000  # characters, by one caller in COMPARED_SECONDS
 COMPARED_SECONDS = 60
@@ -308,6 +309,22 @@ def reserved_in(agent_id: str, workspace_id: str, moment: datetime) -> list[Rese
         }
         for each in rows
     ]
+
+
+def compared_with(handoff: Handoff, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the patterns that the holder of a handoff had reserved while it had it and that fit none of these paths,
+    and the paths that none of its patterns fits. Both are bounded."""
+    since = handoff.claimed_at or handoff.created_at
+    rows = Reservation.objects.filter(workspace_id=handoff.workspace_id, agent_id=handoff.claimed_by)
+    rows = rows.filter(Q(released_at=None) | Q(released_at__gte=since))
+    reserved = list(dict.fromkeys(rows.order_by("reservation_id").values_list("pattern", flat=True)[:MOST]))
+    covered, used = set[str](), set[str]()
+    for path in paths[:MOST_PATHS]:
+        fitting = [pattern for pattern in reserved if matches(pattern, path)]
+        used.update(fitting)
+        covered.update([path] if fitting else [])
+    untouched = [pattern for pattern in reserved if pattern not in used]
+    return untouched, [path for path in paths[:MOST_PATHS] if path not in covered]
 
 
 def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:

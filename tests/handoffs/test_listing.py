@@ -319,6 +319,7 @@ class TestWhoMayLook:
             "deadline_at": None,
             "verifier": None,
             "remarks": [],
+            "checks": [],
             "payload": '{"page": 1}',
             "task_id": None,
             "result": None,

@@ -223,13 +223,13 @@ def confined(
         agent.permissions,
         network=isinstance(runner, Programs) and runner.network,
         cwd=cwd,
-        reading=[*its_own, *_borrowed(agent), *reading],
+        reading=[*its_own, *borrowed(agent), *reading],
         writing=[home_of(agent)],
         fixed=fixed.mounts(),
     )
 
 
-def _borrowed(agent: PoolAgent) -> list[str]:
+def borrowed(agent: PoolAgent) -> list[str]:
     """Return the object directories that git needs in the agent's worktree; for a child agent, only those that its
     parent sees.
 
@@ -240,7 +240,7 @@ def _borrowed(agent: PoolAgent) -> list[str]:
         return []
     if agent.parent is None:
         return list(tree.borrowed)
-    above = (agent.parent.cwd, *_borrowed(agent.parent))
+    above = (agent.parent.cwd, *borrowed(agent.parent))
     return [path for path in tree.borrowed if within(path, above)]
 
 

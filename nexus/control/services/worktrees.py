@@ -82,6 +82,11 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
     return trees.make(origin, str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}"), name)
 
 
+def at(directory: str) -> PoolWorktree | None:
+    """Return the worktree that holds a directory, also one that was discarded."""
+    return next((row for row in PoolWorktree.objects.all() if rules.within(directory, (row.path,))), None)
+
+
 def _there() -> list[PoolWorktree]:
     return list(PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED))
 

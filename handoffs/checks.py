@@ -1,0 +1,213 @@
+"""Acceptance criteria that Nexus tests itself, and the commands that operators reviewed for it.
+
+A criterion `check:NAME` names a command, `file:PATH` a file that must exist, `unchanged:PATH` what must not change. Any
+other text is for the verifier. An agent only names a command: what it runs stands in the project's `nexus.toml`, and
+counts once an operator has reviewed the file's checks, and until they change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from django.db.models import F
+
+from coordination.services import workspaces
+from handoffs.config import HandoffSettings
+from handoffs.models import CheckRun, CheckState, Handoff, ReviewedChecks
+from nexus.core.clock import now
+from nexus.core.database.prepared import insert
+from nexus.core.database.store import write
+from nexus.core.files import read_regular
+from nexus.core.operations.errors import Code, NexusError, invalid
+
+FILE = "nexus.toml"
+LARGEST = 65_536  # bytes of that file
+MOST = 50  # checks in it
+LONGEST_COMMAND = 4_000  # characters
+CRITERION = re.compile(r"(check|file|unchanged):(\S.*)", re.DOTALL)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+KEYS = {"run", "seconds", "network"}
+HOW = f'As in `[checks]` of {FILE}: `tests = "make test"`, or `tests = {{ run = "make test", seconds = 300 }}`.'
+
+
+class Criteria(NamedTuple):
+    """Acceptance criteria by kind: what Nexus tests, and the sentences for the verifier."""
+
+    commands: list[str]
+    files: list[str]
+    unchanged: list[str]
+    sentences: list[str]
+
+    @property
+    def by_hub(self) -> bool:
+        """Whether Nexus tests any of them."""
+        return bool(self.commands or self.files or self.unchanged)
+
+
+def parse(criteria: Sequence[str] | None) -> Criteria:
+    """Sort criteria by kind; each is listed once."""
+    kinds: dict[str, dict[str, None]] = {"check": {}, "file": {}, "unchanged": {}, "": {}}
+    for text in criteria or ():
+        found = CRITERION.fullmatch(text)
+        kind, what = (found[1], found[2].strip()) if found else ("", text)
+        kinds[kind][what] = None
+    return Criteria(*map(list, kinds.values()))
+
+
+def verify_names(criteria: Criteria, workspace_id: str) -> None:
+    """Check that each command is reviewed, and that each path lies in the project. Raises VALIDATION_ERROR."""
+    for path in (*criteria.files, *criteria.unchanged):
+        if CONTROL.search(path) or not _lies_within(path):
+            raise invalid(f"{path!r} must be a path within the project.", field="acceptance_criteria")
+    if not criteria.commands:
+        return
+    known = reviewed(workspace_id)
+    for name in criteria.commands:
+        if name not in known:
+            there = f"Reviewed are: {', '.join(sorted(known)[:20])}." if known else "None is reviewed here yet."
+            raise invalid(
+                f"This project has no reviewed check {name[:64]!r}. {there} An operator reviews those of {FILE} with "
+                "`nexus checks approve`.",
+                field="acceptance_criteria",
+            )
+
+
+def _lies_within(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and ".git" not in parts
+
+
+class Check(NamedTuple):
+    """A command of `nexus.toml`; `seconds` is its time limit."""
+
+    run: str
+    seconds: int | None = None
+    network: bool = False
+
+
+class Found(NamedTuple):
+    """The checks of a project's `nexus.toml`, by name, and the digest by which an operator approves them."""
+
+    checks: Mapping[str, Check]
+    digest: str
+
+
+def read(root: str) -> Found:
+    """Read the checks in a project's `nexus.toml`. Raises NOT_FOUND where it has no such file (a link or a pipe is
+    none), and VALIDATION_ERROR."""
+    content = read_regular(os.path.join(root, FILE), LARGEST + 1)
+    if content is None:
+        raise NexusError(Code.NOT_FOUND, f"{root} has no readable file {FILE}; a link is not followed.", {"file": FILE})
+    if len(content) > LARGEST:
+        raise invalid(f"{FILE} is larger than {LARGEST} bytes.", field=FILE)
+    try:
+        table = tomllib.loads(content.decode()).get("checks", {})
+    except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
+        raise invalid(f"{FILE} is not TOML: {str(error)[:200]}.", field=FILE) from None
+    if not isinstance(table, dict) or len(table) > MOST:
+        raise invalid(f"`checks` in {FILE} must be a table of at most {MOST} checks. {HOW}", field=FILE)
+    checks = {name: _check(name, value) for name, value in table.items()}
+    text = json.dumps({name: check._asdict() for name, check in checks.items()}, sort_keys=True)
+    return Found(checks, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _check(name: str, value: Any) -> Check:
+    given = {"run": value} if isinstance(value, str) else value
+    if not NAME.fullmatch(name) or not isinstance(given, dict) or not set(given) <= KEYS:
+        raise invalid(f"The check {name[:64]!r} in {FILE} is malformed. {HOW}", field=FILE)
+    run, seconds, network = given.get("run"), given.get("seconds"), given.get("network", False)
+    most = longest()
+    if not isinstance(run, str) or not run.strip() or len(run) > LONGEST_COMMAND or "\0" in run:
+        raise invalid(f"`run` of the check {name!r} must be a command of at most {LONGEST_COMMAND} characters. {HOW}",
+                      field=FILE)  # fmt: skip
+    if seconds is not None and (type(seconds) is not int or not 1 <= seconds <= most):
+        raise invalid(f"`seconds` of the check {name!r} must be 1 to {most} (handoff_check_seconds).", field=FILE)
+    if not isinstance(network, bool):
+        raise invalid(f"`network` of the check {name!r} must be true or false.", field=FILE)
+    return Check(run, seconds, network)
+
+
+def longest() -> int:
+    """Return how many seconds a check may run that names no limit."""
+    return HandoffSettings.current().handoff_check_seconds
+
+
+def reviewed(workspace_id: str) -> Mapping[str, Check]:
+    """Return the checks of a workspace that an operator approved, by name."""
+    row = review_of(workspace_id)
+    return {} if row is None else {name: Check(**check) for name, check in row.checks.items()}
+
+
+def review_of(workspace_id: str) -> ReviewedChecks | None:
+    """Return the latest approval of a workspace's checks."""
+    return ReviewedChecks.objects.filter(pk=workspace_id).first()
+
+
+def approve(*, project_root: str, digest: str, operator: str) -> Found:
+    """Approve the checks of a project as they stand in its file. What waits for them is due at once.
+
+    Raises WORKSPACE_UNRESOLVED, the errors of `read`, and VALIDATION_ERROR where the file has another digest now.
+    """
+    project, moment = workspaces.locate(project_root), now()
+    found = read(project.root)
+    if found.digest != digest:
+        raise invalid(f"The checks of {FILE} are others now; look at them again: `nexus checks`.", field="digest")
+    with write():
+        workspaces.ensure(project, moment)
+        ReviewedChecks.objects.update_or_create(
+            workspace_id=project.workspace_id,
+            defaults={
+                "digest": digest,
+                "checks": {name: check._asdict() for name, check in found.checks.items()},
+                "reviewed_by": operator,
+                "reviewed_at": moment,
+            },
+        )
+        waiting = CheckRun.objects.filter(handoff__workspace=project.workspace_id, state=CheckState.WAITING)
+        waiting.update(due_at=moment)
+    return found
+
+
+def request(handoff: Handoff, moment: datetime) -> None:
+    """Ask for the checks of a submitted result. Call it inside a transaction."""
+    insert(
+        CheckRun(
+            handoff_id=handoff.handoff_id,
+            claim_epoch=handoff.claim_epoch,
+            state=CheckState.WAITING,
+            due_at=moment,
+            created_at=moment,
+        )
+    )
+
+
+def latest(handoff: Handoff) -> CheckRun | None:
+    """Return the checks of a handoff's latest result; None where Nexus tests nothing of it."""
+    if not parse(handoff.acceptance_criteria).by_hub:
+        return None
+    return CheckRun.objects.filter(handoff=handoff).order_by("-pk").first()
+
+
+def require_passed(handoff: Handoff) -> None:
+    """Check that the result of a handoff may get its verdict. Raises INVALID_TRANSITION."""
+    run = latest(handoff)
+    if run is not None and run.state != CheckState.PASSED:
+        what = "failed; an operator decides" if run.state == CheckState.FAILED else "have not ended yet"
+        raise NexusError(Code.INVALID_TRANSITION, f"Its checks {what}.", {"status": str(handoff.status)})
+
+
+def drop(handoff: Handoff) -> None:
+    """End the checks of a handoff that got its verdict without them, inside a transaction. A process that runs them
+    notices it by the epoch."""
+    if parse(handoff.acceptance_criteria).by_hub:
+        going = CheckRun.objects.filter(handoff=handoff, state__in=(CheckState.WAITING, CheckState.RUNNING))
+        going.update(state=CheckState.DROPPED, epoch=F("epoch") + 1, ended_at=now())

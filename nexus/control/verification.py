@@ -1,0 +1,273 @@
+"""The checks of submitted handoffs: commands, files and facts, in the sandbox of the directory that holds the work.
+
+That is the worktree of the agent that did it, where it has one: its checks may write there. Otherwise it is the
+project's directory, which they only read. Without a sandbox nothing runs, and the result waits.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from handoffs import check_runs, checks
+from handoffs.check_runs import CheckedFile, CheckReceipt, Facts
+from handoffs.checks import Check, Criteria
+from handoffs.models import CheckRun
+from handoffs.steps import compare_reserved
+from nexus.control import rules, trees
+from nexus.control.config import ControlSettings
+from nexus.control.git import GitFailed
+from nexus.control.models import PoolAgent, PoolWorktree, WorktreeState
+from nexus.control.rules import Permissions, Preset
+from nexus.control.runners import sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.processes import borrowed
+from nexus.control.services import worktrees
+from nexus.core.background_work import Work
+from nexus.core.operations.errors import NexusError
+from nexus.core.processes import NEUTRAL, environment, watch
+
+KEPT = 6_000  # bytes of a command's output, at its beginning and at its end
+RENEW_SECONDS = 5.0
+MOST_FILES = 200  # that a fact sheet names
+MOST_DUE = 20  # runs looked at in one round
+
+
+class NotNow(Exception):
+    """The checks cannot be run now; the message is for people."""
+
+
+class Lost(Exception):
+    """Another process has the run, or the result got its verdict."""
+
+
+class Place(NamedTuple):
+    """Where a handoff's work lies: the project's directory in it, and the worktree, if it is one."""
+
+    directory: str
+    row: PoolWorktree | None
+
+
+class Verdict(NamedTuple):
+    """The receipts of all criteria, and the facts."""
+
+    receipts: list[CheckReceipt]
+    facts: Facts
+
+
+class Verification(Work[CheckRun, "Verdict | NotNow | Lost"]):
+    """Background work that runs the checks of results, of those projects whose directory is on this machine."""
+
+    name = "checks"
+    threads = 2
+    tick_seconds = 1.0
+    idle_seconds = 1.0
+
+    def lanes(self) -> Sequence[str]:
+        if not ControlSettings.current().control:
+            return ()
+        return [str(run.pk) for run in check_runs.due(MOST_DUE) if Path(place_of(run).directory).is_dir()]
+
+    def claim(self, lane: str) -> CheckRun | None:
+        return check_runs.take(int(lane))
+
+    def act(self, item: CheckRun) -> Verdict | NotNow | Lost:
+        try:
+            return verdict_on(item)
+        except (NotNow, Lost) as why:
+            return why
+
+    def settle(self, item: CheckRun, outcome: Verdict | NotNow | Lost) -> bool:
+        if isinstance(outcome, NotNow):
+            check_runs.put_off(item, str(outcome))
+        elif isinstance(outcome, Verdict):
+            check_runs.settle(item, outcome.receipts, outcome.facts)
+        return False
+
+
+VERIFICATION = Verification()
+
+
+def place_of(run: CheckRun) -> Place:
+    """Return where the work of a handoff lies."""
+    root = run.handoff.workspace.root_realpath
+    agent = PoolAgent.objects.filter(agent_id=run.handoff.claimed_by).order_by("-created_at").first()
+    row = worktrees.at(root) or (None if agent is None else worktrees.at(agent.cwd))
+    if row is None or rules.within(root, (row.path,)):
+        return Place(root, row)
+    if rules.within(root, (row.origin,)):
+        return Place(os.path.normpath(os.path.join(row.path, os.path.relpath(root, row.origin))), row)
+    return Place(row.path, row)
+
+
+def verdict_on(run: CheckRun) -> Verdict:
+    """Test all criteria of a handoff's result. Raises NotNow and Lost."""
+    state = sandbox.state()
+    if not state.works:
+        raise NotNow(f"checks run only in a sandbox, and {state.why}")
+    criteria, place = checks.parse(run.handoff.acceptance_criteria), place_of(run)
+    if place.row is not None and place.row.state == WorktreeState.DISCARDED:
+        raise NotNow("the worktree that held the work was discarded")
+    commands = _commands(run, criteria)
+    _renew(run)
+    facts, changed = _facts(run, criteria, place)
+    receipts = [_run(run, place, name, check) for name, check in commands.items()]
+    receipts += [_file(place, path) for path in criteria.files]
+    receipts += [
+        _receipt(f"unchanged:{path}", path not in changed, why="it was changed") for path in criteria.unchanged
+    ]
+    return Verdict(receipts, facts)
+
+
+def _commands(run: CheckRun, criteria: Criteria) -> dict[str, Check]:
+    """Return the commands to run, as they were reviewed. Raises NotNow where the file says something else now."""
+    if not criteria.commands:
+        return {}
+    review = checks.review_of(run.handoff.workspace_id)
+    if review is None:
+        raise NotNow(f"no operator has reviewed the checks of {checks.FILE}; see `nexus checks`")
+    try:
+        found = checks.read(run.handoff.workspace.root_realpath)
+    except NexusError as error:
+        raise NotNow(error.message) from None
+    if found.digest != review.digest:
+        raise NotNow(f"{checks.FILE} has other checks than {review.reviewed_by} reviewed; see `nexus checks`")
+    unknown = [name for name in criteria.commands if name not in found.checks]
+    if unknown:
+        raise NotNow(f"{checks.FILE} has no check {unknown[0]!r} any more")
+    return {name: found.checks[name] for name in criteria.commands}
+
+
+def _run(run: CheckRun, place: Place, name: str, check: Check) -> CheckReceipt:
+    """Run one command. Raises NotNow and Lost."""
+    seconds = check.seconds or checks.longest()
+    renewed = time.monotonic()
+
+    def alive() -> None:
+        nonlocal renewed
+        if time.monotonic() - renewed > RENEW_SECONDS:
+            _renew(run)
+            renewed = time.monotonic()
+
+    top = place.directory if place.row is None else place.row.path
+    permissions = Permissions(Preset.WORKER, top, () if place.row is None else (top,))
+    _renew(run)
+    began = time.monotonic()
+    try:
+        line = sandbox.wrap(
+            ("sh", "-c", check.run),
+            permissions,
+            network=check.network,
+            cwd=place.directory,
+            reading=() if place.row is None else borrowed(place.row.agent),
+        )
+        ended = watch(
+            line,
+            cwd=NEUTRAL,
+            env=environment(HOME="/tmp"),  # noqa: S108
+            seconds=seconds,
+            largest=KEPT,
+            alive=alive,
+        )
+    except (OSError, RunnerFailed) as error:
+        raise NotNow(f"check {name} could not be started: {error}") from None
+    why = f"it ran longer than {seconds} seconds, and was ended" if ended.code is None else f"exit code {ended.code}"
+    return _receipt(
+        f"check:{name}",
+        ended.code == 0,
+        why=why,
+        command=check.run,
+        code=ended.code,
+        seconds=round(time.monotonic() - began, 3),
+        output=ended.output.decode(errors="replace").replace("\0", "\ufffd"),
+    )
+
+
+def _file(place: Place, path: str) -> CheckReceipt:
+    """Look for a file or directory, without following links."""
+    try:
+        at = sandbox.reached(os.path.normpath(os.path.join(place.directory, path)))
+    except OSError:
+        return _receipt(f"file:{path}", False, why="it does not exist")
+    mode = os.fstat(at).st_mode
+    os.close(at)
+    return _receipt(f"file:{path}", stat.S_ISREG(mode) or stat.S_ISDIR(mode), why="it is no file")
+
+
+def _receipt(
+    criterion: str,
+    passed: bool,
+    *,
+    why: str,
+    command: str | None = None,
+    code: int | None = None,
+    seconds: float | None = None,
+    output: str | None = None,
+) -> CheckReceipt:
+    return {
+        "criterion": criterion,
+        "passed": passed,
+        "command": command,
+        "code": code,
+        "seconds": seconds,
+        "output": output,
+        "why": None if passed else why,
+    }
+
+
+def _facts(run: CheckRun, criteria: Criteria, place: Place) -> tuple[Facts, set[str]]:
+    """Return the fact sheet of a handoff's work, and the paths of the criteria that changed. Raises NotNow."""
+    facts: Facts = {
+        "directory": place.directory,
+        "branch": place.row.branch if place.row else None,
+        "base": None,
+        "commit": None,
+        "uncommitted": False,
+        "commits": 0,
+        "subjects": [],
+        "stat": "",
+        "files": [],
+        "cut": False,
+        "untouched": [],
+        "unreserved": [],
+        "why": None,
+    }
+    try:
+        if place.row is not None:
+            tree = worktrees.own(place.row)
+        else:
+            tree = trees.in_place(place.directory, run.handoff.claimed_at or run.created_at)
+        prefix = os.path.relpath(place.directory, tree.path)
+        asked = {os.path.normpath(os.path.join(prefix, path)): path for path in criteria.unchanged}
+        seen = trees.survey(tree, list(asked))
+    except GitFailed as error:
+        if criteria.unchanged:
+            raise NotNow(f"git cannot say what changed: {error}") from None
+        return {**facts, "why": str(error)}, set()
+    paths = [os.path.relpath(path, prefix) for path, *_ in seen.files]
+    untouched, unreserved = compare_reserved(run.handoff, paths)
+    files: list[CheckedFile] = [
+        {"path": path, "added": added, "removed": removed} for path, added, removed in seen.files[:MOST_FILES]
+    ]
+    return {
+        **facts,
+        "base": None if tree.base in trees.EMPTY.values() else tree.base,
+        "commit": seen.head,
+        "uncommitted": seen.uncommitted,
+        "commits": seen.commits,
+        "subjects": seen.subjects,
+        "stat": seen.stat,
+        "files": files,
+        "cut": seen.cut or len(seen.files) > MOST_FILES,
+        "untouched": untouched[:MOST_FILES],
+        "unreserved": unreserved[:MOST_FILES],
+    }, {asked[path] for path in seen.touched if path in asked}
+
+
+def _renew(run: CheckRun) -> None:
+    if not check_runs.renew(run):
+        raise Lost

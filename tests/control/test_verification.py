@@ -1,0 +1,328 @@
+"""Results that Nexus tests itself, in a real sandbox and with a real git."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from handoffs import check_runs, progress
+from handoffs.attention import KINDS
+from handoffs.models import CheckRun, CheckState
+from inbox.monitoring import Picture
+from nexus.control.models import PoolWorktree
+from nexus.control.runners import sandbox
+from nexus.control.runners.sandbox import State
+from nexus.control.toolset import CONTROL
+from nexus.control.verification import VERIFICATION
+from nexus.core.background_work import work_once
+from nexus.core.clock import now
+from nexus.core.operations import runner
+from nexus.reservations.toolset import FILES
+from tests.conftest import LOCAL, OPERATOR, Call, does
+from tests.control.test_worktrees import git
+from tests.handoffs.conftest import events_of, mail_of
+from tests.pages import shown
+
+PYTHON = {"strategy": "capability", "capability": "python"}
+Submit = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def pool(configure: Callable[..., None], tmp_path: Path) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    home = tmp_path / "home"
+    home.mkdir()
+    configure(control=True, home=home)
+
+
+@pytest.fixture
+def root(project: str) -> Path:
+    """The project: a repository with one commit."""
+    root = Path(project)
+    (root / "src").mkdir()
+    (root / "notes.txt").write_text("one\n")
+    (root / "src" / "main.py").write_text("print()\n")
+    git(root, "init", "--quiet")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "Begin")
+    return root
+
+
+def review(root: Path, text: str) -> None:
+    """Write the checks, and approve them as an operator."""
+    (root / "nexus.toml").write_text(f"[checks]\n{text}\n")
+    digest = does("checks_list", project_root=str(root))["data"]["digest"]
+    answer = does("checks_approve", project_root=str(root), digest=digest)
+    assert answer["ok"], answer
+
+
+@pytest.fixture
+def submit(call: Call, team: None, root: Path) -> Submit:
+    """A handoff with these criteria that an agent did; its id."""
+
+    def submit(*criteria: str, agent: str = "bob", **more: Any) -> str:
+        where = {"project_root": str(root)}
+        target = {"strategy": "direct", "agent_id": agent}
+        work = {"from_agent_id": "ana", "target": target, "visibility": "public", "acceptance_criteria": [*criteria]}
+        handoff: str = call("handoff_create", **where, **work, **more)["handoff_id"]
+        call("handoff_claim", **where, handoff_id=handoff, agent_id=agent)
+        complete(call, root, handoff, agent)
+        return handoff
+
+    return submit
+
+
+def complete(call: Call, root: Path, handoff: str, agent: str = "bob") -> None:
+    done = call("handoff_complete", project_root=str(root), handoff_id=handoff, agent_id=agent, result="It is done.")
+    assert done["status"] == "SUBMITTED"
+
+
+def status(handoff: str) -> str:
+    return str(does("handoff_read", handoff_id=handoff)["data"]["status"])
+
+
+def last_run(handoff: str) -> dict[str, Any]:
+    run: dict[str, Any] = does("handoff_read", handoff_id=handoff)["data"]["checks"][-1]
+    return run
+
+
+def needs(name: str) -> list[str]:
+    """What a person reads of one kind."""
+    kind = next(kind for kind in KINDS if kind.name == name)
+    return [item.detail for item in kind.find(Picture(now()), 10).needs]
+
+
+def test_it_completes_what_passes_its_checks(call: Call, root: Path, submit: Submit) -> None:
+    review(root, 'tests = "cat notes.txt; ls src >&2"')
+    handoff = submit("check:tests", "file:src/main.py", "unchanged:notes.txt")
+
+    work_once(VERIFICATION)
+
+    run = last_run(handoff)
+    assert status(handoff) == "COMPLETED"
+    assert [(each["criterion"], each["passed"]) for each in run["receipts"]] == [
+        ("check:tests", True), ("file:src/main.py", True), ("unchanged:notes.txt", True),
+    ]  # fmt: skip
+    assert (run["receipts"][0]["code"], run["receipts"][0]["output"]) == (0, "one\nmain.py\n")
+    assert events_of(handoff)[-3:] == ["handoff.submitted", "handoff.checked", "handoff.completed"]
+    assert "was completed" in mail_of(call, "ana")[-1]["subject"]
+
+
+def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
+    call: Call, root: Path, submit: Submit, configure: Callable[..., None], browser: Client
+) -> None:
+    configure(handoff_check_returns=1)
+    review(root, 'tests = "echo broken; exit 3"')
+    handoff = submit("check:tests", "file:missing.txt")
+
+    work_once(VERIFICATION)
+
+    assert status(handoff) == "CLAIMED"
+    body = mail_of(call, "bob")[-1]["body"]
+    assert "check:tests: exit code 3\nbroken" in body
+    assert "file:missing.txt: it does not exist" in body
+    complete(call, root, handoff)
+    work_once(VERIFICATION)
+    assert status(handoff) == "SUBMITTED"
+    assert needs("failed_checks") == ["bob says that it is done, and check:tests, file:missing.txt failed"]
+    assert needs("submitted") == []
+    page = shown(browser.get(reverse("admin:handoff", args=[handoff])))
+    assert "exit code 3" in page
+    assert "broken" in page
+    assert "1 file changed, 2 insertions(+)" in page
+    assert does("handoff_approve", handoff_id=handoff)["ok"]
+    assert status(handoff) == "COMPLETED"
+
+
+def test_it_asks_the_verifier_once_the_checks_passed(call: Call, refused: Call, root: Path, submit: Submit) -> None:
+    handoff = submit("file:notes.txt", "It reads well.")
+    verdict = {"project_root": str(root), "handoff_id": handoff, "agent_id": "ana"}
+
+    assert "have not ended" in refused("handoff_accept", **verdict)["message"]
+    assert call("handoff_mine", agent_id="ana")["owes"] == []
+    work_once(VERIFICATION)
+
+    assert status(handoff) == "SUBMITTED"
+    assert "waits for your verdict" in mail_of(call, "ana")[-1]["subject"]
+    assert [debt["kind"] for debt in call("handoff_mine", agent_id="ana")["owes"]] == ["verdict"]
+    call("handoff_accept", **verdict)
+    assert status(handoff) == "COMPLETED"
+
+
+def test_it_runs_no_command_that_changed_since_its_review(root: Path, submit: Submit, tmp_path: Path) -> None:
+    review(root, 'tests = "true"')
+    handoff = submit("check:tests")
+    (root / "nexus.toml").write_text('[checks]\ntests = "false"\n')
+
+    work_once(VERIFICATION)
+
+    assert (status(handoff), last_run(handoff)["state"]) == ("SUBMITTED", "waiting")
+    assert "other checks than" in needs("unchecked")[0]
+    review(root, 'tests = "echo new"')
+    work_once(VERIFICATION)
+    assert status(handoff) == "COMPLETED"
+
+
+def test_it_refuses_without_a_sandbox(root: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    review(root, 'tests = "touch /tmp/unsandboxed"')
+    handoff = submit("check:tests")
+    monkeypatch.setattr(sandbox, "state", lambda: State(False, "there is no bubblewrap (bwrap) on this machine"))
+
+    work_once(VERIFICATION)
+
+    assert status(handoff) == "SUBMITTED"
+    assert needs("unchecked") == [
+        "its checks wait: checks run only in a sandbox, and there is no bubblewrap (bwrap) on this machine"
+    ]
+
+
+def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
+    root: Path, submit: Submit, configure: Callable[..., None]
+) -> None:
+    configure(handoff_check_returns=0)
+    loop = "(while :; do sleep 60 & sleep 60; done) & echo begun; yes lots | head -c 3000000; echo ended; wait"
+    review(root, f'tests = {{ run = "{loop}", seconds = 2 }}')
+    handoff = submit("check:tests")
+
+    work_once(VERIFICATION)
+
+    receipt = last_run(handoff)["receipts"][0]
+    assert receipt["why"] == "it ran longer than 2 seconds, and was ended"
+    assert receipt["output"].startswith("begun\nlots")
+    assert receipt["output"].endswith("ended\n")
+    assert len(receipt["output"]) < 13_000
+
+
+def test_it_sees_what_was_left_running_end_with_the_command(root: Path, submit: Submit) -> None:
+    review(root, 'tests = "setsid sleep 600 & exit 0"')
+    handoff = submit("check:tests")
+
+    work_once(VERIFICATION)
+
+    assert status(handoff) == "COMPLETED"
+
+
+def test_a_check_reads_the_project_and_writes_nothing_there(root: Path, submit: Submit) -> None:
+    review(root, 'tests = "touch /tmp/fine && touch planted; test ! -e planted"')
+    handoff = submit("check:tests")
+
+    work_once(VERIFICATION)
+
+    assert (status(handoff), (root / "planted").exists()) == ("COMPLETED", False)
+
+
+def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root: Path, submit: Submit) -> None:
+    review(root, 'tests = "grep two notes.txt && touch built"')
+    asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
+    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    tree = PoolWorktree.objects.get()
+    made = Path(tree.path)
+    (made / "notes.txt").write_text("one\ntwo\n")
+    (made / "a\nb.bin").write_bytes(bytes(range(256)))
+    git(made, "add", ".")
+    git(made, "commit", "--quiet", "-m", "Say two")
+    (made / "src" / "main.py").unlink()
+    handoff = submit("check:tests", "unchanged:src", agent="smith")
+
+    work_once(VERIFICATION)
+
+    run = last_run(handoff)
+    assert [each["passed"] for each in run["receipts"]] == [True, False]
+    facts = run["facts"]
+    assert (facts["branch"], facts["base"], facts["uncommitted"]) == (tree.branch, tree.base, True)
+    assert (facts["commits"], facts["subjects"]) == (1, ["Say two"])
+    assert facts["stat"] == "3 files changed, 1 insertion(+), 1 deletion(-)"
+    assert facts["files"] == [
+        {"path": "a\nb.bin", "added": None, "removed": None},
+        {"path": "notes.txt", "added": 1, "removed": 0},
+        {"path": "src/main.py", "added": 0, "removed": 1},
+    ]
+    assert (made / "built").exists()
+    assert status(handoff) == "CLAIMED"
+
+
+def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit: Submit) -> None:
+    where = {"project_root": str(root), "agent_id": "bob"}
+    assert runner.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]
+    (root / "src" / "main.py").write_text("print(2)\n")
+    (root / "other.txt").write_text("\n" * 100_000)
+    handoff = submit("file:notes.txt")
+
+    work_once(VERIFICATION)
+
+    facts = last_run(handoff)["facts"]
+    assert facts["untouched"] == ["docs/**"]
+    assert facts["unreserved"] == ["other.txt"]
+    assert facts["stat"] == "2 files changed, 100001 insertions(+), 1 deletion(-)"
+
+
+@pytest.mark.parametrize("kind", ["none", "empty", "detached", "submodule"])
+def test_it_states_what_git_cannot_say(root: Path, submit: Submit, kind: str, tmp_path: Path) -> None:
+    if kind == "none":
+        (root / ".git").rename(tmp_path / "git")
+    elif kind == "empty":
+        (root / ".git").rename(tmp_path / "git")
+        git(root, "init", "--quiet")
+    elif kind == "detached":
+        git(root, "checkout", "--quiet", "--detach")
+    else:
+        git(root / "src", "init", "--quiet")
+        git(root / "src", "commit", "--quiet", "--allow-empty", "-m", "Inner")
+    handoff = submit("file:notes.txt")
+
+    work_once(VERIFICATION)
+
+    facts = last_run(handoff)["facts"]
+    assert status(handoff) == "COMPLETED"
+    expected = {"none": "no git repository", "empty": "no commit yet", "detached": None, "submodule": None}[kind]
+    assert (facts["why"] or "") == "" if expected is None else expected in facts["why"]
+
+
+def test_a_link_is_no_file(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
+    configure(handoff_check_returns=0)
+    (root / "link").symlink_to("/etc/passwd")
+    (root / "out").symlink_to("/etc")
+    handoff = submit("file:link", "file:out/passwd")
+
+    work_once(VERIFICATION)
+
+    assert [each["passed"] for each in last_run(handoff)["receipts"]] == [False, False]
+
+
+class TestSeveralProcesses:
+    def test_one_takes_a_run_and_another_goes_on_once_it_gives_no_sign_of_life(
+        self, submit: Submit, root: Path
+    ) -> None:
+        handoff = submit("file:notes.txt")
+        first = check_runs.take(CheckRun.objects.get().pk)
+        assert first is not None
+        assert check_runs.take(first.pk) is None
+        assert work_once(VERIFICATION) == []
+        CheckRun.objects.update(due_at=now() - timedelta(seconds=1))  # the first one was killed
+
+        work_once(VERIFICATION)
+
+        assert status(handoff) == "COMPLETED"
+        assert not check_runs.renew(first)
+        check_runs.put_off(first, "late")
+        assert CheckRun.objects.get().state == CheckState.PASSED
+        assert events_of(handoff).count("handoff.checked") == 1
+
+    def test_a_verdict_ends_the_checks_that_run(self, submit: Submit, root: Path) -> None:
+        handoff = submit("file:missing.txt")
+        taken = check_runs.take(CheckRun.objects.get().pk)
+        assert taken is not None
+
+        progress.approve(handoff_id=handoff, operator="olga")
+
+        assert VERIFICATION.settle(taken, VERIFICATION.act(taken)) is False
+        assert status(handoff) == "COMPLETED"
+        assert CheckRun.objects.get().state == CheckState.DROPPED
+        assert "handoff.returned" not in events_of(handoff)
