@@ -105,12 +105,20 @@ def test_models_become_runners_that_work(there: Path, here: Path) -> None:
     assert (small.context_tokens, small.reply_tokens, small.max_iterations) == (8192, 2048, 100)
     fast: Any = known.by_name["fast"]
     assert (fast.stall_seconds, fast.retries) == (91, 5)
+    runner: Any
+    for runner in (small, fast, known.by_name["careful"]):
+        github = runner.mcp_servers["github"]
+        assert runner.mcp_servers.keys() == {"github", "files"}
+        assert (github.command, github.env_from, github.env) == (["npx", "server"], ["GITHUB_TOKEN"], {})
+        assert runner.mcp_servers["files"].command == ["npx", "-y", "files"]
     haiku: Any = known.by_name["haiku-native"]
     assert (haiku.model, haiku.api_key_env) == ("anthropic:claude-haiku-4-5", "ANTHROPIC_API_KEY")
     unmoved = {what for what, count in importing.unmoved.items() if count}
     assert unmoved == {
         "sessions with the level yolo, which is trusted here",
-        "the MCP server github: a runner of the kind acp takes it, in its mcp_servers",
+        "the value of GITHUB_TOKEN of the MCP server github: the hub needs it, too",
+        "the MCP server remote: it is no command that a runner could start",
+        "the MCP server nexus-own: its name has other characters than letters, digits, _ and -, or begins with nexus",
         "the preset reader: create its agents with --preset sandboxed --disable-tool write_file --model reader",
         "the preset writer: create its agents with --preset sandboxed --cwd /srv/project --write-path "
         "/srv/project/docs --model writer",

@@ -300,7 +300,7 @@ async def said_of(stage: Stage, tool: str, **arguments: Any) -> tuple[str, str]:
     """Take a turn in which a model calls a tool: the result, and the rules that decided, as the transcript has them."""
     turn = await stage.turn("go")
     scene = await stage.scene(turn)
-    result = await catalog.call(scene, tool, arguments)
+    result = await catalog.call(scene, catalog.tools(scene.agent.permissions), tool, arguments)
     await in_thread(WRITERS, turn.delete)
     return result, "; ".join(scene.rulings)
 

@@ -68,6 +68,7 @@ class Import:
         self._models: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # provider and model, by alias
         self.runners = self._new_runners()
         self.rules = self._add_presets()
+        self._add_servers()
         self._note_unmoved()
 
     @property
@@ -154,15 +155,12 @@ class Import:
         return agent
 
     def _note_unmoved(self) -> None:
-        sessions, given = self._source.sessions, self._source.configuration
+        sessions = self._source.sessions
         self.unmoved["links, pipes and others that are no files"] += self._source.left_out
         self.unmoved["clipboards of agents"] += sum(session.has_clipboard for session in sessions)
         self.unmoved["sessions with the level yolo, which is trusted here"] += sum(
             session.level == "yolo" for session in sessions
         )
-        for server in _dicts(given.get("mcp_servers")):
-            name = _name(server.get("name"))
-            self.unmoved[f"the MCP server {name}: a runner of the kind acp takes it, in its mcp_servers"] += 1
         for name, preset in self._presets:
             runner = f" --model {name}" if name in self.runners else ""
             self.unmoved[f"the preset {_name(name)}: create its agents with {_as_options(preset)}{runner}"] += 1
@@ -212,6 +210,36 @@ class Import:
                 limited += preset.get("default_tool_timeout") is not None
                 self.unmoved[f"time limits of tools of the preset {name}: a call of run names its own"] += limited
         return found
+
+    def _add_servers(self) -> None:
+        """Give each new runner the MCP servers."""
+        tables = list[tuple[str, str]]()
+        for server in _dicts(self._source.configuration.get("mcp_servers")):
+            name, command = str(server.get("name")), _command(server)
+            variables = list(dict.fromkeys([*_strings(server.get("env_passthrough")), *_table(server.get("env"))]))
+            if not configuration.is_server_name(name):
+                problem = "its name has other characters than letters, digits, _ and -, or begins with nexus"
+            elif command is None:
+                problem = "it is no command that a runner could start"
+            elif not all(map(VARIABLE.fullmatch, variables)):
+                problem = "it names what is no variable"
+            elif server.get("enabled") is False:
+                problem = "it is not enabled"
+            else:
+                line = ", ".join(map(_quoted, command))
+                further = f"\nenv_from = [{', '.join(map(_quoted, variables))}]" if variables else ""
+                tables.append((name, f"command = [{line}]{further}"))
+                for variable in _table(server.get("env")):
+                    self.unmoved[f"the value of {variable} of the MCP server {name}: the hub needs it, too"] += 1
+                self.unmoved[f"the directory of the MCP server {name}: it runs in its agent's"] += bool(
+                    server.get("cwd")
+                )
+                continue
+            self.unmoved[f"the MCP server {_name(name)}: {problem}"] += 1
+        for runner in self.runners:
+            self.runners[runner] += "".join(
+                f"\n\n[runners.{runner}.mcp_servers.{name}]\n{table}" for name, table in tables
+            )
 
     def _problem(self, alias: str, provider: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
         """Return why a model cannot be a runner; None if it can."""
@@ -432,6 +460,17 @@ def _runner(alias: str, provider: Mapping[str, Any], model: Mapping[str, Any], i
     if type(retries) is int and 0 <= retries <= 10:
         lines.append(f"retries = {retries}")
     return "\n".join(lines)
+
+
+def _command(server: Mapping[str, Any]) -> list[str] | None:
+    """Return the command line of an MCP server; None if it has none, or one that is no text."""
+    given, arguments = server.get("command"), server.get("args")
+    line = given if isinstance(given, list) else [given, *(arguments if isinstance(arguments, list) else [])]
+    return line if all(isinstance(word, str) and word for word in line) and line else None
+
+
+def _strings(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _quoted(value: Any) -> str:

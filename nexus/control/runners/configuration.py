@@ -62,22 +62,40 @@ class _Common(BaseModel):
         return ()
 
 
-class Programs(_Common):
-    """What an agent's programs find in the sandbox besides the system's programs and the agent's directory."""
-
-    fallback: str | None = None  # the runner that takes its turns while its provider is out
-    network: bool = True
-    read_paths: list[Annotated[str, Field(pattern=r"^(/|~/)")]] = []  # such as its own programs, and its sign-in
+def is_server_name(name: str) -> bool:
+    """Return whether an MCP server may have this name."""
+    return NAME.fullmatch(name) is not None and not name.startswith("nexus")  # calls of the bus pass without a question
 
 
 class McpServer(BaseModel):
-    """An MCP server that an agent starts for its sessions, beside the bus."""
+    """An MCP server that an agent has beside the bus."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     env_from: list[VARIABLE] = []
     env: dict[VARIABLE, str] = {}
+
+
+class Programs(_Common):
+    """What an agent's programs find in the sandbox besides the system's programs and the agent's directory."""
+
+    fallback: str | None = None  # the runner that takes its turns while its provider is out
+    network: bool = True
+    read_paths: list[Annotated[str, Field(pattern=r"^(/|~/)")]] = []  # such as its own programs, and its sign-in
+    mcp_servers: dict[str, McpServer] = {}  # by name
+
+    @property
+    def variables(self) -> Sequence[str]:
+        return [name for server in self.mcp_servers.values() for name in server.env_from]
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _are_not_the_bus(cls, servers: dict[str, McpServer]) -> dict[str, McpServer]:
+        for name in servers:
+            if not is_server_name(name):
+                raise ValueError("a server's name has letters, digits, `_` and `-`, and does not begin with nexus")
+        return servers
 
 
 class Acp(Programs):
@@ -93,19 +111,10 @@ class Acp(Programs):
     mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
     sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
     take_over: list[str] = []  # the command line that continues its session, `{session}`, in a person's terminal
-    mcp_servers: dict[str, McpServer] = {}  # by name
 
     @property
     def variables(self) -> Sequence[str]:
-        return [*self.env_from, *(name for server in self.mcp_servers.values() for name in server.env_from)]
-
-    @field_validator("mcp_servers")
-    @classmethod
-    def _are_not_the_bus(cls, servers: dict[str, McpServer]) -> dict[str, McpServer]:
-        for name in servers:
-            if not NAME.fullmatch(name) or name.startswith("nexus"):  # calls of the bus pass without a question
-                raise ValueError("a server's name has letters, digits, `_` and `-`, and does not begin with nexus")
-        return servers
+        return [*self.env_from, *super().variables]
 
 
 class Model(Programs):
@@ -120,7 +129,7 @@ class Model(Programs):
 
     @property
     def variables(self) -> Sequence[str]:
-        return () if self.api_key_env is None else (self.api_key_env,)
+        return [*([self.api_key_env] if self.api_key_env else ()), *super().variables]
 
 
 class _Scripted(BaseModel):

@@ -62,7 +62,7 @@ from nexus.control.runners.configuration import Model
 from nexus.control.services import transcript
 from nexus.control.services.transcript import estimate
 from nexus.control.services.turns import Closing, Ended
-from nexus.control.tools import catalog
+from nexus.control.tools import catalog, servers
 from nexus.core.waiting import READERS, WRITERS, in_thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a retry
@@ -94,7 +94,9 @@ async def take(runner: Model, scene: Scene) -> Ended:
         async with httpx2.AsyncClient(transport=transport, headers={"accept-encoding": "identity"}) as client:
             turn = _Turn(runner, scene, _model(runner, key, client))
             try:
-                return await turn.taken()
+                async with servers.served(runner, scene) as further:
+                    turn.tools = {**further, **turn.tools}
+                    return await turn.taken()
             except RunnerFailed as failed:
                 return replace(turn.ended(TurnStatus.FAILED, why=log.struck(str(failed))), fault=failed.fault)
 
@@ -192,7 +194,7 @@ class _Turn:
     async def _result(self, call: Call, part: ToolCallPart) -> str:
         if _arguments(part) is None:
             return "Error: the arguments are no JSON object; call again with one."
-        return _clean(await catalog.call(self.scene, call.name, call.arguments))
+        return _clean(await catalog.call(self.scene, self.tools, call.name, call.arguments))
 
     async def _asked(self) -> ModelResponse:
         """Return the model's answer; a failed request is retried, within limits, if a short wait may help. Raises

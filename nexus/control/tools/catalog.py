@@ -72,9 +72,9 @@ def tokens(permissions: Permissions) -> int:
     return sum(tool.tokens for tool in tools(permissions).values())
 
 
-async def call(scene: Scene, name: str, arguments: Mapping[str, Any]) -> str:
-    """Call a tool and return its result or its error as text for the model."""
-    tool = tools(scene.agent.permissions).get(name)
+async def call(scene: Scene, offered: Mapping[str, Tool], name: str, arguments: Mapping[str, Any]) -> str:
+    """Call one of the tools that are offered, and return its result or its error as text for the model."""
+    tool = offered.get(name)
     if tool is None:
         return f"Error: there is no tool {name[:100]!r} for this agent."
     try:
@@ -291,11 +291,11 @@ async def _file(scene: Scene, kind: Kind, path: str) -> str:
     real = await on_disk(partial(files.writable if kind is Kind.WRITE else files.readable, permissions, path))
     named = os.path.normpath(os.path.join(permissions.cwd, path))
     action = Action(kind, paths=(real,), named=(named,), cwd=permissions.cwd)
-    await _decided(scene, action, Verdict.ALLOWED, f"{kind.capitalize()} {path}"[:TITLE_LENGTH], "")
+    await decided(scene, action, Verdict.ALLOWED, f"{kind.capitalize()} {path}"[:TITLE_LENGTH], "")
     return real
 
 
-async def _decided(scene: Scene, action: Action, ceiling: Verdict, title: str, detail: str) -> None:
+async def decided(scene: Scene, action: Action, ceiling: Verdict, title: str, detail: str) -> None:
     """Check an action by the rules, its ceiling and, if these want it, by an operator. Raises ToolRefused."""
     ruling = await scene.decide(action, ceiling)
     if ruling.rule is not None:
@@ -350,7 +350,7 @@ async def _grep(scene: Scene, p: Grep) -> str:
 
 async def _run(scene: Scene, p: Run) -> str:
     check_tool(scene.agent.permissions, "run")
-    await _decided(
+    await decided(
         scene,
         Action(Kind.RUN, p.command, cwd=scene.agent.cwd),
         Verdict.ASKED,
