@@ -135,7 +135,7 @@ def test_a_page_names_files_modules_and_settings_that_are_there(file: Path) -> N
     tops = r"(?:nexus|coordination|inbox|handoffs|mcp_bridge|nexus_site|tests|benchmarks|docs|templates)"
     for path in re.findall(rf"`({tops}/[\w./-]*)`", text):
         assert (ROOT / path).exists(), path
-    for name in set(re.findall(rf"`({tops}(?:\.\w+)+)[(`]", text)) - FORMER - {"nexus.db"}:
+    for name in set(re.findall(rf"`({tops}(?:\.\w+)+)[(`]", text)) - FORMER - {"nexus.db", "nexus.toml"}:
         resolve_name(name)
     variables = set(re.findall(r"\bNEXUS_[A-Z_]+[A-Z]\b", text))
     assert variables - {f"NEXUS_{name.upper()}" for name in TABLE} <= read_variables()
