@@ -513,8 +513,8 @@ async def test_its_end_waits_for_a_turn_that_it_is_just_claiming(
     async def take(runner: Any, scene: Scene) -> Ended:
         return DONE
 
-    def claim_and_pause(turn_id: str, stored: Turn | None = None) -> Turn | None:
-        turn = claim(turn_id, stored)
+    def claim_and_pause(*given: Any, **more: Any) -> Turn | None:
+        turn = claim(*given, **more)
         loop.call_soon_threadsafe(claimed.set)
         assert ending.wait(START_SECONDS)
         return turn
