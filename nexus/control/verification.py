@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,35 +144,45 @@ def _commands(run: CheckRun, criteria: Criteria) -> dict[str, Check]:
 
 
 def _run(run: CheckRun, place: Place, name: str, check: Check) -> CheckReceipt:
-    """Run one command. Raises NotNow and Lost."""
+    """Run one command for a result. Raises NotNow and Lost."""
+    alive = partial(_renew, run)
+    if place.row is None:
+        return run_check(name, check, Permissions(Preset.WORKER, place.directory, ()), place.directory, (), alive)
+    permissions = Permissions(Preset.WORKER, place.row.path, (place.row.path,))
+    return run_check(name, check, permissions, place.directory, borrowed(place.row.agent), alive)
+
+
+def run_check(
+    name: str,
+    check: Check,
+    permissions: Permissions,
+    directory: str,
+    reading: Sequence[str],
+    alive: Callable[[], None],
+) -> CheckReceipt:
+    """Run one command in a directory, in the sandbox. `alive` is called every few seconds, and ends it by raising.
+
+    Raises NotNow if it cannot be started, and what `alive` raises.
+    """
     seconds = check.seconds or checks.longest()
-    renewed = time.monotonic()
+    alive()
+    began = told = time.monotonic()
 
-    def alive() -> None:
-        nonlocal renewed
-        if time.monotonic() - renewed > RENEW_SECONDS:
-            _renew(run)
-            renewed = time.monotonic()
+    def looked() -> None:
+        nonlocal told
+        if time.monotonic() - told > RENEW_SECONDS:
+            alive()
+            told = time.monotonic()
 
-    top = place.directory if place.row is None else place.row.path
-    permissions = Permissions(Preset.WORKER, top, () if place.row is None else (top,))
-    _renew(run)
-    began = time.monotonic()
     try:
-        line = sandbox.wrap(
-            ("sh", "-c", check.run),
-            permissions,
-            network=check.network,
-            cwd=place.directory,
-            reading=() if place.row is None else borrowed(place.row.agent),
-        )
+        line = sandbox.wrap(("sh", "-c", check.run), permissions, network=check.network, cwd=directory, reading=reading)
         ended = watch(
             line,
             cwd=NEUTRAL,
             env=environment(HOME="/tmp"),  # noqa: S108
             seconds=seconds,
             largest=KEPT,
-            alive=alive,
+            alive=looked,
         )
     except (OSError, RunnerFailed) as error:
         raise NotNow(f"check {name} could not be started: {error}") from None
@@ -185,6 +196,20 @@ def _run(run: CheckRun, place: Place, name: str, check: Check) -> CheckReceipt:
         seconds=round(time.monotonic() - began, 3),
         output=ended.output.decode(errors="replace").replace("\0", "\ufffd"),
     )
+
+
+def failures(workspace_id: str, tree: trees.Tree, alive: Callable[[], None]) -> str:
+    """Run the reviewed checks of a workspace in a work tree of its own, and describe the first that fails; empty if
+    all pass. What its `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
+    known = checks.reviewed(workspace_id)
+    if known and not sandbox.state().works:
+        raise NotNow(f"checks run only in a sandbox, and {sandbox.state().why}")
+    permissions = Permissions(Preset.WORKER, tree.path, (tree.path,))
+    for name, check in known.items():
+        receipt = run_check(name, check, permissions, tree.path, tree.borrowed, alive)
+        if not receipt["passed"]:
+            return f"{receipt['criterion']}: {receipt['why']}\n{receipt['output']}"
+    return ""
 
 
 def _file(place: Place, path: str) -> CheckReceipt:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,17 @@ from django.core.management import call_command
 from django.test import Client as Browser
 
 from inbox.monitoring import Picture
+from nexus.control import verification
 from nexus.control.attention import KINDS
 from nexus.control.merging import LANE
 from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
+from nexus.control.runners import sandbox
 from nexus.control.services import lane
 from nexus.control.services.lane import LANE_WORK, Claimed
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
+from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, told
 from tests.pages import shown
 
@@ -42,12 +47,12 @@ def make(db: None, repository: Path) -> Make:
     return make
 
 
-@pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[Path], str]]]:
-    """The project's checks, which all have to pass."""
-    functions: list[Callable[[Path], str]] = []
-    monkeypatch.setattr(lane, "check", lambda place: "".join(function(place) for function in functions))
-    yield functions
+def approve(repository: Path, **checks: str) -> None:
+    """Give the project checks that an operator reviewed."""
+    lines = [f"{name} = {json.dumps(run)}" for name, run in checks.items()]
+    (repository / "nexus.toml").write_text("\n".join(["[checks]", *lines]))
+    digest = do("checks_list", project_root=str(repository))["data"]["digest"]
+    assert do("checks_approve", project_root=str(repository), digest=digest)["ok"]
 
 
 def queue(agent_id: str) -> dict[str, Any]:
@@ -115,42 +120,57 @@ def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: M
     assert git(repository, "for-each-ref", LANE).count("\n") == 0
 
 
-def test_checks_run_on_the_merge_and_what_fails_comes_back(
-    make: Make, repository: Path, checks: list[Callable[[Path], str]]
-) -> None:
+def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, repository: Path) -> None:
+    approve(repository, fit="ls *.txt; touch made; test ! -e first.txt || test ! -e second.txt")
     make("first", first="1\n")
     make("second", second="2\n")
-    seen: list[set[str]] = []
-
-    def both(place: Path) -> str:
-        seen.append({path.name for path in place.glob("*.txt")})
-        return "1 failed: they do not fit together" if len(seen[-1]) == 3 else ""
-
-    checks.append(both)
     merges = [queue(name) for name in ("first", "second")]
     first, second = [ended(merge) for merge in merges]
     assert (first.state, second.state, second.cause) == (MergeState.MERGED, MergeState.RETURNED, "checks")
-    assert seen == [{"notes.txt", "first.txt"}, {"notes.txt", "first.txt", "second.txt"}]
-    assert "| 1 failed" in Turn.objects.get(agent__agent_id="second").content
+    said = Turn.objects.get(agent__agent_id="second").content
+    assert "| check:fit: exit code 1\n| first.txt\n" in said and "| second.txt" in said
     assert not list((CoreSettings.current().home / lane.SCRATCH).iterdir())
-    assert not (repository / "second.txt").exists()
+    assert not (repository / "second.txt").exists() and not (repository / "made").exists()
+
+
+def test_what_the_work_says_of_checks_does_not_count(make: Make, repository: Path) -> None:
+    approve(repository, fit="false")
+    place = make("smith", mine="1\n")
+    (place / "nexus.toml").write_text("[checks]\nfit = 'true'\n")
+    assert ended(queue("smith")).cause == "checks"
+
+
+def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    approve(repository, fit="true")
+    make("smith", mine="1\n")
+    merge = queue("smith")
+    works = sandbox.state()
+    monkeypatch.setattr(sandbox, "state", lambda: replace(works, works=False, why="bubblewrap is not here"))
+    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+    assert item is not None
+    LANE_WORK.settle(item, LANE_WORK.act(item))
+    assert WorktreeMerge.objects.get().state == MergeState.WAITING
+    monkeypatch.undo()
+    assert ended(merge).state == MergeState.MERGED
 
 
 def test_it_begins_anew_where_the_branch_moved_meanwhile(
-    make: Make, repository: Path, checks: list[Callable[[Path], str]]
+    make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    approve(repository, fit="true")
     make("smith", mine="1\n")
-    runs: list[None] = []
+    runs: list[str] = []
 
-    def moves(place: Path) -> str:
-        runs.append(None)
+    def moves(*given: Any) -> str:
+        runs.append(tested(*given))
         if len(runs) < 3:
             git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Theirs {len(runs)}")
-        return ""
+        return runs[-1]
 
-    checks.append(moves)
+    tested = verification.failures
+    monkeypatch.setattr(lane, "failures", moves)
     assert ended(queue("smith")).state == MergeState.MERGED
-    assert len(runs) == 3
+    assert runs == [""] * 3
     assert git(repository, "log", "--first-parent", "--format=%s").split("\n")[1:3] == ["Theirs 2", "Theirs 1"]
 
 

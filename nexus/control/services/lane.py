@@ -10,9 +10,10 @@ import fcntl
 import hashlib
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from coordination.ids import new_id
+from coordination.paths import workspace_id_of
+from handoffs.checks import reviewed
 from nexus.control import merging, trees
 from nexus.control.git import GitFailed
 from nexus.control.members import Actor
@@ -28,6 +31,7 @@ from nexus.control.models import MergeState, MergeStep, PoolWorktree, ReturnCaus
 from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import FOLDER, LOCKS, Origin
+from nexus.control.verification import NotNow, failures
 from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
@@ -39,9 +43,6 @@ MOST_CLAIMS = 20  # of one entry, until it comes back
 SCRATCH = "lane"  # below the home
 TAIL = 4_000  # characters of a failed check's output that are kept
 WHOLE = 20_000  # characters of conflicts in a message
-
-#: Runs the project's checks in a work tree, and returns why they fail; empty: they pass. None: there are none.
-check: Callable[[Path], str] | None = None
 
 
 def queue(actor: Actor, agent_id: str, worktree_id: str | None = None) -> WorktreeMerge:
@@ -175,7 +176,7 @@ class Lane(Work[Claimed, "Outcome | None"]):
                 return _merged(item.entry)
             except Lost:
                 return None
-            except trees.Busy as busy:
+            except (trees.Busy, NotNow) as busy:
                 return Outcome(MergeState.WAITING, why=str(busy))
             except (GitFailed, OSError) as error:
                 return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
@@ -240,11 +241,13 @@ def _merged(entry: WorktreeMerge) -> Outcome:
 
 
 def _checked(entry: WorktreeMerge, origin: Origin, commit: str) -> str:
-    if check is None:
+    """Run the project's reviewed checks on what would be taken; return why one fails. Raises Lost and NotNow."""
+    workspace_id = workspace_id_of(origin.top)
+    if not reviewed(workspace_id):
         return ""
     path = Path(os.path.realpath(CoreSettings.current().home)) / SCRATCH / f"{entry.pk}-{entry.epoch}"
     with trees.scratch(origin, commit, str(path)) as tree:
-        return check(Path(tree.path))
+        return failures(workspace_id, tree, partial(_record, entry))
 
 
 def _clear(origin: Origin) -> None:
