@@ -142,7 +142,11 @@ def _acts(message: Message, recipients: Collection[str]) -> Iterator[Act]:
 def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[Step]:
     who = delivery.recipient_id
     handed = f"handed out {delivery.attempts} times" if delivery.attempts > 1 else None
-    noticed = "nothing: it was pulled without a notice" if delivery.delivered_at else f"a hook or a wake-up of {who}"
+    noticed = (
+        "nothing more, because it was pulled without a notice"
+        if delivery.delivered_at
+        else f"a hook or a wake-up of {who}"
+    )
     parked = delivery.status == DeliveryStatus.PARKED
     settled = "an operator: it is a dead letter" if parked else f"inbox_ack by {who}"
     acted = f"a reply, or another act of {who} that names {delivery.message_id}"

@@ -50,7 +50,7 @@ def test_each_stage_has_its_time_and_evidence(call: Call, post: Post, project: s
     call("inbox_pull", agent_id="bob", session_id=session)
     assert reached(call, sent) == ["stored", "handed_over"]  # nobody saw a notice of it
     stages = receipt(call, sent)
-    assert stages["noticed"]["awaits"] == "nothing: it was pulled without a notice"
+    assert stages["noticed"]["awaits"] == "nothing more, because it was pulled without a notice"
     assert stages["handed_over"]["evidence"] == [session]
     assert stages["acknowledged"]["since"] == stages["handed_over"]["at"]
     call("inbox_ack", agent_id="bob", message_ids=sent, session_id=session)
