@@ -225,7 +225,7 @@ def test_it_keeps_operators_verbs_from_everybody_else(
 @pytest.fixture
 def plausible() -> Callable[[str], dict[str, Any]]:
     """Arguments that pass the parameter model of an operator's operation."""
-    values = {"active": False, "values": {"trust_mode": "open"}, "confirm": "reset"}
+    values = {"active": False, "values": {"trust_mode": "open"}, "confirm": "reset", "kind": "github", "number": 1}
 
     def arguments(name: str) -> dict[str, Any]:
         fields = COORDINATION.operations[name].params.model_fields

@@ -75,18 +75,20 @@ def test_it_filters_by_the_stream_of_an_added_app(toy: None, workspace: str) -> 
 
 def test_it_tells_of_every_stream_where_one_is_asked_for(toy: None, capsys: pytest.CaptureFixture[str]) -> None:
     schema = EventCursor.model_json_schema()["properties"]["stream"]
-    assert schema["enum"] == ["workspace", "agent", "handoff", "topic", "planning", "file", "pool", "toy"]
+    assert schema["enum"] == ["workspace", "agent", "handoff", "topic", "planning", "file", "pool", "forge", "toy"]
     assert "what toys do" in schema["description"]
     with pytest.raises((SystemExit, CommandError)):
         call_command("tail", "--help")
-    assert "workspace, agent, handoff, topic, planning, file, pool, toy" in " ".join(capsys.readouterr().out.split())
+    assert "workspace, agent, handoff, topic, planning, file, pool, forge, toy" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_it_refuses_a_stream_that_no_app_declares(refused: Call, project: str, workspace: str) -> None:
     error = refused("event_get", project_root=project, agent_id="ann", stream="toy")
     assert (error["code"], error["message"]) == (
         "INVALID_STREAM",
-        "stream must be one of workspace, agent, handoff, topic, planning, file, pool.",
+        "stream must be one of workspace, agent, handoff, topic, planning, file, pool, forge.",
     )
     assert local.get("/api/v1/events", {"stream": "toy"}).status_code == 400
     with pytest.raises(NexusError, match="handoff"):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nexus.core.database.store import store
+from nexus.core.database.store import store, write
 
 MESSAGES = 40
 
@@ -19,6 +19,8 @@ def main(home: Path) -> None:
 
     django.setup()
     from coordination.toolset import run
+    from handoffs.models import CheckRun, CheckState
+    from nexus.core.clock import now
     from nexus.core.operations import runner
     from nexus.core.operations.caller import Caller
     from nexus.planning.toolset import PLANNING
@@ -100,6 +102,9 @@ def main(home: Path) -> None:
             call("handoff_return", **given, agent_id="ana", reasons="no tests")
         if outcome == "cancelled":
             call("handoff_cancel", **given, agent_id="ana")
+    with write():
+        passed = {"state": CheckState.PASSED, "due_at": now(), "created_at": now(), "ended_at": now()}
+        CheckRun.objects.create(handoff_id=made[2], claim_epoch=1, **passed)
     for name in ("open", "closed"):
         topic_id = in_topics("topic_create", name=name)["topic_id"]
         in_topics("topic_join", topic_id=topic_id, agent_name="ana")

@@ -59,7 +59,7 @@ def test_it_brings_a_backup_back_gives_no_id_twice_and_tells_every_stream(
     assert done.returncode == 0, done.stderr
     assert rows(store, ROLES) == [(None,)]
     told = rows(store, "SELECT event_id, workspace_id, stream, payload FROM events WHERE type = 'history.restored'")
-    assert len({(workspace_id, stream) for _, workspace_id, stream, _ in told}) == len(told) == 21
+    assert len({(workspace_id, stream) for _, workspace_id, stream, _ in told}) == len(told) == 24
     assert min(event_id for event_id, *_ in told) == before + 41
     assert json.loads(told[0][3]) == {"restored_to": before, "former": before + 40}
     examined = nexus("doctor")
