@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from nexus.core.database.store import store
 from nexus.core.database.store_file import moved
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
@@ -71,15 +72,14 @@ def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
 
 
 class Failures:
-    """A log of repeated failures: the traceback once, then the number of repetitions."""
+    """A log of repeated failures: once with the traceback, if nobody knows what to do, then with their number."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._seen: dict[Hashable, tuple[Hashable, int]] = {}  # by subject: the failure, and how often it came in a row
 
     def failed(self, subject: Hashable, message: str, error: Exception) -> None:
-        """Log `message` with the traceback if this failure is new to `subject`, otherwise with the count, at each
-        power of two."""
+        """Log `message` if this failure is new to `subject`, otherwise with the count, at each power of two."""
         step = error.__traceback__
         while step is not None and step.tb_next is not None:
             step = step.tb_next
@@ -87,10 +87,12 @@ class Failures:
         former, count = self._seen.get(subject, (None, 0))
         count = count + 1 if former == failure else 1
         self._seen[subject] = failure, count
+        known = store().failure(error)
+        said = error if known is None else known.message
         if count == 1:
-            self._logger.warning("%s (%s); it is tried again.", message, error, exc_info=error)
+            self._logger.warning("%s (%s); it is tried again.", message, said, exc_info=None if known else error)
         elif count & (count - 1) == 0:
-            self._logger.warning("%s (%s), %d times in a row by now.", message, error, count)
+            self._logger.warning("%s (%s), %d times in a row by now.", message, said, count)
 
     def succeeded(self, subject: Hashable, message: str) -> None:
         """Log the end of the failures of `subject`, if it had any."""
