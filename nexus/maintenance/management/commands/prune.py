@@ -20,9 +20,8 @@ class Command(OperatorCommand):
     group = Group.STORE
     help = (
         "Delete events, acknowledged deliveries and closed sessions past their retention windows.\n"
-        "The whole store is pruned, in short transactions beside running agents. It never deletes unfinished\n"
-        "work, messages, handoffs, tasks, channels, agents, workspaces or artifacts. It deletes the oldest events\n"
-        "first, so that the rest of the log has no gap."
+        "The whole store is pruned, in short transactions beside running agents, the oldest events first. It never\n"
+        "deletes unfinished work, messages, handoffs, tasks, channels, agents, workspaces or artifacts."
     )
     examples = f"""examples:
   nexus prune --dry-run
@@ -44,7 +43,7 @@ class Command(OperatorCommand):
         parser.add_argument("--yes", action="store_true", help="Do not ask. (Without a terminal it never asks.)")
         for name in lanes():
             window = f"retention_{name}_keep_days"
-            parser.add_argument(flag(f"{name}_keep_days"), type=int, metavar="DAYS", help=f"Instead of {window}.")
+            parser.add_argument(flag(f"{name}_keep_days"), type=int, metavar="N", help=f"Instead of {window}.")
 
     def act(self, options: Mapping[str, Any]) -> int:
         deleted = dict.fromkeys(lanes(), 0)
