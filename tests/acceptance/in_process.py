@@ -24,9 +24,9 @@ def die(at: str, before: bool) -> None:
     place: Any = {"claim": turns, "_claimed": Worker, "settle": turns}[at]
     function = getattr(place, at)
 
-    def dies(*arguments: Any) -> None:
+    def dies(*arguments: Any, **named: Any) -> None:
         if not before:
-            function(*arguments)
+            function(*arguments, **named)
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(place, at, dies)
