@@ -150,7 +150,7 @@ def test_it_shows_what_an_agent_changed_merges_it_and_asks_before_it_throws_any_
     open_agent(page, name)
     page.get_by_role("link", name="What it changed").click()
     expect(page.locator("del")).to_have_text("-one")
-    page.get_by_role("button", name="Merge").click()
+    page.get_by_role("button", name="Merge", exact=True).click()
     expect(page.get_by_text("Merged into")).to_be_visible()
     assert (repository / "notes.txt").read_text() == "two\n"
     (tree / "precious.txt").write_text("precious\n")

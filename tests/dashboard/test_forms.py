@@ -92,6 +92,7 @@ def test_it_reads_numbers_in_ascii_digits_alone(text: str, number: int) -> None:
     assert not text.strip() if read is None else re.fullmatch("[0-9]+", text.strip())
 
 
+@pytest.mark.django_db
 @example("NaN")
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
 def test_it_takes_metadata_that_is_json_and_says_of_other_that_it_is_none(text: str) -> None:

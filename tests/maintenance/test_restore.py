@@ -91,7 +91,7 @@ def test_it_gives_out_no_event_id_twice_and_says_in_every_stream_what_happened(
     assert {(workspace, stream) for _, workspace, stream, _ in told} == {
         (workspace, stream)
         for workspace in (*(row[0] for row in workspaces), None)
-        for stream in ("workspace", "agent", "handoff", "topic", "planning", "file", "pool")
+        for stream in ("workspace", "agent", "handoff", "topic", "planning", "file", "pool", "forge")
     }
     assert min(event_id for event_id, *_ in told) == before + 41
     assert json.loads(told[0][3]) == {"restored_to": before, "former": before + 40}
