@@ -275,7 +275,7 @@ async def test_it_is_cancelled_once_and_for_all(declaring: Connect, asked: dict[
         await put(project)
         await tasking.cancel(client.session, task.task_id)
         cancelled = await tasking.get(client.session, task.task_id)
-        ended = await begun(client, "event_wait", **{**asked, "cursor": 10**6})
+        ended = await begun(client, "event_wait", **{**asked, "cursor": asked["cursor"] + 10**6})
         await arun(LOCAL, "artifact_put", {})
     assert (cancelled.status, cancelled.result) == ("cancelled", None)
     assert ended.status == "working"
