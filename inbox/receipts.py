@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Annotated, NamedTuple, NotRequired
 
-from django.db.models import TextChoices
+from django.db.models import Q, TextChoices
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -163,22 +165,33 @@ def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[Step]:
         since = max(since, at or since)
 
 
-def behind(message: Message) -> list[str]:
-    """Return the recipients that have not come as far as the sender expects."""
-    if column := TIMES.get(str(message.expect)):
-        rows = message.deliveries.filter(**{column: None})
-        return list(rows.order_by("recipient_id").values_list("recipient_id", flat=True))
-    recipients = sorted(message.deliveries.values_list("recipient_id", flat=True))
-    acted = {act.agent_id for act in _acts(message, recipients)}
-    return [recipient for recipient in recipients if recipient not in acted]
+# Deliveries that have not come as far as expected; who has acted is looked up afterwards.
+BEHIND = reduce(
+    or_,
+    (Q(message__expect=stage, **{column: None}) for stage, column in TIMES.items()),
+    Q(message__expect=Stages.ACTED_ON),
+)
 
 
-def overdue(moment: datetime, limit: int) -> Iterator[tuple[Message, list[str]]]:
-    """Yield the messages that came overdue last, each with the recipients that are behind: none where all got there
+def behind(messages: Collection[Message]) -> dict[str, list[str]]:
+    """Return the recipients that have not come as far as the sender expects, by message_id."""
+    late = Delivery.objects.filter(BEHIND, message__in=messages).order_by("recipient_id")
+    found: dict[str, list[str]] = {message.pk: [] for message in messages}
+    for message_id, recipient in late.values_list("message_id", "recipient_id"):
+        found[message_id].append(recipient)
+    for message in messages:
+        if message.expect == Stages.ACTED_ON:
+            acted = {act.agent_id for act in _acts(message, found[message.pk])}
+            found[message.pk] = [recipient for recipient in found[message.pk] if recipient not in acted]
+    return found
+
+
+def overdue(moment: datetime, limit: int) -> list[tuple[Message, list[str]]]:
+    """Return the messages that came overdue last, each with the recipients that are behind: none where all got there
     late."""
-    due = Message.objects.filter(expect_by__lt=moment).defer("body").order_by("-expect_by")
-    for message in due[:limit]:
-        yield message, behind(message)
+    due = list(Message.objects.filter(expect_by__lt=moment).defer("body").order_by("-expect_by")[:limit])
+    late = behind(due)
+    return [(message, late[message.pk]) for message in due]
 
 
 def tell_senders() -> None:
@@ -187,19 +200,21 @@ def tell_senders() -> None:
     After GIVEN_UP nobody looks any more whether they got there late.
     """
     moment = now()
-    late = Message.objects.filter(expect_by__lt=moment)
-    if late.filter(told_at__lt=moment - GIVEN_UP).exists():
+    due = Message.objects.filter(expect_by__lt=moment)
+    if due.filter(told_at__lt=moment - GIVEN_UP).exists():
         with write():
-            late.filter(told_at__lt=moment - GIVEN_UP).update(expect_by=None)
-    told = late.filter(told_at__isnull=False).order_by("-told_at")[:DUE_AT_ONCE]
-    for message in [*late.filter(told_at=None).order_by("expect_by")[:DUE_AT_ONCE], *told]:
-        still_out = behind(message)
-        if still_out and message.told_at:
+            due.filter(told_at__lt=moment - GIVEN_UP).update(expect_by=None)
+    told = due.filter(told_at__isnull=False).order_by("-told_at")[:DUE_AT_ONCE]
+    messages = [*due.filter(told_at=None).order_by("expect_by")[:DUE_AT_ONCE], *told]
+    late = behind(messages)
+    for message in messages:
+        recipients = late[message.pk]
+        if recipients and message.told_at:
             continue
         with write():
             same = Message.objects.filter(pk=message.pk, expect_by=message.expect_by, told_at=message.told_at)
-            if same.update(**({"told_at": moment} if still_out else {"expect_by": None})) and still_out:
-                _tell(message, still_out, moment)
+            if same.update(**({"told_at": moment} if recipients else {"expect_by": None})) and recipients:
+                _tell(message, recipients, moment)
 
 
 def _tell(message: Message, recipients: list[str], moment: datetime) -> None:
