@@ -5,7 +5,6 @@ Each step can be repeated: it reads where the branch is, and moves it only from 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
@@ -17,7 +16,6 @@ LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
 HUNK_CHARACTERS = 4_000
 FILE_BYTES = 500_000  # of a file in conflict that are read
-CONFLICT = re.compile(r"^<{7} .*?^>{7} .*?$", re.MULTILINE | re.DOTALL)
 
 
 class Conflict(TypedDict):
@@ -84,10 +82,20 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> 
 def _conflict(git: Git, content: str, name: str, onto: str, work: str) -> Conflict:
     said = git.run("cat-file", "blob", f"{content}:{name}", expect=(0, 128), largest=FILE_BYTES)
     text = "" if b"\0" in said.output else said.output.decode(errors="replace")
-    hunk = "\n".join(CONFLICT.findall(text))
     log = ("log", "--max-count", str(THEIRS), "--no-show-signature", "--format=%h %an: %s")
     theirs = git.run(*log, f"{work}..{onto}", "--", f":(top,literal){name}").line.splitlines()
-    return Conflict(file=_text(name), hunk=hunk[:HUNK_CHARACTERS], theirs=[line[:200] for line in theirs])
+    return Conflict(file=_text(name), hunk=_hunks(text)[:HUNK_CHARACTERS], theirs=[line[:200] for line in theirs])
+
+
+def _hunks(text: str) -> str:
+    """Return the parts of a file that are in conflict, with git's markers."""
+    kept, inside = list[str](), False
+    for line in text.split("\n"):  # no regular expression: many openings without an end would take it minutes
+        inside = inside or line.startswith("<<<<<<< ")
+        if inside:
+            kept.append(line)
+        inside = inside and not line.startswith(">>>>>>> ")
+    return "\n".join(kept)
 
 
 def _text(name: str) -> str:
