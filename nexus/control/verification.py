@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -105,11 +105,16 @@ def place_of(run: CheckRun) -> Place:
     return Place(row.path, row)
 
 
-def verdict_on(run: CheckRun) -> Verdict:
-    """Test all criteria of a handoff's result. Raises NotNow and Lost."""
+def check_sandbox() -> None:
+    """Check that there is a sandbox to run checks in. Raises NotNow."""
     state = sandbox.state()
     if not state.works:
         raise NotNow(f"checks run only in a sandbox, and {state.why}")
+
+
+def verdict_on(run: CheckRun) -> Verdict:
+    """Test all criteria of a handoff's result. Raises NotNow and Lost."""
+    check_sandbox()
     criteria, place = checks.parse(run.handoff.acceptance_criteria), place_of(run)
     if place.row is not None and place.row.state == WorktreeState.DISCARDED:
         raise NotNow("the worktree that held the work was discarded")
@@ -198,12 +203,9 @@ def run_check(
     )
 
 
-def failures(workspace_id: str, tree: trees.Tree, alive: Callable[[], None]) -> str:
-    """Run the reviewed checks of a workspace in a work tree of its own, and describe the first that fails; empty if
-    all pass. What its `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
-    known = checks.reviewed(workspace_id)
-    if known and not sandbox.state().works:
-        raise NotNow(f"checks run only in a sandbox, and {sandbox.state().why}")
+def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], None]) -> str:
+    """Run reviewed checks in a work tree of their own, and describe the first that fails; empty if all pass. What its
+    `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
     permissions = Permissions(Preset.WORKER, tree.path, (tree.path,))
     for name, check in known.items():
         receipt = run_check(name, check, permissions, tree.path, tree.borrowed, alive)

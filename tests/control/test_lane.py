@@ -120,6 +120,14 @@ def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: M
     assert git(repository, "for-each-ref", LANE).count("\n") == 0
 
 
+def test_many_openings_of_a_conflict_take_no_minutes(make: Make, repository: Path) -> None:
+    openings = "<<<<<<< x\n" * 40_000
+    make("first", notes=f"first\n{openings}")
+    make("smith", notes=f"smith\n{openings}")
+    queue("first")
+    assert ended(queue("smith")).conflicts[0]["hunk"].startswith("<<<<<<< ")
+
+
 def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, repository: Path) -> None:
     approve(repository, fit="ls *.txt; touch made; test ! -e first.txt || test ! -e second.txt")
     make("first", first="1\n")
@@ -146,10 +154,12 @@ def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monk
     merge = queue("smith")
     works = sandbox.state()
     monkeypatch.setattr(sandbox, "state", lambda: replace(works, works=False, why="bubblewrap is not here"))
-    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
-    assert item is not None
-    LANE_WORK.settle(item, LANE_WORK.act(item))
-    assert WorktreeMerge.objects.get().state == MergeState.WAITING
+    for _ in range(30):
+        item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+        assert item is not None
+        LANE_WORK.settle(item, LANE_WORK.act(item))
+    waiting = WorktreeMerge.objects.get()
+    assert waiting.state == MergeState.WAITING and "bubblewrap is not here" in waiting.why
     monkeypatch.undo()
     assert ended(merge).state == MergeState.MERGED
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -22,7 +24,7 @@ from django.db.models import Q
 
 from coordination.ids import new_id
 from coordination.paths import workspace_id_of
-from handoffs.checks import reviewed
+from handoffs.checks import Check, reviewed
 from nexus.control import merging, trees
 from nexus.control.git import GitFailed
 from nexus.control.members import Actor
@@ -31,7 +33,7 @@ from nexus.control.models import MergeState, MergeStep, PoolWorktree, ReturnCaus
 from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import FOLDER, LOCKS, Origin
-from nexus.control.verification import NotNow, failures
+from nexus.control.verification import NotNow, check_sandbox, failures
 from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
@@ -39,7 +41,6 @@ from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError, not_found
 
 HELD = timedelta(minutes=30)  # by a hub of another home, since its last step
-MOST_CLAIMS = 20  # of one entry, until it comes back
 SCRATCH = "lane"  # below the home
 TAIL = 4_000  # characters of a failed check's output that are kept
 WHOLE = 20_000  # characters of conflicts in a message
@@ -54,11 +55,13 @@ def queue(actor: Actor, agent_id: str, worktree_id: str | None = None) -> Worktr
     if row.merges.open().exists():
         raise refusal("it waits in the merge lane already")
     merge_id = new_id("merge")
+    ref = f"{LANE}/{merge_id}"
     try:
         tree = worktrees.own(row)
         target = merging.target(tree.source)
-        commit = trees.hand_in(tree, f"Work of {row.branch}", f"{LANE}/{merge_id}")
+        commit = trees.hand_in(tree, f"Work of {row.branch}", ref)
         if merging.has(tree.source, target, commit):
+            merging.release(tree.source, [ref])
             raise GitFailed(f"there is nothing to merge: {target} has all of it")
     except GitFailed as error:
         raise refusal(str(error)) from None
@@ -78,6 +81,8 @@ def queue(actor: Actor, agent_id: str, worktree_id: str | None = None) -> Worktr
             entry.save(force_insert=True)
             worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, target=target)
     except IntegrityError:
+        with suppress(GitFailed):
+            merging.release(tree.source, [ref])
         raise refusal("it waits in the merge lane already") from None
     return entry
 
@@ -184,8 +189,6 @@ class Lane(Work[Claimed, "Outcome | None"]):
     def settle(self, item: Claimed, outcome: Outcome | None) -> bool:
         if outcome is None:
             return True
-        if outcome.state == MergeState.WAITING and item.entry.epoch >= MOST_CLAIMS:
-            outcome = Outcome(MergeState.RETURNED, ReturnCause.REFUSED, outcome.why)
         _settle(item.entry, outcome)
         return outcome.state != MergeState.WAITING
 
@@ -214,7 +217,10 @@ def _merged(entry: WorktreeMerge) -> Outcome:
     """Merge, check and take an entry; anew while its branch moves. Raises Lost and GitFailed."""
     row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
     origin = worktrees.own(row).source
-    _clear(origin)
+    _clear(origin, entry)
+    checks = reviewed(workspace_id_of(origin.top))
+    if checks:
+        check_sandbox()  # first: each try leaves a commit in the origin
     message = f"Merge {row.branch}, the work of {row.agent.agent_id}"
     while True:
         prepared = merging.prepare(origin, entry.target, row.base, entry.commit, message)
@@ -229,7 +235,7 @@ def _merged(entry: WorktreeMerge) -> Outcome:
         if prepared.commit is None:  # a hub took it, and was killed before it recorded that
             return Outcome(MergeState.MERGED, commit=entry.result or prepared.onto)
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
-        if why := _checked(entry, origin, prepared.commit):
+        if why := _checked(entry, origin, prepared.commit, checks):
             return Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:])
         _record(entry, step=MergeStep.TAKING)
         try:
@@ -240,18 +246,20 @@ def _merged(entry: WorktreeMerge) -> Outcome:
         return Outcome(MergeState.MERGED, commit=prepared.commit)
 
 
-def _checked(entry: WorktreeMerge, origin: Origin, commit: str) -> str:
+def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[str, Check]) -> str:
     """Run the project's reviewed checks on what would be taken; return why one fails. Raises Lost and NotNow."""
-    workspace_id = workspace_id_of(origin.top)
-    if not reviewed(workspace_id):
+    if not checks:
         return ""
     path = Path(os.path.realpath(CoreSettings.current().home)) / SCRATCH / f"{entry.pk}-{entry.epoch}"
     with trees.scratch(origin, commit, str(path)) as tree:
-        return failures(workspace_id, tree, partial(_record, entry))
+        return failures(checks, tree, partial(_record, entry))
 
 
-def _clear(origin: Origin) -> None:
-    """Delete the refs of entries that ended; their work is in their branch, or still in their worktree."""
+def _clear(origin: Origin, entry: WorktreeMerge) -> None:
+    """Delete the refs of entries that ended, whose work is in their branch or still in their worktree, and what a
+    killed hub left of this entry."""
+    for left in (CoreSettings.current().home / SCRATCH).glob(f"{entry.pk}-*"):
+        shutil.rmtree(left, ignore_errors=True)
     named = {ref.removeprefix(f"{LANE}/"): ref for ref in merging.refs(origin)}
     ended = WorktreeMerge.objects.filter(pk__in=named, ended_at__isnull=False).values_list("pk", flat=True)
     merging.release(origin, [named[pk] for pk in ended])
@@ -272,7 +280,8 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
     with write():
         mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
         over = outcome.state != MergeState.WAITING
-        if not mine.update(state=outcome.state, step=None, held_until=None, ended_at=moment if over else None):
+        changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
+        if not mine.update(**changes, ended_at=moment if over else None):
             return
         row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
         about = {"merge_id": entry.pk, "target": entry.target}
@@ -283,7 +292,7 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
         elif outcome.state == MergeState.RETURNED:
             needs_person = not _sent_back(entry, row, outcome)
             WorktreeMerge.objects.filter(pk=entry.pk).update(
-                cause=outcome.cause, why=outcome.why, conflicts=list(outcome.conflicts), needs_person=needs_person
+                cause=outcome.cause, conflicts=list(outcome.conflicts), needs_person=needs_person
             )
             worktrees.emit(
                 "returned", Actor(entry.queued_by), row, moment, cause=outcome.cause, why=outcome.why[:200], **about
@@ -291,10 +300,8 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
 
 
 def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> bool:
-    """Queue a turn of the agent with what has to change; return whether that is all there is to do. What came back
-    twice needs a person, too."""
-    last = row.merges.filter(state=MergeState.MERGED).order_by("-merge_id").values_list("pk", flat=True).first()
-    before = row.merges.filter(state=MergeState.RETURNED, pk__gt=last or "").exclude(pk=entry.pk)
+    """Queue a turn that tells the agent what to change. Return False if a person is needed, too: no turn could be
+    queued, or the work came back before."""
     if row.agent.ended_at is not None or outcome.cause == ReturnCause.REFUSED:
         return False
     try:
@@ -308,7 +315,8 @@ def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> boo
         )
     except NexusError:  # as many turns wait as may
         return False
-    return not before.exists()
+    last = row.merges.filter(state=MergeState.MERGED).order_by("-merge_id").values_list("pk", flat=True).first()
+    return not row.merges.filter(state=MergeState.RETURNED, pk__gt=last or "").exclude(pk=entry.pk).exists()
 
 
 def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
