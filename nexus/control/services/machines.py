@@ -45,9 +45,10 @@ def choose(runner: Runner, parent: PoolAgent | None) -> str:
             raise _none(runner, [f"{why}{beside}"])
         return name
     known = list(Machine.objects.working().exclude(pk=HUB).order_by("name"))
-    refusals = [why for machine in known if (why := _why_not(machine, machine.name, runner))]
-    fitting = [machine for machine in known if not _why_not(machine, machine.name, runner)]
+    why_not = [(machine, _why_not(machine, machine.name, runner)) for machine in known]
+    fitting = [machine for machine, why in why_not if not why]
     if not fitting:
+        refusals = [why for _, why in why_not]
         raise _none(runner, refusals or ["no machine works beside the hub: start one with `nexus run-pool --labels`"])
     agents = Counter(PoolAgent.objects.living().values_list("machine", flat=True))
     return min(fitting, key=lambda machine: agents[machine.name] / machine.capacity).name
@@ -157,8 +158,8 @@ def end(own: Incarnation) -> None:
 
 
 class LostMachines:
-    """A look for machines that are lost. A machine is lost whose last sign of life stays the same, and too old, in
-    several looks in a row: while the database is away nobody can beat, so a single look proves nothing."""
+    """Find lost machines. A machine is lost if several looks in a row see the same old sign of life. One look proves
+    nothing: while the database is away, no machine can beat."""
 
     def __init__(self, looks: int = LOOKS) -> None:
         """`looks`: in so many, one each second, no beat came."""
@@ -171,15 +172,11 @@ class LostMachines:
         again."""
         before, self._looked = self._looked, time.monotonic()
         seen, self._seen = self._seen if self._looked - before < LONGEST_PAUSE else {}, {}
-        silent = list(Machine.objects.silent())
-        self._seen = {
-            machine.name: (machine.beat_at, seen[machine.name][1] + 1)
-            if seen.get(machine.name, (None,))[0] == machine.beat_at
-            else (machine.beat_at, 1)
-            for machine in silent
-        }
-        for machine in silent:
-            if self._seen[machine.name][1] >= self.looks:
+        for machine in list(Machine.objects.silent()):
+            beat, looks = seen.get(machine.name, (None, 0))
+            looks = looks + 1 if beat == machine.beat_at else 1
+            self._seen[machine.name] = machine.beat_at, looks
+            if looks >= self.looks:
                 lose(machine)
 
 

@@ -406,7 +406,9 @@ def claim(
     """
     moment = now()
     with write() if stored is None else nullcontext():
-        if own is not None and is_draining(own) is None:  # another incarnation has the machine, or it counts as lost
+        if (
+            stored is None and own is not None and is_draining(own) is None
+        ):  # another incarnation has the machine, or it counts as lost
             return None
         turn = stored or _claimable.first(pk=turn_id)
         if turn is None or (own is not None and turn.agent.machine != own.machine):

@@ -84,7 +84,7 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
 
 def at(directory: str) -> PoolWorktree | None:
     """Return the worktree that holds a directory, also one that was discarded."""
-    return next((row for row in PoolWorktree.objects.all() if rules.within(directory, (row.path,))), None)
+    return PoolWorktree.objects.filter(path__in=[directory, *map(str, Path(directory).parents)]).first()
 
 
 def _there() -> list[PoolWorktree]:
