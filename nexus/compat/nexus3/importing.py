@@ -213,7 +213,7 @@ class Import:
 
     def _add_servers(self) -> None:
         """Give each new runner the MCP servers."""
-        tables = list[tuple[str, str]]()
+        tables = dict[str, str]()
         for server in _dicts(self._source.configuration.get("mcp_servers")):
             name, command = str(server.get("name")), _command(server)
             variables = list(dict.fromkeys([*_strings(server.get("env_passthrough")), *_table(server.get("env"))]))
@@ -222,13 +222,15 @@ class Import:
             elif command is None:
                 problem = "it is no command that a runner could start"
             elif not all(map(VARIABLE.fullmatch, variables)):
-                problem = "it names what is no variable"
+                problem = "one of its variables has an invalid name"
+            elif name in tables:
+                problem = "another server has its name"
             elif server.get("enabled") is False:
                 problem = "it is not enabled"
             else:
                 line = ", ".join(map(_quoted, command))
                 further = f"\nenv_from = [{', '.join(map(_quoted, variables))}]" if variables else ""
-                tables.append((name, f"command = [{line}]{further}"))
+                tables[name] = f"command = [{line}]{further}"
                 for variable in _table(server.get("env")):
                     self.unmoved[f"the value of {variable} of the MCP server {name}: the hub needs it, too"] += 1
                 self.unmoved[f"the directory of the MCP server {name}: it runs in its agent's"] += bool(
@@ -238,7 +240,7 @@ class Import:
             self.unmoved[f"the MCP server {_name(name)}: {problem}"] += 1
         for runner in self.runners:
             self.runners[runner] += "".join(
-                f"\n\n[runners.{runner}.mcp_servers.{name}]\n{table}" for name, table in tables
+                f"\n\n[runners.{runner}.mcp_servers.{name}]\n{table}" for name, table in tables.items()
             )
 
     def _problem(self, alias: str, provider: Mapping[str, Any], model: Mapping[str, Any]) -> str | None:
