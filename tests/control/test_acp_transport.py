@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.control.runners.acp_transport import BoundedLines, Structure
+from nexus.control.runners.acp_transport import BoundedLines
+from nexus.control.runners.processes import Structure
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(st.sampled_from('ab"\\\n{[,\N{SNOWMAN}')),

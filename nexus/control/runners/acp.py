@@ -42,7 +42,7 @@ from nexus.control.rules import Action
 from nexus.control.runners import acp_session, bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
-from nexus.control.runners.base import RunnerFailed, Scene, Secrets
+from nexus.control.runners.base import RunnerFailed, Scene, Secrets, secret_values
 from nexus.control.runners.configuration import Acp, McpServer
 from nexus.control.runners.traffic import Log, Wire
 from nexus.control.services.questions import Decision
@@ -61,8 +61,6 @@ LEAVE_SECONDS = 2  # to end by itself, when the turn is over
 AUTH_REQUIRED = -32_000
 MOST_METHODS = 10
 QUOTED = 500  # characters of what a process said, in a turn's why
-NO_SECRETS = ("_MODEL", "_PROVIDER")  # ends of variables whose values are names, which agents also say
-SHORTEST_SECRET = 6  # characters; a shorter value is a common word, and is not redacted
 
 
 class SignedOut(RunnerFailed):
@@ -96,8 +94,7 @@ async def take(runner: Acp, scene: Scene) -> Ended:
     sandbox.check(runner)
     async with bus.key_of(scene.agent.agent_id) as key:
         with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
-            given = (os.environ.get(name, "") for name in runner.variables if not name.endswith(NO_SECRETS))
-            values = (key, *(value for value in given if len(value) >= SHORTEST_SECRET))
+            values = (key, *secret_values(runner.variables))
             secrets = Secrets(*values)
             wire = Wire(Log(scene.agent.agent_id, *values, run=scene.turn.pk))
             launch = Launch(runner, _redacting(secrets, scene), state.works, scratch, wire)

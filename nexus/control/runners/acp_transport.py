@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from acp.schema import SessionNotification
 from pydantic import ValidationError
 
 from nexus.control.runners.acp_session import MODELS
+from nexus.control.runners.processes import Lines, Overdone
 from nexus.control.runners.traffic import Wire
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes
@@ -22,28 +22,7 @@ MOST_STRUCTURE = 1024 * 1024  # bytes of a line outside its strings: parsing the
 MOST_BYTES = 256 * 1024 * 1024  # of a turn
 MOST_NONSENSE = 100  # lines of a turn that are not messages: many programs greet on stdout
 MOST_OPEN = 256  # requests of the agent's at once
-CHUNK = 65_536  # bytes
 UPDATE = "session/update"
-TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)  # closed, or cut off behind a backslash or not
-
-
-class Overdone(Exception):
-    """The agent exceeded a limit of the protocol; the message is for operators."""
-
-
-class Structure:
-    """Count the bytes of a JSON line outside its strings, piece by piece: they determine the cost of parsing."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._cut = b""  # the opening of the string that the last piece cut off
-
-    def add(self, piece: bytes) -> None:
-        """Count the next piece of the line."""
-        *parts, outside = TEXT.split(self._cut + piece)  # outside, how a text ended, outside, …
-        self.size += sum(map(len, parts[::2])) + len(outside)
-        end = parts[-1] if parts else b'"'
-        self._cut = b"" if end == b'"' else b'"' + end
 
 
 class BoundedLines:
@@ -58,10 +37,9 @@ class BoundedLines:
         wire: Wire | None = None,
     ) -> None:
         """`settled` returns when all messages so far are stored: no message is read before. `wire` logs them."""
-        self._reader, self._writer, self._settled, self._wire = reader, writer, settled, wire
-        self._buffer = bytearray()
-        self._searched = 0  # of the buffer, for the end of a line
-        self._bytes = self._nonsense = 0
+        self._writer, self._settled, self._wire = writer, settled, wire
+        self._lines = Lines(reader, longest=LONGEST_LINE, structure=MOST_STRUCTURE, most=MOST_BYTES)
+        self._nonsense = 0
         self._open: set[str] = set()  # ids of unanswered requests
         self.failed: Overdone | None = None
 
@@ -83,7 +61,7 @@ class BoundedLines:
         while self.failed is None:
             await self._settled()
             try:
-                line = await self._line()
+                line = await self._lines.next()
                 if line is None:
                     return None
                 message = self._received(line)
@@ -107,28 +85,6 @@ class BoundedLines:
 
     async def close(self) -> None:
         """Do nothing: the pipes belong to the process, which closes them."""
-
-    async def _line(self) -> bytes | None:
-        """Return the next line; None at the end. Raises Overdone."""
-        structure = Structure()
-        while (end := self._buffer.find(b"\n", self._searched)) < 0:
-            structure.add(bytes(self._buffer[self._searched :]))  # only for long lines, at most one chunk at a time
-            if structure.size > MOST_STRUCTURE:
-                raise Overdone(f"it sent a line with over {MOST_STRUCTURE} bytes outside of texts")
-            self._searched = len(self._buffer)
-            if self._searched > LONGEST_LINE:
-                raise Overdone(f"it sent a line of over {LONGEST_LINE} bytes")
-            chunk = await self._reader.read(CHUNK)
-            if not chunk:
-                return None
-            self._bytes += len(chunk)
-            if self._bytes > MOST_BYTES:
-                raise Overdone(f"it sent over {MOST_BYTES} bytes in one turn")
-            self._buffer += chunk
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        self._searched = 0
-        return line
 
     def _message(self, line: bytes) -> dict[str, Any] | None:
         """Return the message in a line; None if it is to be ignored. Raises Overdone."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -151,6 +152,16 @@ class Takes(Protocol):
 
 
 STRUCK = "***"
+
+
+NAMES_ONLY = ("_MODEL", "_PROVIDER")  # ends of variables whose values are names, which agents also say
+SHORTEST_SECRET = 6  # characters; a shorter value is a common word, and is not redacted
+
+
+def secret_values(names: Iterable[str]) -> list[str]:
+    """Return the values of environment variables that are redacted, where they are set."""
+    values = (os.environ.get(name, "") for name in names if not name.endswith(NAMES_ONLY))
+    return [value for value in values if len(value) >= SHORTEST_SECRET]
 
 
 class Secrets:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -19,10 +20,11 @@ from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.rules import within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, Programs, Runner
+from nexus.control.runners.configuration import Acp, McpServer, Programs, Runner
 from nexus.core.processes import BASICS, CHUNK, KILL_SECONDS, environment, start_async
 
 PAUSE_SECONDS = 0.005  # after each chunk, to slow down a flood
+TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)  # closed, or cut off behind a backslash or not
 TAIL = 4_000  # bytes kept of the end of stderr
 LARGEST_SIGN_IN = 1_048_576  # bytes of a file
 HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
@@ -90,6 +92,58 @@ class Running:
             with contextlib.suppress(RuntimeError):  # somebody still reads it
                 while await self.guardian.stdout.read(CHUNK):
                     pass
+
+
+class Overdone(Exception):
+    """A program exceeded a limit of what it may send; the message is for operators."""
+
+
+class Structure:
+    """Count the bytes of a JSON line outside its strings, piece by piece: they determine the cost of parsing."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._cut = b""  # the opening of the string that the last piece cut off
+
+    def add(self, piece: bytes) -> None:
+        """Count the next piece of the line."""
+        *parts, outside = TEXT.split(self._cut + piece)  # outside, how a text ended, outside, …
+        self.size += sum(map(len, parts[::2])) + len(outside)
+        end = parts[-1] if parts else b'"'
+        self._cut = b"" if end == b'"' else b'"' + end
+
+
+class Lines:
+    """The lines that a program prints, which is not trusted: the length of one, its structure and the bytes of all are
+    limited."""
+
+    def __init__(self, reader: asyncio.StreamReader, *, longest: int, structure: int, most: int) -> None:
+        self._reader, self._longest, self._structure, self._most = reader, longest, structure, most
+        self._buffer = bytearray()
+        self._searched = 0  # of the buffer, for the end of a line
+        self._bytes = 0
+
+    async def next(self) -> bytes | None:
+        """Return the next line; None at the end. Raises Overdone."""
+        structure = Structure()
+        while (end := self._buffer.find(b"\n", self._searched)) < 0:
+            structure.add(bytes(self._buffer[self._searched :]))  # only for long lines, at most one chunk at a time
+            if structure.size > self._structure:
+                raise Overdone(f"it sent a line with over {self._structure} bytes outside of texts")
+            self._searched = len(self._buffer)
+            if self._searched > self._longest:
+                raise Overdone(f"it sent a line of over {self._longest} bytes")
+            chunk = await self._reader.read(CHUNK)
+            if not chunk:
+                return None
+            self._bytes += len(chunk)
+            if self._bytes > self._most:
+                raise Overdone(f"it sent over {self._most} bytes in one turn")
+            self._buffer += chunk
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        self._searched = 0
+        return line
 
 
 class Tail:
@@ -171,7 +225,20 @@ async def start(
     return Running(started.process, started.lifeline)
 
 
-__all__ = ["BASICS", "CHUNK", "DEVNULL", "KILL_SECONDS", "Running", "Tail", "environment", "running", "start"]
+__all__ = [
+    "BASICS",
+    "CHUNK",
+    "DEVNULL",
+    "KILL_SECONDS",
+    "Lines",
+    "Overdone",
+    "Running",
+    "Structure",
+    "Tail",
+    "environment",
+    "running",
+    "start",
+]
 
 
 def home_of(agent: PoolAgent) -> str:
@@ -182,9 +249,9 @@ def home_of(agent: PoolAgent) -> str:
     return str(home)
 
 
-def environment_of(agent: PoolAgent, runner: Acp | None = None) -> dict[str, str]:
-    """Return the environment of the agent's programs, without secrets; with those of `runner` for its own program."""
-    own = {} if runner is None else {**environment(*runner.env_from), **runner.env}
+def environment_of(agent: PoolAgent, program: Acp | McpServer | None = None) -> dict[str, str]:
+    """Return the environment of the agent's programs, without secrets; with those of `program`, if it is that."""
+    own = {} if program is None else {**environment(*program.env_from), **program.env}
     return {**environment(), **own, "HOME": home_of(agent) if sandbox.state().works else str(Path.home())}
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 from asyncio import Event, Future, StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -29,8 +28,9 @@ from pydantic import ValidationError
 from nexus.control.models import Role
 from nexus.control.rules import Action, Kind, Verdict
 from nexus.control.runners import new_repositories, processes, sandbox
-from nexus.control.runners.base import RunnerFailed, Scene, Secrets
+from nexus.control.runners.base import SHORTEST_SECRET, RunnerFailed, Scene, Secrets, secret_values
 from nexus.control.runners.configuration import McpServer, Model
+from nexus.control.runners.processes import Lines, Overdone
 from nexus.control.tools.catalog import Tool, decided
 from nexus.control.tools.files import ToolFailed
 from nexus.core.operations.errors import NexusError
@@ -42,12 +42,14 @@ START_SECONDS = 30.0  # until it has said which tools it has
 CALL_SECONDS = 300.0
 LEAVE_SECONDS = 2.0  # to end by itself, when the turn is over
 LONGEST_LINE = 4 * 1024 * 1024  # bytes of a message
+MOST_STRUCTURE = 1024 * 1024  # bytes of a message outside its strings
+MOST_BYTES = 256 * 1024 * 1024  # of a turn
+MOST_NONSENSE = 100  # lines of a turn that are not messages
 MOST_TOOLS, MOST_PAGES = 128, 16  # of one server
 LONGEST_NAME = 64  # characters; models take no longer ones
 LONGEST_DESCRIPTION, LONGEST_SCHEMA = 2_000, 32_768  # characters
 LONGEST_DETAIL = 4_000  # characters of the arguments that an operator is shown
 LONGEST_WHY = 500  # characters of what a server says of a failure
-SHORTEST_SECRET = 6  # characters; a shorter value is a common word
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -74,6 +76,10 @@ async def served(runner: Model, scene: Scene) -> AsyncIterator[Mapping[str, Tool
                     text = f"[The MCP server {name} is not there in this turn: {failed}]"
                     await scene.say(Role.TOOL, text, tool_call_id=f"mcp_{name}")
             yield tools
+        except BaseException:
+            for task in running:
+                task.cancel()  # also one that has not said yet which tools it has
+            raise
         finally:
             over.set()
             await asyncio.gather(*running, return_exceptions=True)
@@ -83,11 +89,10 @@ async def _run(
     name: str, server: McpServer, runner: Model, scene: Scene, ready: Future[list[Tool]], over: Event
 ) -> None:
     """Run a server until `over`. `ready` gets its tools, or why there are none."""
-    values = [os.environ.get(variable, "") for variable in server.env_from] + list(server.env.values())
-    secrets = Secrets(*(value for value in values if len(value) >= SHORTEST_SECRET))
+    given = (value for value in server.env.values() if len(value) >= SHORTEST_SECRET)
+    secrets = Secrets(*secret_values(server.env_from), *given)
     try:
-        own = {**processes.environment(*server.env_from), **server.env}
-        env = await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent)) | own
+        env = await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent, server))
         await in_thread(OUTSIDE, partial(sandbox.check_programs, runner))
         confined = partial(processes.confined, server.command, runner, scene.agent, cwd=scene.agent.cwd)
         line = await in_thread(OUTSIDE, confined)
@@ -130,19 +135,17 @@ async def _session(program: processes.Running) -> AsyncIterator[ClientSession]:
 
 
 async def _receive(stdout: StreamReader, answers: ObjectSendStream[SessionMessage | Exception]) -> None:
-    """Pass on a server's messages, until its output ends or a line is too long; the session then ends."""
-    waiting = bytearray()
+    """Pass on a server's messages, until its output ends or exceeds a limit; the session then ends."""
+    lines, nonsense = Lines(stdout, longest=LONGEST_LINE, structure=MOST_STRUCTURE, most=MOST_BYTES), 0
     async with answers:
-        while len(waiting) <= LONGEST_LINE and (chunk := await stdout.read(processes.CHUNK)):
-            *lines, rest = (waiting + chunk).split(b"\n")
-            waiting = bytearray(rest)
-            for line in lines:
+        with suppress(Overdone, ConnectionError):
+            while nonsense <= MOST_NONSENSE and (line := await lines.next()) is not None:
                 try:
                     message = jsonrpc_message_adapter.validate_json(line)
                 except ValidationError:
-                    continue  # many programs greet on stdout
-                await answers.send(SessionMessage(message))
-            await asyncio.sleep(processes.PAUSE_SECONDS)
+                    nonsense += 1  # many programs greet on stdout
+                else:
+                    await answers.send(SessionMessage(message))
 
 
 async def _send(stdin: StreamWriter, requests: ObjectReceiveStream[SessionMessage]) -> None:
