@@ -275,7 +275,9 @@ async def test_it_is_cancelled_once_and_for_all(declaring: Connect, asked: dict[
         await put(project)
         await tasking.cancel(client.session, task.task_id)
         cancelled = await tasking.get(client.session, task.task_id)
-        ended = await begun(client, "event_wait", **{**asked, "cursor": asked["cursor"] + 10**6})
+        here = {name: asked[name] for name in ("project_root", "agent_id", "stream")}
+        newest = (await arun(LOCAL, "event_cursor", here))["data"]["cursor"]
+        ended = await begun(client, "event_wait", **{**asked, "cursor": newest})
         await arun(LOCAL, "artifact_put", {})
     assert (cancelled.status, cancelled.result) == ("cancelled", None)
     assert ended.status == "working"
