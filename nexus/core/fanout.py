@@ -248,7 +248,7 @@ class Wire:
             heard(content)
 
     def _lost(self, problem: str) -> None:
-        if problem != self.problem:
+        if problem != self.problem and not self._finishing:
             log.warning(
                 "%s. Waits look at the database every %g s meanwhile, and drafts stay at their hub.",
                 problem,
@@ -258,7 +258,8 @@ class Wire:
             self.problem = problem
             self._outgoing.clear()  # who waits has looked by the time there is a connection
             self._waiting = 0
-            self._sent.set()
+            if self._finishing:
+                self._sent.set()
 
 
 @cache
