@@ -92,6 +92,11 @@ class Git:
         """Call git and return its one line of output. Raises GitFailed."""
         return self.run(*arguments).line
 
+    def commit_of(self, name: str) -> str:
+        """Return the commit that a branch or another name stands for; empty if there is none. Raises GitFailed."""
+        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        return self.run(*asked, expect=(0, 1)).line
+
     def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> Said:
         """Call git. Raises GitFailed for an unexpected exit code, and after SECONDS."""
         at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir)

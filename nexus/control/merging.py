@@ -59,7 +59,7 @@ def _has(git: Git, ref: str, commit: str) -> bool:
 def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> Prepared:
     """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed."""
     git = origin.git()
-    onto = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", expect=(0, 1)).line
+    onto = git.commit_of(f"refs/heads/{branch}")
     if not onto:
         raise GitFailed(f"there is no branch {branch} any more")
     if _has(git, onto, work):
@@ -110,7 +110,7 @@ def take(origin: Origin, branch: str, onto: str, commit: str) -> None:
     ref = f"refs/heads/{branch}"
     with alone(origin.common):
         git = origin.git()
-        if git.run("rev-parse", "--verify", "--quiet", ref, expect=(0, 1)).line != onto:
+        if git.commit_of(ref) != onto:
             raise Moved(f"{branch} moved")
         try:
             if git.run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line == ref:
@@ -120,10 +120,10 @@ def take(origin: Origin, branch: str, onto: str, commit: str) -> None:
             else:
                 git.run("update-ref", "-m", "nexus: merge", ref, commit, onto)
         except GitFailed:
-            if git.run("rev-parse", "--verify", "--quiet", ref, expect=(0, 1)).line != onto:
+            if git.commit_of(ref) != onto:
                 raise Moved(f"{branch} moved") from None
             raise
-        if git.line("rev-parse", "--verify", ref) != commit:
+        if git.commit_of(ref) != commit:
             raise Moved(f"{branch} moved")
 
 

@@ -452,7 +452,7 @@ def adopt(tree: Tree, origin: Origin) -> Tree:
     with _at_work(tree), alone(origin.common):
         git = Git(common, tree.git_dir, (common,))
         head = git.line("rev-parse", "--verify", "HEAD^{commit}")
-        tip = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{tree.branch}", expect=(0, 1)).line or head
+        tip = git.commit_of(f"refs/heads/{tree.branch}") or head
         _remove(Path(own.git_dir))
         _create(own, tip, head, CREATE + "git read-tree HEAD\n")
         if origin.common != common:  # it was made from a worktree, which now holds the branch
@@ -494,7 +494,7 @@ def in_place(directory: str, since: datetime) -> Tree:
     """
     origin = origin_of(directory)
     git = Git(origin.common, origin.git_dir, (origin.common, *origin.objects[1:]))
-    head = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}", expect=(0, 1)).line
+    head = git.commit_of("HEAD")
     if not head:
         raise GitFailed("the repository has no commit yet")
     base = git.line("rev-list", "--max-count=1", "--first-parent", f"--before={int(since.timestamp())}", head)
@@ -680,7 +680,7 @@ def _drop_branch(tree: Tree, is_kept: bool) -> None:
         git, branch = Git(common, common, tree.borrowed[1:], (common,)), f"refs/heads/{tree.branch}"
         if not is_kept:
             git.run("update-ref", "-d", tree.kept_ref)
-        tip = git.run("rev-parse", "--verify", "--quiet", branch, expect=(0, 1)).line
+        tip = git.commit_of(branch)
         if tip and not git.line("for-each-ref", "--format=%(worktreepath)", branch):
             others = git.line("for-each-ref", "--count=2", "--contains", tip, "--format=%(refname)").split("\n")
             if len(others) > 1:
@@ -748,9 +748,8 @@ def scratch(origin: Origin, commit: str, path: str) -> Iterator[Tree]:
 
 def _known(tree: Tree) -> str:
     """Return commits that the origin already has."""
-    git = tree.source.writing()
-    said = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{tree.branch}", expect=(0, 1))
-    return f"{tree.base} {tree.source.head()} {said.line}"
+    tip = tree.source.writing().commit_of(f"refs/heads/{tree.branch}")
+    return f"{tree.base} {tree.source.head()} {tip}"
 
 
 def _packed(tree: Tree, objects: str, *steps: str, **values: str) -> tuple[str, bytes]:
