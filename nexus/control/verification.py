@@ -46,7 +46,7 @@ class Lost(Exception):
     """Another process has the run, or the result got its verdict."""
 
 
-class Place(NamedTuple):
+class WorkLocation(NamedTuple):
     """Where a handoff's work lies: the project's directory in it, and the worktree, if it is one."""
 
     directory: str
@@ -71,7 +71,7 @@ class Verification(Work[CheckRun, "Verdict | NotNow | Lost"]):
     def lanes(self) -> Sequence[str]:
         if not ControlSettings.current().control:
             return ()
-        return [str(run.pk) for run in check_runs.due(MOST_DUE) if Path(place_of(run).directory).is_dir()]
+        return [str(run.pk) for run in check_runs.due(MOST_DUE) if Path(location_of(run).directory).is_dir()]
 
     def claim(self, lane: str) -> CheckRun | None:
         return check_runs.take(int(lane))
@@ -93,16 +93,16 @@ class Verification(Work[CheckRun, "Verdict | NotNow | Lost"]):
 VERIFICATION = Verification()
 
 
-def place_of(run: CheckRun) -> Place:
+def location_of(run: CheckRun) -> WorkLocation:
     """Return where the work of a handoff lies."""
     root = run.handoff.workspace.root_realpath
     agent = PoolAgent.objects.filter(agent_id=run.handoff.claimed_by).order_by("-created_at").first()
     row = worktrees.at(root) or (None if agent is None else worktrees.at(agent.cwd))
     if row is None or rules.within(root, (row.path,)):
-        return Place(root, row)
+        return WorkLocation(root, row)
     if rules.within(root, (row.origin,)):
-        return Place(os.path.normpath(os.path.join(row.path, os.path.relpath(root, row.origin))), row)
-    return Place(row.path, row)
+        return WorkLocation(os.path.normpath(os.path.join(row.path, os.path.relpath(root, row.origin))), row)
+    return WorkLocation(row.path, row)
 
 
 def check_sandbox() -> None:
@@ -115,14 +115,14 @@ def check_sandbox() -> None:
 def verdict_on(run: CheckRun) -> Verdict:
     """Test all criteria of a handoff's result. Raises NotNow and Lost."""
     check_sandbox()
-    criteria, place = checks.parse(run.handoff.acceptance_criteria), place_of(run)
-    if place.row is not None and place.row.state == WorktreeState.DISCARDED:
+    criteria, location = checks.parse(run.handoff.acceptance_criteria), location_of(run)
+    if location.row is not None and location.row.state == WorktreeState.DISCARDED:
         raise NotNow("the worktree that held the work was discarded")
     commands = _commands(run, criteria)
     _renew(run)
-    facts, changed = _facts(run, criteria, place)
-    receipts = [_run(run, place, name, check) for name, check in commands.items()]
-    receipts += [_file(place, path) for path in criteria.files]
+    facts, changed = _facts(run, criteria, location)
+    receipts = [_run(run, location, name, check) for name, check in commands.items()]
+    receipts += [_file(location, path) for path in criteria.files]
     receipts += [
         _receipt(f"unchanged:{path}", path not in changed, why="it was changed") for path in criteria.unchanged
     ]
@@ -148,13 +148,13 @@ def _commands(run: CheckRun, criteria: Criteria) -> dict[str, Check]:
     return {name: found.checks[name] for name in criteria.commands}
 
 
-def _run(run: CheckRun, place: Place, name: str, check: Check) -> CheckReceipt:
+def _run(run: CheckRun, location: WorkLocation, name: str, check: Check) -> CheckReceipt:
     """Run one command for a result. Raises NotNow and Lost."""
     alive = partial(_renew, run)
-    if place.row is None:
-        return run_check(name, check, Permissions(Preset.WORKER, place.directory, ()), place.directory, (), alive)
-    permissions = Permissions(Preset.WORKER, place.row.path, (place.row.path,))
-    return run_check(name, check, permissions, place.directory, borrowed(place.row.agent), alive)
+    if location.row is None:
+        return run_check(name, check, Permissions(Preset.WORKER, location.directory, ()), location.directory, (), alive)
+    permissions = Permissions(Preset.WORKER, location.row.path, (location.row.path,))
+    return run_check(name, check, permissions, location.directory, borrowed(location.row.agent), alive)
 
 
 def run_check(
@@ -214,10 +214,10 @@ def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], N
     return ""
 
 
-def _file(place: Place, path: str) -> CheckReceipt:
+def _file(location: WorkLocation, path: str) -> CheckReceipt:
     """Look for a file or directory, without following links."""
     try:
-        at = sandbox.reached(os.path.normpath(os.path.join(place.directory, path)))
+        at = sandbox.reached(os.path.normpath(os.path.join(location.directory, path)))
     except OSError:
         return _receipt(f"file:{path}", False, why="it does not exist")
     mode = os.fstat(at).st_mode
@@ -246,11 +246,11 @@ def _receipt(
     }
 
 
-def _facts(run: CheckRun, criteria: Criteria, place: Place) -> tuple[Facts, set[str]]:
+def _facts(run: CheckRun, criteria: Criteria, location: WorkLocation) -> tuple[Facts, set[str]]:
     """Return the fact sheet of a handoff's work, and the paths of the criteria that changed. Raises NotNow."""
     facts: Facts = {
-        "directory": place.directory,
-        "branch": place.row.branch if place.row else None,
+        "directory": location.directory,
+        "branch": location.row.branch if location.row else None,
         "base": None,
         "commit": None,
         "uncommitted": False,
@@ -264,11 +264,11 @@ def _facts(run: CheckRun, criteria: Criteria, place: Place) -> tuple[Facts, set[
         "why": None,
     }
     try:
-        if place.row is not None:
-            tree = worktrees.own(place.row)
+        if location.row is not None:
+            tree = worktrees.own(location.row)
         else:
-            tree = trees.in_place(place.directory, run.handoff.claimed_at or run.created_at)
-        prefix = os.path.relpath(place.directory, tree.path)
+            tree = trees.in_place(location.directory, run.handoff.claimed_at or run.created_at)
+        prefix = os.path.relpath(location.directory, tree.path)
         asked = {os.path.normpath(os.path.join(prefix, path)): path for path in criteria.unchanged}
         seen = trees.survey(tree, list(asked))
     except GitFailed as error:
