@@ -189,7 +189,7 @@ def _conflicts(picture: Picture, each: int) -> Found:
 
 
 def _returned(picture: Picture, each: int) -> Found:
-    """Find work that came back from the merge lane, where its agent alone does not get on."""
+    """Find work that came back from the merge lane and that its agent cannot finish alone."""
     rows = WorktreeMerge.objects.filter(needs_person=True)
     if picture.workspace:
         there = _there(picture, "worktree__agent__", "worktree__agent__")

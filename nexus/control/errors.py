@@ -14,7 +14,11 @@ class ControlCode(ErrorCode):
         "The caller's position in the pool, or its ceiling, does not allow this; details.rule names the rule.",
     )
     POOL_OFF = "POOL_OFF", 409, "No pool runs: start the server with --control."
-    NO_MACHINE = "NO_MACHINE", 409, "No machine that works has what the agent's runner needs; the message says what."
+    NO_MACHINE = (
+        "NO_MACHINE",
+        409,
+        "No working machine has what the agent's runner needs; the message says what is missing.",
+    )
     POOL_FULL = "POOL_FULL", 429, "The number of agents, or of waiting turns, has reached the setting's limit."
     WORKTREE_REFUSED = (
         "WORKTREE_REFUSED",

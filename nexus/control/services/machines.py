@@ -194,7 +194,7 @@ def lose(machine: Machine) -> bool:
     return True
 
 
-def drain(name: str, by: str, *, draining: bool) -> Machine:
+def drain(name: str, by: str, *, draining: bool) -> None:
     """Let a machine begin no more runs and take no new agents, or let it go on. Raises NOT_FOUND."""
     moment = now()
     with write():
@@ -205,7 +205,6 @@ def drain(name: str, by: str, *, draining: bool) -> Machine:
             machine.draining = draining
             machine.save(update_fields=["draining"])
             _emit("machine.drained" if draining else "machine.undrained", by, name, moment)
-    return machine
 
 
 def _emit(type: str, actor: str | None, name: str, moment: datetime, **payload: Any) -> None:
