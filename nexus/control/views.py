@@ -366,7 +366,7 @@ def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> Temp
     if on and row.state != WorktreeState.DISCARDED:
         answer = _operate(request, row, "diff").get("data", {})
         changes = difference.read(answer["diff"], answer["files"]) if answer else None
-    return render(
+    response = render(
         request,
         "control/pool_worktree.html",
         f"Worktree of {plain(row.agent.agent_id)}",
@@ -375,11 +375,14 @@ def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> Temp
         kept_ref=worktrees.kept_ref(row),
         on=on,
         changes=changes,
+        view=difference.view_of(request),
         files=len(answer.get("files", ())),
         truncated=answer.get("truncated", False),
         running=monitoring.is_running(row.agent),
         **more,
     )
+    difference.remember_view(request, response)
+    return response
 
 
 @form_only(BACK)

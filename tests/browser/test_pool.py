@@ -149,7 +149,7 @@ def test_it_shows_what_an_agent_changed_merges_it_and_asks_before_it_throws_any_
     name, tree, repository = smith
     open_agent(page, name)
     page.get_by_role("link", name="What it changed").click()
-    expect(page.locator("del")).to_have_text("-one")
+    expect(page.locator("del code")).to_have_text("one")
     page.get_by_role("button", name="Merge", exact=True).click()
     expect(page.get_by_text("Merged into")).to_be_visible()
     assert (repository / "notes.txt").read_text() == "two\n"
@@ -365,7 +365,7 @@ def test_by_keys_alone_one_answers_sends_stops_and_merges(
     expect(page.locator("#stop-now")).to_have_count(0)
     tab_to(page, "What it changed")
     page.keyboard.press("Enter")
-    expect(page.locator("del")).to_have_text("-one")
+    expect(page.locator("del code")).to_have_text("one")
     tab_to(page, "Merge")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Merged into")).to_be_visible()

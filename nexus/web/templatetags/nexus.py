@@ -99,15 +99,6 @@ def marked(snippet: str) -> SafeString:
     return mark_safe(hits)  # noqa: S308  # escaped, and the tags are ours
 
 
-SPOKEN = {"added": "ins", "removed": "del", "place": "small", "same": "span"}  # HTML elements by kind of line
-
-
-@register.filter
-def difference(lines: Iterable[tuple[str, str]]) -> SafeString:
-    """Render the lines of a file's diff, each as an element of its kind."""
-    return format_html_join("", "<{0}>{1}\n</{0}>", ((SPOKEN[kind], plain(text)) for kind, text in lines))
-
-
 @register.filter
 def highlight(text: str, words: str) -> SafeString:
     """Mark the beginnings of words that were searched for."""

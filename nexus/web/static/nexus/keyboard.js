@@ -1,4 +1,4 @@
-// What the theme leaves to the mouse, made reachable by keys and readable to a screen reader; keys of the lists of mail and events.
+// What the theme leaves to the mouse, made reachable by keys and readable to a screen reader; keys of the lists of mail, events and changed files.
 import { follow } from "./regions.js";
 
 const label = (selector, text) => document.querySelectorAll(selector).forEach((element) => {
@@ -38,6 +38,14 @@ document.addEventListener("keydown", (event) => {
     rows[Math.max(0, Math.min(rows.length - 1, next))].focus();
     return;
   }
+  const files = [...document.querySelectorAll(".nx-file > summary")];
+  if (files.length && "np".includes(event.key)) {
+    const at = files.indexOf(document.activeElement?.closest?.(".nx-file")?.firstElementChild);
+    const next = files[Math.max(0, Math.min(files.length - 1, at + (event.key === "n" ? 1 : -1)))];
+    next.focus({ preventScroll: true });
+    next.parentElement.scrollIntoView();
+    return;
+  }
   if (event.key === "?") {
     document.getElementById("keys")?.showModal();
     return;
@@ -63,6 +71,16 @@ document.addEventListener("keydown", (event) => {
     document.getElementById("reply")?.click();
   }
 });
+
+// An address that names a folded file, or a line in one, opens it.
+const unfold = () => {
+  const file = document.getElementById(location.hash.slice(1))?.closest(".nx-file");
+  if (!file || file.open) return;
+  file.open = true;
+  document.getElementById(location.hash.slice(1)).scrollIntoView();
+};
+window.addEventListener("hashchange", unfold);
+unfold();
 
 // Beside the list the first message is open. Its address keeps it so while newer ones come.
 const first = document.querySelector("a[data-mark=letter][aria-current]");
