@@ -114,9 +114,11 @@ def sheet(facts: Facts) -> list[tuple[str, str]]:
 
 
 def due(limit: int) -> list[CheckRun]:
-    """Return runs that wait for a process, or whose process gave no sign of life."""
-    rows = CheckRun.objects.filter(state__in=OPEN, due_at__lte=now()).select_related("handoff__workspace")
-    return list(rows.defer("handoff__payload", "handoff__result").order_by("due_at")[:limit])
+    """Return runs that wait for a process, or whose process gave no sign of life: of many, any."""
+    # Not the oldest: if their directories are on other machines, this process would see no others.
+    some = CheckRun.objects.filter(state__in=OPEN, due_at__lte=now()).order_by("?").values("pk")[:limit]
+    rows = CheckRun.objects.filter(pk__in=some).select_related("handoff__workspace")
+    return list(rows.defer("handoff__payload", "handoff__result").order_by("due_at"))
 
 
 def take(run_id: int) -> CheckRun | None:

@@ -11,15 +11,16 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from coordination.models import Workspace
 from handoffs import check_runs, progress
 from handoffs.attention import KINDS
-from handoffs.models import CheckRun, CheckState
+from handoffs.models import CheckRun, CheckState, Handoff
 from inbox.monitoring import Picture
 from nexus.control.models import PoolWorktree
 from nexus.control.runners import sandbox
 from nexus.control.runners.sandbox import State
 from nexus.control.toolset import CONTROL
-from nexus.control.verification import VERIFICATION
+from nexus.control.verification import MOST_DUE, VERIFICATION
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner
@@ -326,3 +327,21 @@ class TestSeveralProcesses:
         assert status(handoff) == "COMPLETED"
         assert CheckRun.objects.get().state == CheckState.DROPPED
         assert "handoff.returned" not in events_of(handoff)
+
+    def test_runs_of_other_machines_hide_none_of_this_one(self, submit: Submit, root: Path) -> None:
+        handoff = submit("file:notes.txt")
+        run = CheckRun.objects.get()
+        moment = now()
+        far = Workspace.objects.create(
+            workspace_id="ws_far", root_realpath="/far", created_at=moment, last_seen_at=moment
+        )
+        for number in range(MOST_DUE + 10):
+            other = Handoff.objects.get(pk=handoff)
+            other.pk, other.created_event_id, other.workspace = f"hnd_{number}", -number - 1, far
+            other.save(force_insert=True)
+            since = run.due_at - timedelta(hours=1)
+            CheckRun.objects.create(handoff=other, claim_epoch=1, state=run.state, due_at=since, created_at=since)
+
+        found = {lane for _ in range(50) for lane in VERIFICATION.lanes()}
+
+        assert found == {str(run.pk)}
