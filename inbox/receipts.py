@@ -94,7 +94,7 @@ class Receipt(TypedDict):
 def notice(agent_id: str, message_ids: Collection[str], by: str) -> None:
     """Record what first named mail to its recipient."""
     unnoticed = Delivery.objects.of(agent_id).filter(message_id__in=message_ids, noticed_at=None)
-    if message_ids and unnoticed.exists():
+    if unnoticed.exists():
         with write(agent_id):
             unnoticed.update(noticed_at=now(), noticed_by=by)
 

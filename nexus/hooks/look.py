@@ -80,8 +80,9 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     """Return a text about what is new to the agent, and its ids; the text is empty if there is nothing. Record which
     mail it names."""
     text, fresh, named = _waiting(call, known)
-    with unless_busy(), store().without_waiting():  # no notice waits for its record
-        receipts.notice(call.agent_id, named, f"hook of {call.client}, {call.event}")
+    if named:
+        with unless_busy(), store().without_waiting():  # no notice waits for its record
+            receipts.notice(call.agent_id, named, f"hook of {call.client}, {call.event}")
     return text, fresh
 
 
