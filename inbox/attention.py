@@ -61,8 +61,8 @@ def _answers(picture: Picture, each: int) -> Found:
 def _overdue(picture: Picture, each: int) -> Found:
     late = [
         (message, behind)
-        for message, behind in receipts.overdue(picture.moment, MOST_OVERDUE)
-        if behind and picture.includes(message.workspace_id)
+        for message, behind in receipts.overdue(picture.moment, MOST_OVERDUE, picture.workspace)
+        if behind
     ]
     return Found(
         len(late),

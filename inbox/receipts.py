@@ -12,12 +12,12 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, NamedTuple, NotRequired
 
-from django.db.models import Q, TextChoices
+from django.db.models import Q, QuerySet, TextChoices
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.log.emit import emit
-from coordination.models import Event, Stream
+from coordination.models import Event, Stream, Workspace
 from coordination.routing import Strategy, Visibility
 from inbox import search, services
 from inbox.models import ARRIVALS, Delivery, DeliveryStatus, Message
@@ -186,12 +186,17 @@ def behind(messages: Collection[Message]) -> dict[str, list[str]]:
     return found
 
 
-def overdue(moment: datetime, limit: int) -> list[tuple[Message, list[str]]]:
-    """Return the messages that came overdue last, each with the recipients that are behind: none where all got there
-    late."""
-    due = list(Message.objects.filter(expect_by__lt=moment).defer("body").order_by("-expect_by")[:limit])
+def overdue(moment: datetime, limit: int, workspace: Workspace | None = None) -> list[tuple[Message, list[str]]]:
+    """Return the messages that came overdue last, of one workspace or of all, each with the recipients that are behind:
+    none where all got there late."""
+    rows = _due(moment) if workspace is None else _due(moment).filter(workspace_id=workspace.pk)
+    due = list(rows.order_by("-expect_by")[:limit])
     late = behind(due)
     return [(message, late[message.pk]) for message in due]
+
+
+def _due(moment: datetime) -> QuerySet[Message]:
+    return Message.objects.filter(expect_by__lt=moment).defer("body")
 
 
 def tell_senders() -> None:
@@ -200,7 +205,7 @@ def tell_senders() -> None:
     After GIVEN_UP nobody looks any more whether they got there late.
     """
     moment = now()
-    due = Message.objects.filter(expect_by__lt=moment)
+    due = _due(moment)
     if due.filter(told_at__lt=moment - GIVEN_UP).exists():
         with write():
             due.filter(told_at__lt=moment - GIVEN_UP).update(expect_by=None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from coordination.models import Event
-from inbox import receipts
+from coordination.models import Event, Workspace
+from inbox import attention, receipts
 from inbox.attention import KINDS
 from inbox.models import Message
 from inbox.monitoring import Picture
@@ -140,8 +141,8 @@ def told(call: Call) -> list[str]:
     return [row["body"] for row in call("inbox_peek", agent_id="ana")["messages"]]
 
 
-def needed() -> list[str]:
-    picture = Picture(now())
+def needed(workspace: Workspace | None = None) -> list[str]:
+    picture = Picture(now(), workspace)
     return [item.detail for item in next(kind for kind in KINDS if kind.name == "overdue").find(picture, 10).needs]
 
 
@@ -194,6 +195,19 @@ def test_what_is_expected_for_long_holds_up_nothing_newer(
     clock.shift(receipts.GIVEN_UP + timedelta(seconds=1))
     receipts.tell_senders()
     assert not Message.objects.exclude(expect_by=None).exists()
+
+
+def test_what_is_overdue_elsewhere_hides_nothing_of_a_workspace(
+    call: Call, expect: Call, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "MOST_OVERDUE", 1)
+    here = Message.objects.get(pk=expect("handed_over")["message_id"]).workspace
+    clock.shift(timedelta(seconds=1))
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    expect("handed_over", project_root=str(elsewhere))
+    clock.shift(timedelta(seconds=61))
+
+    assert needed(here) == ["ana expects it of bob, cleo"]
 
 
 @pytest.mark.parametrize(
