@@ -199,8 +199,8 @@ def _due(moment: datetime) -> QuerySet[Message]:
     return Message.objects.filter(expect_by__lt=moment).defer("body")
 
 
-def tell_senders() -> None:
-    """Tell senders, once, which recipients have not come as far as expected in time. A reaper calls it.
+def notify_senders() -> None:
+    """Notify senders, once, which recipients have not come as far as expected in time. A reaper calls it.
 
     After GIVEN_UP nobody looks any more whether they got there late.
     """
@@ -209,8 +209,8 @@ def tell_senders() -> None:
     if due.filter(told_at__lt=moment - GIVEN_UP).exists():
         with write():
             due.filter(told_at__lt=moment - GIVEN_UP).update(expect_by=None)
-    told = due.filter(told_at__isnull=False).order_by("-told_at")[:DUE_AT_ONCE]
-    messages = [*due.filter(told_at=None).order_by("expect_by")[:DUE_AT_ONCE], *told]
+    notified = due.filter(told_at__isnull=False).order_by("-told_at")[:DUE_AT_ONCE]
+    messages = [*due.filter(told_at=None).order_by("expect_by")[:DUE_AT_ONCE], *notified]
     late = behind(messages)
     for message in messages:
         recipients = late[message.pk]
@@ -219,10 +219,10 @@ def tell_senders() -> None:
         with write():
             same = Message.objects.filter(pk=message.pk, expect_by=message.expect_by, told_at=message.told_at)
             if same.update(**({"told_at": moment} if recipients else {"expect_by": None})) and recipients:
-                _tell(message, recipients, moment)
+                _notify(message, recipients, moment)
 
 
-def _tell(message: Message, recipients: list[str], moment: datetime) -> None:
+def _notify(message: Message, recipients: list[str], moment: datetime) -> None:
     emit(
         workspace_id=message.workspace_id,
         stream=Stream.WORKSPACE,

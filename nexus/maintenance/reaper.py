@@ -43,7 +43,7 @@ def _steps() -> dict[str, Step]:
     return {
         "leases": leases.expire_everywhere,
         "debts": debts.notify_creditors,
-        "receipts": receipts.tell_senders,
+        "receipts": receipts.notify_senders,
         "sessions": sessions.reap_everywhere,
         "room in the log": retention.make_room,
         **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},

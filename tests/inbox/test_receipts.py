@@ -154,19 +154,19 @@ def test_its_sender_is_told_once_who_is_behind(call: Call, expect: Call, clock: 
     }
     call("inbox_ack", agent_id="bob", message_ids=sent)
     clock.shift(timedelta(seconds=60))
-    receipts.tell_senders()
+    receipts.notify_senders()
     assert told(call) == needed() == []
     clock.shift(timedelta(seconds=1))
     assert needed() == ["ana expects it of cleo"]
-    receipts.tell_senders()
-    receipts.tell_senders()
+    receipts.notify_senders()
+    receipts.notify_senders()
     (body,) = told(call)
     assert sent in body and "cleo" in body and "bob" not in body
     event = Event.objects.get(type="message.overdue")
     assert (event.payload["expected"], event.payload["recipients"]) == ("acknowledged", ["cleo"])
     call("inbox_ack", agent_id="cleo", message_ids=sent)
     assert needed() == []
-    receipts.tell_senders()
+    receipts.notify_senders()
     assert call("message_receipts", message_id=sent)["expected"] == {"stage": "acknowledged"}
     assert len(told(call)) == 1
 
@@ -178,7 +178,7 @@ def test_nobody_is_told_where_all_came_so_far(call: Call, expect: Call, project:
         answer = {"project_root": project, "from_agent_id": recipient, "subject": "s", "body": recipient}
         call("message_create", **answer, target=to_ana, parent_message_id=sent)
     clock.shift(timedelta(seconds=61))
-    receipts.tell_senders()
+    receipts.notify_senders()
     assert told(call) == ["bob", "cleo"]
 
 
@@ -190,10 +190,10 @@ def test_what_is_expected_for_long_holds_up_nothing_newer(
         expect("handed_over", subject=str(number))
     clock.shift(timedelta(seconds=61))
     for _ in range(4):
-        receipts.tell_senders()
+        receipts.notify_senders()
     assert len(told(call)) == 3
     clock.shift(receipts.GIVEN_UP + timedelta(seconds=1))
-    receipts.tell_senders()
+    receipts.notify_senders()
     assert not Message.objects.exclude(expect_by=None).exists()
 
 
