@@ -116,7 +116,7 @@ def prune_a_batch(name: str) -> None:
     """
     lane, before = lanes()[name], now() - timedelta(days=_window(name))
     if _drop_partition(lane, before) is None:
-        _delete(lane, before - DAY if _partitions(lane, before) else before, 1)
+        _delete_batch(name, _first(lane, before - DAY if _partitions(lane, before) else before))
 
 
 def make_room() -> None:
@@ -159,8 +159,7 @@ def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, oper
     while batches != max_batches:
         try:
             dropped = _drop_partition(lane, before, operator)
-            rows = _first(lane, before)
-            count = _delete_batch(lane.name, rows, operator) if dropped is None and rows.exists() else 0
+            count = _delete_batch(lane.name, _first(lane, before), operator) if dropped is None else 0
         except OperationalError as error:
             if deleted and store().is_busy(error):
                 break  # finished batches stay; the result says that there is more
@@ -200,9 +199,11 @@ def _drop_partition(lane: RetentionLane, before: datetime, operator: str | None 
     return count
 
 
-def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None) -> int:
+def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -> int:
     """Delete up to BATCH rows and their dependents, in as many transactions as the pace requires; return the number of
     rows of the lane."""
+    if not rows.exists():
+        return 0
     deleted = 0
     while deleted < BATCH:
         try:
