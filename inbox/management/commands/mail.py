@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import takewhile
 
 from inbox.receipts import Stages
 from nexus.core.cli import ago
@@ -20,11 +20,9 @@ def _stage(name: str) -> Column:
 
 
 def _awaits(row: Data) -> str:
-    """The last stage that is not reached counts: mail that was pulled needs no notice any more."""
-    waiting: Sequence[Mapping[str, Any]] = [each for each in row["stages"] if not each["reached"]]
-    reached = [position for position, each in enumerate(row["stages"]) if each["reached"]]
-    after = [each for each in waiting if row["stages"].index(each) > reached[-1]]
-    return str(after[0]["awaits"]) if after else ""
+    """The stage after the last one that was reached counts: mail that was pulled needs no notice any more."""
+    later = list(takewhile(lambda stage: not stage["reached"], reversed(row["stages"])))
+    return str(later[-1]["awaits"]) if later else ""
 
 
 class Command(VerbsCommand):
