@@ -71,11 +71,11 @@ def extend(model: type[Model], *, upto: int, size: int) -> None:
             return
         first = there[-1].beyond
         cursor.execute(LOCK_TIMEOUT)
+        cursor.execute(f"SELECT max({_key(model)}) FROM {default}")  # noqa: S608
+        (stray,) = cursor.fetchone()
         while first <= upto:
             beyond = first + _whole(size)
             name = connection.ops.quote_name(f"{model._meta.db_table}_{first}")
-            cursor.execute(f"SELECT max({_key(model)}) FROM {default}")  # noqa: S608
-            (stray,) = cursor.fetchone()
             if stray is not None and stray >= first:
                 beyond = max(beyond, _whole(stray + 1))
                 cursor.execute(f"ALTER TABLE {table} DETACH PARTITION {default}")
