@@ -45,7 +45,7 @@ EXIT_SECONDS = 1.0  # for a process that ends to send what it committed
 Heard = Callable[[bytes | None], None]  # gets a message, or None if some may have been missed; on the wire's thread
 
 ROOT = "nexus"  # the first word of every subject
-PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)  # what a subject has as it is
+PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what a subject has as it is
 PLAIN_ID = re.compile(rb"[0-9]{1,18}")
 
 # By words in an error of the server or the library, the sentence for people. No error's own text is shown: it may
@@ -85,11 +85,8 @@ def _token(part: Hashable) -> str:
         return "~none"
     if isinstance(part, tuple):
         return f"~{part[0]}"
-    return (
-        str(part)
-        if PLAIN.fullmatch(str(part))
-        else f"~{hashlib.blake2b(str(part).encode(), digest_size=16).hexdigest()}"
-    )
+    text = str(part)
+    return text if PLAIN.fullmatch(text) else f"~{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def explain(*errors: BaseException | None) -> str:
