@@ -96,7 +96,6 @@ def rows_of(handoff: Handoff) -> list[CheckRunRow]:
 
 def sheet(facts: Facts) -> list[tuple[str, str]]:
     """Return a fact sheet as names and values for people, without what is empty."""
-    files = [each["path"] for each in facts["files"]]
     rows = {
         "Not read": facts["why"],
         "Directory": facts["directory"],
@@ -106,11 +105,15 @@ def sheet(facts: Facts) -> list[tuple[str, str]]:
         "Commits": "; ".join(facts["subjects"]) and f"{facts['commits']}: {'; '.join(facts['subjects'])}",
         "Uncommitted changes": "yes" if facts["uncommitted"] else "",
         "Changes": facts["stat"],
-        "Files": ", ".join(files[:NAMED]) + (f" and more than {NAMED}" if len(files) > NAMED else ""),
-        "Reserved, not changed": ", ".join(facts["untouched"][:NAMED]),
-        "Changed, not reserved": ", ".join(facts["unreserved"][:NAMED]),
+        "Files": _names([each["path"] for each in facts["files"]]),
+        "Reserved, not changed": _names(facts["untouched"]),
+        "Changed, not reserved": _names(facts["unreserved"]),
     }
     return [(name, value) for name, value in rows.items() if value]
+
+
+def _names(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:NAMED]) + (" and others" if len(paths) > NAMED else "")
 
 
 def due(limit: int) -> list[CheckRun]:
