@@ -215,7 +215,8 @@ def checks_approve(p: ChecksApprove, caller: Caller) -> KnownChecks:
 
 
 def _known_checks(project: workspaces.ProjectDirectory) -> KnownChecks:
-    review, before, problem = checks.review_of(project.workspace_id), checks.reviewed(project.workspace_id), None
+    review, problem = checks.review_of(project.workspace_id), None
+    before = checks.checks_in(review) if review else {}
     try:
         found = checks.read(project.root)
     except NexusError as error:

@@ -23,6 +23,7 @@ from handoffs.lifecycle import OPERATOR, STEPS, Part
 from handoffs.models import (
     HELD,
     STREAM,
+    UNFINISHED,
     CheckRun,
     CheckState,
     Handoff,
@@ -78,7 +79,7 @@ def _failures(run: CheckRun) -> str:
 def _unchecked(picture: Picture, each: int) -> Found:
     """Find results whose checks cannot run, or that no process runs."""
     overdue = Q(why__isnull=False) | Q(due_at__lt=picture.moment - SOON)
-    found = _checked(picture).filter(overdue, state__in=(CheckState.WAITING, CheckState.RUNNING))
+    found = _checked(picture).filter(overdue, state__in=UNFINISHED)
     return _found_runs(found, each, lambda run: f"its checks wait: {run.why or NOBODY_CHECKS}"[:500])
 
 

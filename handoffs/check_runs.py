@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from coordination.services import workspaces
 from handoffs import notices, progress, services
 from handoffs.config import HandoffSettings
-from handoffs.models import CheckRun, CheckState, Handoff, HandoffStatus
+from handoffs.models import UNFINISHED, CheckRun, CheckState, Handoff, HandoffStatus
 from handoffs.steps import record, refresh_plan
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
@@ -27,7 +27,6 @@ RETRY = timedelta(seconds=15)  # until a run that was not possible is tried agai
 LONGEST_REASON = 8_000  # characters that a holder is told of what failed
 OUTPUT_IN_REASON = 1_500  # characters of one check's output in it
 NAMED = 20  # files that a line of the fact sheet names
-OPEN = (CheckState.WAITING, CheckState.RUNNING)
 
 
 class CheckReceipt(TypedDict):
@@ -119,7 +118,7 @@ def _names(paths: Sequence[str]) -> str:
 def due(limit: int) -> list[CheckRun]:
     """Return runs that wait for a process, or whose process gave no sign of life: of many, any."""
     # Not the oldest: if their directories are on other machines, this process would see no others.
-    some = CheckRun.objects.filter(state__in=OPEN, due_at__lte=now()).order_by("?").values("pk")[:limit]
+    some = CheckRun.objects.filter(state__in=UNFINISHED, due_at__lte=now()).order_by("?").values("pk")[:limit]
     rows = CheckRun.objects.filter(pk__in=some).select_related("handoff__workspace")
     return list(rows.defer("handoff__payload", "handoff__result").order_by("due_at"))
 
@@ -128,7 +127,7 @@ def take(run_id: int) -> CheckRun | None:
     """Take a run that is due; None where another process was first."""
     with write():
         moment = now()
-        taken = CheckRun.objects.filter(pk=run_id, state__in=OPEN, due_at__lte=moment).update(
+        taken = CheckRun.objects.filter(pk=run_id, state__in=UNFINISHED, due_at__lte=moment).update(
             state=CheckState.RUNNING, epoch=F("epoch") + 1, due_at=moment + LEASE, began_at=moment
         )
         rows = CheckRun.objects.select_related("handoff__workspace")

@@ -21,7 +21,7 @@ from django.db.models import F
 
 from coordination.services import workspaces
 from handoffs.config import HandoffSettings
-from handoffs.models import CheckRun, CheckState, Handoff, ReviewedChecks
+from handoffs.models import UNFINISHED, CheckRun, CheckState, Handoff, ReviewedChecks
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
@@ -47,11 +47,6 @@ class Criteria(NamedTuple):
     unchanged: list[str]
     sentences: list[str]
 
-    @property
-    def by_hub(self) -> bool:
-        """Whether Nexus tests any of them."""
-        return bool(self.commands or self.files or self.unchanged)
-
 
 def parse(criteria: Sequence[str] | None) -> Criteria:
     """Sort criteria by kind; each is listed once."""
@@ -61,6 +56,12 @@ def parse(criteria: Sequence[str] | None) -> Criteria:
         kind, what = (found[1], found[2].strip()) if found else ("", text)
         kinds[kind][what] = None
     return Criteria(*map(list, kinds.values()))
+
+
+def tests(handoff: Handoff) -> bool:
+    """Return whether Nexus tests the results of a handoff."""
+    criteria = parse(handoff.acceptance_criteria)
+    return bool(criteria.commands or criteria.files or criteria.unchanged)
 
 
 def verify_names(criteria: Criteria, workspace_id: str) -> None:
@@ -143,8 +144,13 @@ def longest() -> int:
 
 def reviewed(workspace_id: str) -> Mapping[str, Check]:
     """Return the checks of a workspace that an operator approved, by name."""
-    row = review_of(workspace_id)
-    return {} if row is None else {name: Check(**check) for name, check in row.checks.items()}
+    review = review_of(workspace_id)
+    return {} if review is None else checks_in(review)
+
+
+def checks_in(review: ReviewedChecks) -> Mapping[str, Check]:
+    """Return the checks of an approval, by name."""
+    return {name: Check(**check) for name, check in review.checks.items()}
 
 
 def review_of(workspace_id: str) -> ReviewedChecks | None:
@@ -192,7 +198,7 @@ def request(handoff: Handoff, moment: datetime) -> None:
 
 def latest(handoff: Handoff) -> CheckRun | None:
     """Return the checks of a handoff's latest result; None where Nexus tests nothing of it."""
-    if not parse(handoff.acceptance_criteria).by_hub:
+    if not tests(handoff):
         return None
     return CheckRun.objects.filter(handoff=handoff).order_by("-pk").first()
 
@@ -208,6 +214,6 @@ def require_passed(handoff: Handoff) -> None:
 def drop(handoff: Handoff) -> None:
     """End the checks of a handoff that got its verdict without them, inside a transaction. A process that runs them
     notices it by the epoch."""
-    if parse(handoff.acceptance_criteria).by_hub:
-        going = CheckRun.objects.filter(handoff=handoff, state__in=(CheckState.WAITING, CheckState.RUNNING))
+    if tests(handoff):
+        going = CheckRun.objects.filter(handoff=handoff, state__in=UNFINISHED)
         going.update(state=CheckState.DROPPED, epoch=F("epoch") + 1, ended_at=now())

@@ -225,6 +225,9 @@ class CheckState(models.TextChoices):
     DROPPED = "dropped"  # the result got its verdict without them
 
 
+UNFINISHED = (CheckState.WAITING, CheckState.RUNNING)
+
+
 class CheckRun(models.Model):
     """The checks of one submitted result, and their receipts."""
 
@@ -243,9 +246,7 @@ class CheckRun(models.Model):
     class Meta:
         db_table = "handoff_check_runs"
         indexes = [
-            models.Index(
-                fields=["due_at"], name="handoff_check_runs_open", condition=Q(state__in=("waiting", "running"))
-            )
+            models.Index(fields=["due_at"], name="handoff_check_runs_open", condition=Q(state__in=UNFINISHED)),
         ]
         constraints = [
             models.UniqueConstraint(fields=["handoff", "claim_epoch"], name="handoff_check_runs_once"),

@@ -266,7 +266,7 @@ def complete(
     refresh_plan(project, handoff_id)
     with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
-        submits = handoff.verifier is not None or checks.parse(handoff.acceptance_criteria).by_hub
+        submits = handoff.verifier is not None or checks.tests(handoff)
         verb = "submit" if submits else "complete"
         try:
             check_claim(claim_epoch, handoff.claim_epoch, "handoff")
@@ -299,7 +299,7 @@ def finish(
     settle(handoff, status, moment, result=result)
     if status == HandoffStatus.SUBMITTED:
         record(handoff, "submitted", agent_id, moment)
-        if checks.parse(handoff.acceptance_criteria).by_hub:
+        if checks.tests(handoff):
             checks.request(handoff, moment)
         return
     record(handoff, "completed", agent_id, moment)
@@ -312,7 +312,7 @@ def _notify_of_end(handoff: Handoff, status: str, agent_id: str, result: str | N
     """Notify whoever waits for a result, inside the transaction; a verifier only once its checks have passed."""
     if status != HandoffStatus.SUBMITTED:
         return notices.ended(handoff, agent_id, "completed", result, moment)
-    if checks.parse(handoff.acceptance_criteria).by_hub:
+    if checks.tests(handoff):
         return []
     return notices.submitted(handoff, agent_id, result, moment)
 
