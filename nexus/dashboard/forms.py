@@ -139,10 +139,6 @@ class ActForm(OperationForm):
     def field_of(self, name: str) -> str:
         return name if name in self.fields else f"{name}_id"  # the error for an unknown agent names it without `_id`
 
-    def given(self) -> dict[str, Any]:
-        """Return the parameters that were typed."""
-        return {name: value for name, value in self.cleaned_data.items() if value}
-
 
 class CancelForm(OperationForm):
     reason = forms.CharField(required=False, label="Reason (optional)")

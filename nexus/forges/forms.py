@@ -27,10 +27,6 @@ class ForgeForm(OperationForm):
         assert isinstance(where, forms.ChoiceField)
         where.choices = workspace_choices()[1:]
 
-    def given(self) -> dict[str, Any]:
-        """Return the operation's parameters; empty fields are left out."""
-        return {name: value for name, value in self.cleaned_data.items() if value}
-
 
 class ForgeActForm(forms.Form):
     forge_id = forms.CharField()

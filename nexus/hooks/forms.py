@@ -43,10 +43,6 @@ class WebhookForm(OperationForm):
         known.offer("agent_id", agents[:SUGGESTED])
         where.choices = workspace_choices()
 
-    def given(self) -> dict[str, Any]:
-        """Return the operation's parameters; empty fields are left out."""
-        return {name: value for name, value in self.cleaned_data.items() if value}
-
 
 class WebhookActForm(forms.Form):
     what = forms.ChoiceField(choices=[(what, what) for what in ("redeliver", "remove")])
@@ -83,10 +79,6 @@ class NoticeForm(OperationForm):
         assert isinstance(kinds, forms.MultipleChoiceField) and isinstance(where, forms.ChoiceField)
         kinds.choices = [(kind.name, kind.title) for kind in kinds_of_needs()]
         where.choices = workspace_choices()
-
-    def given(self) -> dict[str, Any]:
-        """Return the operation's parameters; empty fields are left out."""
-        return {name: value for name, value in self.cleaned_data.items() if value}
 
 
 class NoticeActForm(forms.Form):

@@ -95,6 +95,10 @@ class OperationForm(forms.Form):
         """Return the field for a name in an error's details; a parameter's field has its name."""
         return name
 
+    def given(self) -> dict[str, Any]:
+        """Return the operation's parameters; empty fields are left out."""
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
     def refused(self, error: Mapping[str, Any]) -> bool:
         """Show an operation's error at the field it is about; False if it is about none of them."""
         details = error.get("details", {})
