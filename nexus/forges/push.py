@@ -38,10 +38,13 @@ def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tup
 
     That is the branch that was named, else all of the worktree, uncommitted changes included. Raises PushFailed.
     """
+    root = forge.workspace.root_realpath
     try:
         if issue.branch is not None:
-            origin, branch = trees.origin_of(forge.workspace.root_realpath, is_shown=False), issue.branch
+            origin, branch = trees.origin_of(root, is_shown=False), issue.branch
         elif tree is not None:
+            if trees.origin_of(root, is_shown=False).objects[0] not in tree.borrowed:
+                raise PushFailed("its agent's worktree is of another repository; publish it with the name of a branch")
             trees.keep(tree, f"Work on #{issue.number}")
             origin, branch = tree.source, tree.branch
         else:
