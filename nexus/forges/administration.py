@@ -63,10 +63,10 @@ class ForgeConnect(Params):
     repository: Annotated[Id, Field(description="OWNER/REPO.")]
     project_root: ProjectRoot
     token: Annotated[
-        str, Field(min_length=1, max_length=services.MAX_TOKEN, description="Its token. No answer shows it.")
+        str, Field(min_length=1, max_length=services.MAX_TOKEN, description="Token of the forge. No answer shows it.")
     ]
     url: Annotated[
-        str | None, Field(description="Of the API, where it is not github.com or gitlab.com.", max_length=2000)
+        str | None, Field(description="Address of the API; default: that of github.com or gitlab.com.", max_length=2000)
     ] = None
     label: Annotated[Id | None, Field(description="Issues with this label are taken.")] = None
     assignee: Annotated[Id | None, Field(description="Issues assigned to this account are taken.")] = None
@@ -81,8 +81,8 @@ class ConnectedForge(ForgeRow):
 
 @operation(ForgeConnect, *CONNECTING, guards=(OPERATORS_ONLY,), tool=False)
 def forge_connect(p: ForgeConnect, caller: Caller) -> ConnectedForge:
-    """Connect a repository on GitHub or GitLab to a project, or give it a new token. Only this answer shows the secret
-    of its webhook."""
+    """Connect a repository on GitHub or GitLab to a project, or give it a new token or label. No other answer shows
+    the secret of its webhook."""
     forge = services.connect(
         kind=p.kind,
         repository=p.repository,
@@ -110,7 +110,7 @@ def forge_list(p: Nothing, caller: Caller) -> ForgeList:
 
 class ForgeTake(Params):
     forge_id: Id
-    number: Annotated[int, Field(ge=1, le=MAX_INTEGER, description="Of the issue.")]
+    number: Annotated[int, Field(ge=1, le=MAX_INTEGER, description="Number of the issue.")]
 
 
 class TakenIssue(TypedDict):
@@ -140,7 +140,8 @@ def forge_take(p: ForgeTake, caller: Caller) -> TakenIssue:
 class ForgePublish(Params):
     handoff_id: Id
     branch: Annotated[
-        Id | None, Field(description="Of the project's repository; default: the worktree of the handoff's agent.")
+        Id | None,
+        Field(description="Branch of the project's repository; default: the worktree of the handoff's agent."),
     ] = None
 
 

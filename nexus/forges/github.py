@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import requests
-from github import Auth, Github, GithubException
+from github import Auth, Github, GithubException, RateLimitExceededException
 
 from nexus.forges.protocol import (
     MAX_COMMENTS,
     MAX_ISSUES,
     MAX_JOBS,
     MAX_LOG,
-    MAX_TEXT,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -27,14 +26,17 @@ from nexus.forges.protocol import (
     Job,
     NotThere,
     Pull,
+    Rejected,
     TokenRefused,
+    end_of,
+    text_of,
 )
 
 PAGE = 100
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 WRITERS = {"OWNER", "MEMBER", "COLLABORATOR"}  # whose comments an agent gets
 FAILED = {"failure", "timed_out", "cancelled", "action_required", "startup_failure"}
-LOG_BYTES = 50_000_000  # of a log, whose end is wanted
+WAIT_SECONDS = 60.0  # where the forge does not say how long its rate limit lasts
 
 
 class GitHubClient:
@@ -126,16 +128,18 @@ class GitHubClient:
     def pull(self, number: int) -> Pull:
         return _pull(self._call("GET", f"/pulls/{number}"))
 
-    def checks(self, pull: Pull) -> Checks:
+    def checks(self, pull: Pull, known: Collection[str]) -> Checks:
         runs = self._call("GET", f"/commits/{pull.head}/check-runs", {"per_page": PAGE})["check_runs"]
         if not runs:
             return Checks("none")
         if any(run["status"] != "completed" for run in runs):
             return Checks("pending")
         failed = [run for run in runs if run["conclusion"] in FAILED]
+        keys = {f"{pull.head}:{run['id']}": run for run in failed[:MAX_JOBS]}
         jobs = [
-            Job(f"{pull.head}:{run['id']}", run["name"][:200], run["html_url"] or "", self._log(run))
-            for run in failed[:MAX_JOBS]
+            Job(key, text_of(run["name"], 200), run["html_url"] or "", self._log(run))
+            for key, run in keys.items()
+            if key not in known
         ]
         return Checks("failed" if failed else "passed", jobs)
 
@@ -143,14 +147,14 @@ class GitHubClient:
         """Return the end of a job's log; for a check that is no job of GitHub Actions, its own summary."""
         if (run.get("app") or {}).get("slug") != "github-actions":
             output = run.get("output") or {}
-            return "\n".join(filter(None, (output.get("summary"), output.get("text"))))[-MAX_LOG:]
+            return text_of("\n".join(filter(None, (output.get("summary"), output.get("text"))))[-MAX_LOG:])
         with _errors():
             status, headers, body = self._github.requester.requestJson(
                 "GET", f"{self._path}/actions/jobs/{run['id']}/logs"
             )
         if status == 302:  # to a storage that needs no token and must not get ours
-            return _end_of(headers["location"])
-        return body[-MAX_LOG:] if status == 200 else ""
+            return _end_at(headers["location"])
+        return text_of(body[-MAX_LOG:]) if status == 200 else ""
 
     def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
         after = {} if since is None else {"since": since.astimezone(UTC).strftime(MOMENT)}
@@ -168,8 +172,8 @@ class GitHubClient:
 def _issue(row: dict[str, Any]) -> Issue:
     return Issue(
         number=row["number"],
-        title=row["title"],
-        text=(row.get("body") or "")[: MAX_TEXT + 1],
+        title=text_of(row["title"]),
+        text=text_of(row.get("body")),
         author=(row.get("user") or {}).get("login", "ghost"),
         url=row["html_url"],
         labels=frozenset(each if isinstance(each, str) else each["name"] for each in row["labels"]),
@@ -196,30 +200,22 @@ def _comment(kind: str, row: dict[str, Any]) -> Comment | None:
     return Comment(
         key=f"{kind}:{row['id']}",
         author=(row.get("user") or {}).get("login", "ghost"),
-        text=text[: MAX_TEXT + 1],
+        text=text_of(text),
         url=row["html_url"],
         is_refusal=row.get("state") == "CHANGES_REQUESTED",
-        path=row.get("path") or "",
+        path=text_of(row.get("path")),
         line=row.get("line") or row.get("original_line"),
-        hunk=(row.get("diff_hunk") or "")[-MAX_LOG:],
+        hunk=text_of((row.get("diff_hunk") or "")[-MAX_LOG:]),
     )
 
 
-def _end_of(url: str) -> str:
-    """Return the end of a text at an address that is a secret itself."""
+def _end_at(url: str) -> str:
+    """Return the end of a log at an address that is a secret itself."""
     try:
         with requests.get(url, stream=True, timeout=TIMEOUT_SECONDS) as answer:
-            if answer.status_code != 200:
-                return ""
-            end, read = b"", 0
-            for chunk in answer.iter_content(65_536):
-                read += len(chunk)
-                end = (end + chunk)[-4 * MAX_LOG :]
-                if read > LOG_BYTES:
-                    break
+            return end_of(answer.iter_content(65_536)) if answer.status_code == 200 else ""
     except requests.RequestException:
         return ""
-    return end.decode(errors="replace")[-MAX_LOG:]
 
 
 @contextmanager
@@ -229,12 +225,17 @@ def _errors() -> Iterator[None]:
         yield
     except GithubException as error:
         headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-        if (seconds := _wait(error.status, headers)) is not None:
+        seconds = _wait(error.status, headers)
+        if seconds is None and isinstance(error, RateLimitExceededException):
+            seconds = WAIT_SECONDS
+        if seconds is not None:
             raise Busy(f"the forge's rate limit is used up for {seconds:.0f} s", seconds) from None
         if error.status in (401, 403):
             raise TokenRefused(f"the forge refused the token ({error.status})") from None
         if error.status in (404, 410):
             raise NotThere("the forge does not have it, or the token may not see it (404)") from None
+        if 400 <= error.status < 500:
+            raise Rejected(f"the forge rejects it ({error.status})") from None
         raise ForgeError(f"the forge answered {error.status}") from None
     except requests.RequestException as error:
         raise ForgeError(f"the forge could not be reached ({type(error).__name__})") from None
@@ -250,4 +251,4 @@ def _wait(status: int, headers: dict[str, Any], moment: Callable[[], float] = ti
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and str(headers.get("x-ratelimit-reset", "")).isdecimal():
         return max(1.0, float(headers["x-ratelimit-reset"]) - moment())
-    return 60.0 if status == 429 else None
+    return WAIT_SECONDS if status == 429 else None

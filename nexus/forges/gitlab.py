@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,8 +16,6 @@ from nexus.forges.protocol import (
     MAX_COMMENTS,
     MAX_ISSUES,
     MAX_JOBS,
-    MAX_LOG,
-    MAX_TEXT,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -27,7 +25,10 @@ from nexus.forges.protocol import (
     Job,
     NotThere,
     Pull,
+    Rejected,
     TokenRefused,
+    end_of,
+    text_of,
 )
 
 PAGE = 100
@@ -66,7 +67,7 @@ class GitLabClient:
     def find_comment(self, number: int, marker: str) -> int | None:
         with _errors():
             notes = self._project.issues.get(number, lazy=True).notes.list(iterator=True, **_ONCE)
-            return next((note.id for note in notes if marker in note.body), None)
+            return next((note.id for note in islice(notes, MAX_ISSUES) if marker in note.body), None)
 
     def add_comment(self, number: int, text: str) -> int:
         with _errors():
@@ -92,7 +93,7 @@ class GitLabClient:
         with _errors():
             return _pull(self._project.mergerequests.get(number, **_ONCE).attributes)
 
-    def checks(self, pull: Pull) -> Checks:
+    def checks(self, pull: Pull, known: Collection[str]) -> Checks:
         with _errors():
             request = self._project.mergerequests.get(pull.number, lazy=True)
             pipelines = list(islice(request.pipelines.list(iterator=True, **_ONCE), PAGE))
@@ -104,19 +105,19 @@ class GitLabClient:
             if latest.status in PASSED:
                 return Checks("passed")
             pipeline = self._project.pipelines.get(latest.id, lazy=True)
-            failed = [job for job in pipeline.jobs.list(iterator=True, **_ONCE) if job.status == "failed"]
-            jobs = [
-                Job(f"{pull.head}:{job.id}", job.name[:200], job.web_url, self._log(job.id))
-                for job in failed[:MAX_JOBS]
+            jobs = islice(pipeline.jobs.list(iterator=True, **_ONCE), MAX_ISSUES)
+            failed = islice((job for job in jobs if job.status == "failed"), MAX_JOBS)
+            keys = {f"{pull.head}:{job.id}": job for job in failed}
+            found = [
+                Job(key, text_of(job.name, 200), job.web_url, self._log(job.id))
+                for key, job in keys.items()
+                if key not in known
             ]
-            return Checks("failed", jobs)
+            return Checks("failed", found)
 
     def _log(self, job_id: int) -> str:
-        end = b""
         pieces = self._project.jobs.get(job_id, lazy=True).trace(iterator=True, streamed=True, **_ONCE)
-        for piece in pieces or ():
-            end = (end + piece)[-4 * MAX_LOG :]
-        return end.decode(errors="replace")[-MAX_LOG:]
+        return end_of(pieces or ())
 
     def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
         with _errors():
@@ -150,8 +151,8 @@ _ONCE: dict[str, Any] = {"obey_rate_limit": False, "retry_transient_errors": Fal
 def _issue(row: dict[str, Any]) -> Issue:
     return Issue(
         number=row["iid"],
-        title=row["title"],
-        text=(row.get("description") or "")[: MAX_TEXT + 1],
+        title=text_of(row["title"]),
+        text=text_of(row.get("description")),
         author=(row.get("author") or {}).get("username", "ghost"),
         url=row["web_url"],
         labels=frozenset(row["labels"]),
@@ -171,9 +172,9 @@ def _comment(row: dict[str, Any], url: str) -> Comment:
     return Comment(
         key=f"note:{row['id']}",
         author=row["author"]["username"],
-        text=row["body"][: MAX_TEXT + 1],
+        text=text_of(row["body"]),
         url=f"{url}#note_{row['id']}",
-        path=position.get("new_path") or position.get("old_path") or "",
+        path=text_of(position.get("new_path") or position.get("old_path")),
         line=position.get("new_line") or position.get("old_line"),
     )
 
@@ -191,6 +192,8 @@ def _errors() -> Iterator[None]:
             raise TokenRefused(f"the forge refused the token ({status})") from None
         if status == 404:
             raise NotThere("the forge does not have it, or the token may not see it (404)") from None
+        if status is not None and 400 <= status < 500:
+            raise Rejected(f"the forge rejects it ({status})") from None
         raise ForgeError(f"the forge answered {status or type(error).__name__}") from None
     except requests.RequestException as error:
         raise ForgeError(f"the forge could not be reached ({type(error).__name__})") from None

@@ -63,9 +63,10 @@ class ForgeIssueQuerySet(models.QuerySet["ForgeIssue"]):
     """Issues by what is to be done."""
 
     def due(self, moment: datetime) -> ForgeIssueQuerySet:
-        """Those whose handoff changed, or that are to be looked at again."""
+        """Those whose handoff changed, or that are to be looked at again, and that nobody looks at now."""
         changed = Q(seen_at=None) | Q(handoff__updated_at__gt=F("seen_at"))
-        return self.filter(Q(due_at__lte=moment) | (Q(due_at=None) & changed))
+        free = Q(leased_until=None) | Q(leased_until__lte=moment)
+        return self.filter(free, Q(due_at__lte=moment) | (Q(due_at=None) & changed), ended="")
 
 
 class ForgeIssue(models.Model):
@@ -76,7 +77,6 @@ class ForgeIssue(models.Model):
     handoff = models.OneToOneField(Handoff, on_delete=models.CASCADE, related_name="forge_issue")
     title = models.TextField()
     url = models.TextField()
-    is_open = models.BooleanField(default=True)
     updated_at = models.DateTimeField()  # by the forge's clock: what is older than this is not believed
     comment_id = models.BigIntegerField(null=True)  # the comment that shows the progress
     comment = models.TextField(blank=True)  # its text as it was written last
@@ -94,6 +94,7 @@ class ForgeIssue(models.Model):
     comments_since = models.DateTimeField(null=True)
     seen_at = models.DateTimeField(null=True)  # the handoff's time when the forge was brought up to date
     due_at = models.DateTimeField(null=True)  # when to look again, whether or not the handoff changes
+    leased_until = models.DateTimeField(null=True)  # a hub looks at it now
     last_error = models.CharField(max_length=ID_LENGTH, null=True)
 
     objects = ForgeIssueQuerySet.as_manager()

@@ -5,7 +5,8 @@ All texts in these values were written by others. They are bounded here and quot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ MAX_JOBS = 5  # failed jobs whose logs are read
 MAX_ISSUES = 1_000  # read in one round; the next one goes on where it ended
 MAX_COMMENTS = 100  # of a pull request, in one round
 TIMEOUT_SECONDS = 15
+LOG_BYTES, LOG_SECONDS = 50_000_000, 60  # that are read of one log, whose end is wanted
 
 
 class ForgeError(Exception):
@@ -26,7 +28,11 @@ class TokenRefused(ForgeError):
     """The token is wrong, revoked, expired, or lacks a permission."""
 
 
-class NotThere(ForgeError):
+class Rejected(ForgeError):
+    """The forge will not do it, however often it is asked."""
+
+
+class NotThere(Rejected):
     """The repository, issue, pull request or comment does not exist, or the token may not see it."""
 
 
@@ -124,7 +130,8 @@ class Client(Protocol):
 
     def pull(self, number: int) -> Pull: ...
 
-    def checks(self, pull: Pull) -> Checks: ...
+    def checks(self, pull: Pull, known: Collection[str]) -> Checks:
+        """Return CI's result. Its failed jobs are those whose keys are not in `known`."""
 
     def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
         """Return the comments on a pull request of those who may write to the repository."""
@@ -140,3 +147,18 @@ class Found:
     columns: dict[str, Any] = field(default_factory=dict)  # of the taken issue, to be stored
     jobs: list[Job] = field(default_factory=list)  # that failed, and the agent does not know
     comments: list[Comment] = field(default_factory=list)  # likewise
+
+
+def text_of(value: str | None, most: int = MAX_TEXT + 1) -> str:
+    """Return the beginning of a text of others, as it can be stored."""
+    return (value or "")[:most].encode(errors="replace").decode().replace("\0", "")
+
+
+def end_of(pieces: Iterable[bytes]) -> str:
+    """Return the end of a log; of one that is too long or comes too slowly, the end of what came."""
+    deadline, end, read = time.monotonic() + LOG_SECONDS, b"", 0
+    for piece in pieces:
+        end, read = (end + piece)[-4 * MAX_LOG :], read + len(piece)
+        if read > LOG_BYTES or time.monotonic() > deadline:
+            break
+    return text_of(end.decode(errors="replace")[-MAX_LOG:])

@@ -7,6 +7,7 @@ webhook that are lost, repeated or out of order do no harm.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -24,7 +25,7 @@ from nexus.core.operations.errors import Code, NexusError, not_found
 from nexus.forges import push, services, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
-from nexus.forges.protocol import Client, ForgeError, Found, NotThere
+from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Rejected
 
 AGAIN = timedelta(seconds=180)  # an issue whose process died is looked at again after this
 CLIENTS = {
@@ -75,7 +76,8 @@ class Rounds(Work[Step, Found]):
         issue = forge.issues.due(moment).select_related("handoff").order_by("due_at", "pk").first()
         if issue is None:
             return None
-        if not ForgeIssue.objects.filter(pk=issue.pk, due_at=issue.due_at).update(due_at=moment + AGAIN):
+        free = ForgeIssue.objects.filter(pk=issue.pk, leased_until=issue.leased_until)
+        if not free.update(leased_until=moment + AGAIN):
             return None  # another hub looks at it
         return Step(forge, issue, push.work_of(issue))
 
@@ -126,8 +128,6 @@ def take_now(forge_id: str, number: int, operator: str) -> ForgeIssue:
 def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None:
     """Publish what was approved, read what became of it, and show the progress. Raises ForgeError; what was done by
     then is in `found`."""
-    if issue.ended:
-        return
     approved = issue.handoff.status == HandoffStatus.COMPLETED and issue.pull is None
     if issue.published_at is not None or approved:
         _publish(calls, step, issue, found.columns)
@@ -139,30 +139,37 @@ def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -
 def _publish(calls: Client, step: Step, issue: ForgeIssue, columns: dict[str, Any]) -> None:
     try:
         branch, commit = push.push(step.forge, issue, step.tree, calls.remote())
-    except push.PushFailed as error:
+        pull = calls.find_pull(branch)  # a crash after it was opened opens no second one
+        if pull is None or pull.state != "open":
+            title = f"{texts.single_name(issue.title)} (#{issue.number})"
+            text = texts.pull_text(issue.handoff_id, issue.number, issue.handoff.claimed_by)
+            pull = calls.open_pull(branch, step.forge.base, title, text)
+    except (push.PushFailed, Rejected) as error:  # until a person publishes it again
         columns |= {"last_error": str(error)[:255], "published_at": None}
         return
-    pull = calls.find_pull(branch)  # a crash after it was opened opens no second one
-    if pull is None or pull.state != "open":
-        title = f"{texts.single_name(issue.title)} (#{issue.number})"
-        text = texts.pull_text(issue.handoff_id, issue.number, issue.handoff.claimed_by)
-        pull = calls.open_pull(branch, step.forge.base, title, text)
     columns |= {"pull": pull.number, "pull_url": pull.url[:2000], "head": commit, "checks": ""}
     columns |= {"published_at": None, "last_error": None}
 
 
 def _read_pull(calls: Client, number: int, issue: ForgeIssue, found: Found) -> None:
-    pull = calls.pull(number)
+    try:
+        pull = calls.pull(number)
+    except Rejected as error:  # it was deleted: until a person publishes the work again
+        found.columns |= {"last_error": str(error)[:255], "pull_state": ""}
+        return
     if issue.pull_updated_at is not None and pull.updated_at < issue.pull_updated_at:
         return  # an older answer, of a cache
     found.columns |= {"pull_state": pull.state, "pull_updated_at": pull.updated_at}
     if pull.state != "open":
         return
-    checks = calls.checks(pull)
-    found.columns["checks"] = "" if checks.state == "none" else checks.state
     known = set(issue.known)
-    found.jobs = [job for job in checks.failed if job.key not in known]
-    said = calls.comments(number, issue.comments_since)
+    try:
+        checks = calls.checks(pull, known)
+        said = calls.comments(number, issue.comments_since)
+    except Rejected:  # such as a commit that it does not have yet; the next look asks again
+        return
+    found.columns["checks"] = "" if checks.state == "none" else checks.state
+    found.jobs = list(checks.failed)
     found.comments = [each for each in said if each.key not in known and texts.MARK not in each.text]
     found.columns["comments_since"] = pull.updated_at
 
@@ -177,18 +184,19 @@ def _show_progress(calls: Client, issue: ForgeIssue, columns: dict[str, Any]) ->
     if text == issue.comment:
         return
     comment = issue.comment_id
-    if comment is None and not issue.comment_lost:
-        comment = calls.find_comment(issue.number, texts.marker(handoff.pk))  # a crash after it was written
     try:
+        if comment is None and not issue.comment_lost:
+            comment = calls.find_comment(issue.number, texts.marker(handoff.pk))  # a crash after it was written
         if comment is not None:
             calls.edit_comment(issue.number, comment, text)
             columns |= {"comment_id": comment, "comment": text}
         elif not issue.comment_lost:
             columns |= {"comment_id": calls.add_comment(issue.number, text), "comment": text}
-    except NotThere:
-        if comment is None:
-            raise  # the issue itself is gone
-        again = None if issue.comment_lost else calls.add_comment(issue.number, text)
+    except Rejected as error:
+        again = None
+        if comment is not None and not issue.comment_lost and isinstance(error, NotThere):
+            with suppress(Rejected):  # the issue itself is gone
+                again = calls.add_comment(issue.number, text)
         columns |= {"comment_id": again, "comment": text, "comment_lost": True}
 
 

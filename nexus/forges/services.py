@@ -33,6 +33,7 @@ URLS = {ForgeKind.GITHUB: "https://api.github.com", ForgeKind.GITLAB: "https://g
 MOST = 100  # connected forges
 MAX_TOKEN = 1_000
 MOST_KNOWN = 1_000  # jobs and comments of an issue that are remembered
+BEGINNING = datetime(1970, 1, 2, tzinfo=UTC)  # what has the label already is taken, too
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
 
 
@@ -73,7 +74,8 @@ def connect(
         chosen = {"token": token, "label": label, "assignee": assignee, "target": parsed, "base": base}
         fresh = {"poll_at": moment, "failures": 0, "next_attempt_at": None, "last_error": None, "refused_at": None}
         if known is not None:
-            Forge.objects.filter(pk=known.pk).update(**chosen, **fresh, etag="")
+            since = known.since if (label, assignee) == (known.label, known.assignee) else BEGINNING
+            Forge.objects.filter(pk=known.pk).update(**chosen, **fresh, since=since, etag="")
             audit.record(operator, "forge.token_replaced", moment, forge_id=known.pk, repository=repository)
             known.refresh_from_db()
             return known
@@ -86,7 +88,7 @@ def connect(
             secret=secrets.token_urlsafe(32),
             operator=operator,
             created_at=moment,
-            since=datetime(1970, 1, 2, tzinfo=UTC),  # what has the label already is taken, too
+            since=BEGINNING,
             **chosen,
             **fresh,
         )
@@ -156,13 +158,12 @@ def receive(forge: Forge, delivery: str, event: str) -> bool:
     """Store a call of a forge's webhook and have the forge looked at soon; return whether the call is new."""
     moment = now()
     with write():
-        new = ForgeDelivery(forge=forge, delivery=delivery, event=event, received_at=moment)
-        if ForgeDelivery.objects.filter(forge=forge, delivery=delivery).exists():
-            return False
-        new.save(force_insert=True)
-        Forge.objects.filter(pk=forge.pk, poll_at__gt=moment).update(poll_at=moment)
-        ForgeIssue.objects.filter(forge=forge, due_at__gt=moment).update(due_at=moment)
-    return True
+        about = {"event": event, "received_at": moment}
+        _, is_new = ForgeDelivery.objects.get_or_create(forge=forge, delivery=delivery, defaults=about)
+        if is_new:
+            Forge.objects.filter(pk=forge.pk, poll_at__gt=moment).update(poll_at=moment)
+            forge.issues.filter(ended="").exclude(due_at=None).update(due_at=moment)
+    return is_new
 
 
 def publish(*, handoff_id: str, branch: str | None, operator: str) -> ForgeIssue:
@@ -195,13 +196,14 @@ def settle_look(forge: Forge, issues: Sequence[Issue], etag: str) -> None:
     for issue in issues:
         row = rows.get(issue.number)
         if row is not None and issue.updated_at >= row.updated_at:  # else an older answer, of a cache
-            ForgeIssue.objects.filter(pk=row.pk).update(is_open=issue.is_open, updated_at=issue.updated_at)
+            ForgeIssue.objects.filter(pk=row.pk).update(updated_at=issue.updated_at)
             if not issue.is_open and row.pull_state != "open":
                 end(forge, row, "closed")
         elif row is None and is_wanted(forge, issue):
             take(forge, issue)
         since = max(since, issue.updated_at)
-    Forge.objects.filter(pk=forge.pk, token=forge.token).update(since=since, etag=etag)
+    asked = {"token": forge.token, "label": forge.label, "assignee": forge.assignee}
+    Forge.objects.filter(pk=forge.pk, **asked).update(since=since, etag=etag)  # not if it was connected anew meanwhile
 
 
 def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
@@ -218,11 +220,12 @@ def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
     else:
         changes["due_at"] = moment + timedelta(seconds=PAUSES[0])
     keys = [job.key for job in jobs] + [comment.key for comment in comments]
+    changes["leased_until"] = None
     changes["known"] = [*row.known, *keys][-MOST_KNOWN:]
     with write():
-        asked = ForgeIssue.objects.filter(pk=row.pk).values_list("published_at", flat=True).first()
-        if asked != row.published_at:  # to publish it again, while this was done
-            changes |= {"published_at": asked, "due_at": moment}
+        asked = ForgeIssue.objects.filter(pk=row.pk).values_list("published_at", "due_at").first()
+        if asked is not None and asked != (row.published_at, row.due_at):  # something came while this was done
+            changes |= {"published_at": asked[0], "due_at": moment}
         if not ForgeIssue.objects.filter(pk=row.pk).update(**changes):
             return  # it was disconnected meanwhile
         if row.pull is None and "pull" in columns:

@@ -103,6 +103,8 @@ class GitHub:
     calls: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)  # what was not as published
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # to give next, whatever is asked
+    message: str = "later"  # of such an answer
+    rejects: dict[str, int] = field(default_factory=dict)  # the status of every answer to a verb and path
     lost: int = 0  # so many answers are not sent, although what was asked is done
     moment: datetime = BEGAN
     repositories: Path | None = None  # the folder of acme/shop.git, which git serves here
@@ -297,7 +299,9 @@ def serve() -> Iterator[GitHub]:
                 return self._send(401, b'{"message": "Bad credentials"}', {})
             if github.answers:
                 status, headers = github.answers.pop(0)
-                return self._send(status, b'{"message": "later"}', headers)
+                return self._send(status, json.dumps({"message": github.message}).encode(), headers)
+            if rejected := github.rejects.get(f"{self.command} {urlsplit(self.path).path}"):
+                return self._send(rejected, b'{"message": "Validation Failed"}', {})
             try:
                 status, data = answer(github, self.command.lower(), self.path, body)
             except AssertionError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from django.test import Client
 from coordination.models import Event
 from coordination.toolset import run
 from nexus.core.operations.caller import Caller
-from nexus.forges.models import Forge
+from nexus.forges.models import Forge, ForgeIssue
+from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
+from tests.forges.github_server import GitHub
 
+Look = Callable[[], list[Any]]
 TOKEN = "ghp_a1b2c3d4e5f6"
 
 
@@ -70,6 +74,19 @@ def test_connecting_again_replaces_the_token_and_keeps_the_webhook(project: str,
     row = Forge.objects.get()
     assert (row.token, row.label) == ("ghp_new", "agents")
     assert (again["forge_id"], again["webhook_secret"]) == (first["forge_id"], first["webhook_secret"])
+
+
+def test_another_label_takes_what_has_it_already(github: GitHub, forge: Forge, look: Look, project: str) -> None:
+    github.add_issue(1, "Cart", labels=("agents",))
+    github.add_issue(2, "Till")
+    look()
+    again = {"kind": "github", "repository": "acme/shop", "project_root": project, "token": github.token}
+    step = ROUNDS.claim(forge.pk) if Forge.objects.update(poll_at=forge.created_at) else None
+    assert step is not None
+    assert run(OPERATOR, "forge_connect", {**again, "url": github.url, "label": "agents"})["ok"]
+    ROUNDS.settle(step, ROUNDS.act(step))  # a look that began before
+    look()
+    assert set(ForgeIssue.objects.values_list("number", flat=True)) == {1, 2}
 
 
 def test_another_project_cannot_take_a_repository_over(project: str, tmp_path: Path, db: None) -> None:

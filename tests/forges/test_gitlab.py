@@ -17,7 +17,7 @@ from handoffs.models import Handoff
 from nexus.core.background_work import work_once
 from nexus.forges.gitlab import GitLabClient
 from nexus.forges.models import Forge
-from nexus.forges.protocol import Busy, ForgeError, NotThere, TokenRefused
+from nexus.forges.protocol import Busy, Checks, ForgeError, NotThere, Rejected, TokenRefused
 from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
 
@@ -159,11 +159,14 @@ def test_it_opens_a_merge_request_into_the_default_branch(gitlab: GitLab, client
     assert client.find_pull("nexus/smith") == pull == client.pull(5)
 
 
-def test_it_reads_the_end_of_a_failed_jobs_log(client: GitLabClient) -> None:
-    checks = client.checks(client.pull(5))
+def test_it_reads_the_end_of_a_failed_jobs_log(gitlab: GitLab, client: GitLabClient) -> None:
+    checks = client.checks(client.pull(5), ())
     assert checks.state == "failed"
     [job] = checks.failed
     assert job.name == "test" and job.log.endswith("line\nAssertionError") and len(job.log) <= 4_000
+    read = len(gitlab.calls)
+    assert client.checks(client.pull(5), {job.key}) == Checks("failed", [])
+    assert not any("/trace" in call[1] for call in gitlab.calls[read:]), "what is known is not read again"
 
 
 def test_it_passes_on_comments_of_developers_alone(client: GitLabClient) -> None:
@@ -173,7 +176,8 @@ def test_it_passes_on_comments_of_developers_alone(client: GitLabClient) -> None
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(401, TokenRefused), (403, TokenRefused), (429, Busy), (502, ForgeError)]
+    ("status", "error"),
+    [(401, TokenRefused), (403, TokenRefused), (429, Busy), (409, Rejected), (422, Rejected), (502, ForgeError)],
 )
 def test_it_says_what_went_wrong_after_one_call(
     gitlab: GitLab, client: GitLabClient, status: int, error: type[ForgeError]

@@ -14,7 +14,7 @@ from django.test import Client
 
 from handoffs.models import Handoff
 from nexus.core.background_work import work_once
-from nexus.forges.models import Forge, ForgeDelivery
+from nexus.forges.models import Forge, ForgeDelivery, ForgeIssue
 from nexus.forges.rounds import ROUNDS
 from tests.forges.github_server import GitHub
 
@@ -68,6 +68,22 @@ def test_a_wrong_signature_changes_nothing(forge: Forge, send: Send) -> None:
 def test_an_unknown_event_is_ignored(forge: Forge, send: Send) -> None:
     assert send(event="star") == 202 and send(event="") == 202
     assert not ForgeDelivery.objects.exists()
+
+
+def test_a_call_during_a_look_makes_another_one_and_not_two_at_once(
+    github: GitHub, forge: Forge, send: Send, look: Callable[[], list[Any]]
+) -> None:
+    github.add_issue(1, "Cart")
+    look()
+    ForgeIssue.objects.update(due_at=forge.created_at, comment="")
+    step = ROUNDS.claim(forge.pk)
+    assert step is not None and step.issue is not None
+    found = ROUNDS.act(step)
+    assert send() == 202
+    Forge.objects.update(poll_at=datetime.now(UTC) + timedelta(hours=1))
+    assert ROUNDS.claim(forge.pk) is None, "another hub waits for the end of this look"
+    ROUNDS.settle(step, found)
+    assert ROUNDS.claim(forge.pk) is not None, "what the call was about may be newer than what was read"
 
 
 def test_a_pause_is_kept_whatever_calls_come(github: GitHub, forge: Forge, send: Send) -> None:

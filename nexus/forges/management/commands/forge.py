@@ -42,8 +42,8 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "connect",
-                "Connect a repository to a project, or give it a new token. The secret of its webhook is shown only "
-                "this once.",
+                "Connect a repository to a project, or give it a new token or label. The answer holds the secret of "
+                "its webhook.",
                 self.connect,
                 _token_arguments,
                 operation="forge_connect",
