@@ -92,6 +92,7 @@ class Handoff(models.Model):
     verifier = models.CharField(max_length=ID_LENGTH + 16, null=True)  # as `lifecycle.parse_verifier` writes it
     client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator knows a repeated call
     trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator finds what belongs together
+    proof = models.CharField(max_length=16, null=True)  # what proves its creator (coordination/provenance.py)
     acceptance_criteria = models.JSONField(null=True)  # a list of texts; `checks.parse` says whom each is for
     payload = models.TextField(null=True)  # a string as given, anything else as JSON text
     result = models.TextField(null=True)  # likewise

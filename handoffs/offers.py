@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TypedDict
 
 from coordination.arrivals import MOST
+from coordination.provenance import SENTENCES
 from handoffs import selectors
 from handoffs.models import Handoff
 from nexus.core.contributions import WakeKind, WakeReason
@@ -39,7 +40,8 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
         for handoff in islice(_claimable(workspace_id, agent_id), LOOKED_AT):
             yield WakeReason(
                 handoff.handoff_id,
-                f"A handoff is offered that you may claim: handoff_claim(handoff_id={handoff.handoff_id!r}).",
+                f"A handoff is offered that you may claim: handoff_claim(handoff_id={handoff.handoff_id!r}). "
+                f"Its creator: {SENTENCES[handoff.proof]}.",
                 {"from": handoff.from_agent_id, "title": handoff.title},
                 handoff.from_agent_id,
                 handoff.created_at,

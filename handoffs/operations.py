@@ -21,6 +21,7 @@ from coordination.parameters import (
     SessionSecret,
     in_session,
 )
+from coordination.provenance import proof_of
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
@@ -203,6 +204,7 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         depends_on=p.depends_on or (),
         trace_id=p.trace_id,
         client_id=p.client_id,
+        proof=proof_of(caller, p.session_secret),
     )
     data: CreatedHandoff = {
         "handoff_id": created.handoff.handoff_id,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from coordination.provenance import FromProof
 from handoffs import selectors
 from handoffs.lifecycle import serialize_verifier
 from handoffs.models import Handoff, HandoffStatus, Remark, RemarkKind
@@ -34,6 +35,7 @@ class HandoffRow(TypedDict):
     verifier: Annotated[Any, Field(description="Who accepts the result, as handoff_create takes it.")]
     acceptance_criteria: list[str] | None
     trace_id: str | None
+    from_proof: NotRequired[FromProof]
     payload: str | None
     task_id: Annotated[int | None, Field(description="The planned task it carries.")]
     result: str | None
@@ -68,7 +70,12 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
         "rejected_reason": handoff.rejected_reason,
         "created_at": iso(handoff.created_at),
         "updated_at": iso(handoff.updated_at),
+        **_proof(handoff),  # type: ignore[typeddict-item]  # which holds no other key
     }
+
+
+def _proof(handoff: Handoff) -> dict[str, str]:
+    return {} if handoff.proof is None else {"from_proof": handoff.proof}
 
 
 class RemarkRow(TypedDict):
@@ -102,6 +109,7 @@ class OfferRow(TypedDict):
     task_id: NotRequired[int]
     acceptance_criteria: NotRequired[list[str]]
     trace_id: NotRequired[str]
+    from_proof: NotRequired[FromProof]
     created_at: Time
 
 
@@ -115,6 +123,7 @@ def offer_row(handoff: Handoff) -> OfferRow:
         "from_agent_id": handoff.from_agent_id,
         "payload": handoff.payload,
         "created_at": iso(handoff.created_at),
+        **_proof(handoff),  # type: ignore[typeddict-item]  # which holds no other key
     }
     if handoff.task_id is not None:
         row["task_id"] = handoff.task_id

@@ -85,10 +85,11 @@ def create(
     depends_on: Sequence[str] = (),
     trace_id: str | None = None,
     client_id: str | None = None,
+    proof: str | None = None,
 ) -> Created:
     """Create an OPEN handoff, which expires when nobody claims it within `deadline_seconds`. It is offered once all
     that it depends on is completed. What has criteria beside its checks and names no verifier is verified by its
-    creator. If its creator already made one with the same client_id, return that one as it is now.
+    creator, whom `proof` proves. If its creator already made one with the same client_id, return that one as it is now.
 
     Raises VALIDATION_ERROR (missing or malformed target, malformed verifier, a check that nobody reviewed, a dependency
     that came to nothing),
@@ -119,6 +120,7 @@ def create(
             acceptance_criteria=list(acceptance_criteria) if acceptance_criteria else None,
             trace_id=trace_id,
             client_id=client_id,
+            proof=proof,
             created_at=moment,
             updated_at=moment,
         )

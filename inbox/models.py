@@ -40,6 +40,7 @@ class Message(models.Model):
     trace_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its sender finds what belongs together
     expect = models.CharField(max_length=16, null=True)  # the stage that its sender expects of each recipient
     expect_by = models.DateTimeField(null=True)  # by when; null once all have reached it
+    proof = models.CharField(max_length=16, null=True)  # what proves its sender (coordination/provenance.py)
     told_at = models.DateTimeField(null=True)  # when its sender was told that some had not
     recipients_count = models.PositiveIntegerField(default=0)  # as sent; the deliveries themselves may be pruned
     created_at = models.DateTimeField()

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from coordination.errors import CoordinationCode
 from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret, in_session
+from coordination.provenance import proof_of
 from coordination.routing import an_object
 from coordination.rows import Duplicate
 from coordination.selectors import agent_hint
@@ -139,6 +140,7 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
         client_id=p.client_id,
         expect=p.expect,
         within_seconds=p.within_seconds,
+        proof=proof_of(caller, p.session_secret),
     )
     data: SentMessage = {
         **sent_row(sent.message),  # type: ignore[typeddict-item]  # a row holds none of the keys left out

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from coordination.provenance import FromProof
 from inbox import lanes
 from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.core.clock import iso
@@ -28,6 +29,7 @@ class SentRow(TypedDict):
     subject: str
     artifacts: list[str]
     trace_id: NotRequired[str]
+    from_proof: NotRequired[FromProof]
     created_at: Time
 
 
@@ -42,7 +44,7 @@ def sent_row(message: Message) -> SentRow:
         "target": message.target,
         "subject": message.subject,
         "artifacts": message.artifacts,
-        **_trace(message),  # type: ignore[typeddict-item]  # which holds no other key
+        **_beside(message),  # type: ignore[typeddict-item]  # which holds no other key
         "created_at": iso(message.created_at),
     }
 
@@ -75,6 +77,7 @@ class InboxRow(TypedDict):
     target: dict[str, Any] | None
     artifacts: list[str]
     trace_id: NotRequired[str]
+    from_proof: NotRequired[FromProof]
     created_at: Time
 
 
@@ -97,13 +100,15 @@ def inbox_row(delivery: Delivery, moment: datetime) -> InboxRow:
         "body": message.body,
         "target": message.target,
         "artifacts": message.artifacts,
-        **_trace(message),  # type: ignore[typeddict-item]  # which holds no other key
+        **_beside(message),  # type: ignore[typeddict-item]  # which holds no other key
         "created_at": iso(message.created_at),
     }
 
 
-def _trace(message: Message) -> dict[str, str]:
-    return {} if message.trace_id is None else {"trace_id": message.trace_id}
+def _beside(message: Message) -> dict[str, str]:
+    """Return what a message has beside what every message has."""
+    given = {"trace_id": message.trace_id, "from_proof": message.proof}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 class RecipientRow(TypedDict):

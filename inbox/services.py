@@ -13,6 +13,7 @@ from coordination import selectors as agents_known
 from coordination.ids import id_floor, new_id
 from coordination.log.emit import emit
 from coordination.models import Agent, Channel, Event, Stream
+from coordination.provenance import Proof
 from coordination.routing import Strategy, Target, Visibility, describe, parse_target
 from coordination.selectors import agent_exists, require_agent
 from coordination.services import agents, retries, tags, workspaces
@@ -61,12 +62,14 @@ def send(
     client_id: str | None = None,
     expect: str | None = None,
     within_seconds: int | None = None,
+    proof: str | None = None,
 ) -> Sent:
     """Store a message, one delivery per recipient and the event, all or nothing.
 
     A reply goes to the workspace of the message that it answers, whatever project the sender is in, if the sender
     received that message; without a `project_root`, also if the sender wrote it. It has the trace of that message,
-    unless it names another. Where a recipient has not reached the stage `expect` in time, the sender is told. If the
+    unless it names another. Where a recipient has not reached the stage `expect` in time, the sender is told. `proof`
+    is what proves the sender. If the
     sender already sent a message with the same client_id, return that one. Raises,
     first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
     CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target), QUOTA_EXCEEDED.
@@ -100,6 +103,7 @@ def send(
             trace_id=inherited if trace_id is None else trace_id,
             expect=expect,
             expect_by=None if within_seconds is None else moment + timedelta(seconds=within_seconds),
+            proof=proof,
             created_at=moment,
         )
         if first := retries.made_before(message, maker=("from_agent_id",), same=CONTENT):
@@ -154,6 +158,7 @@ def notify(
         subject=subject,
         body=body,
         trace_id=trace_id,
+        proof=Proof.HUB,
         created_at=moment,
     )
     _post(message, [recipient])

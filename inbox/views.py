@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordination.models import Agent
+from coordination.provenance import SENTENCES
 from inbox import monitoring, receipts, search
 from inbox.forms import LANES, ConversationFilters, MailFilters
 from inbox.lanes import effective
@@ -81,6 +82,7 @@ def _open(message_id: str) -> dict[str, Any]:
         delivery.status = effective(delivery.status, delivery.lease_expires_at, moment)
     return {
         "opened": message,
+        "proof": SENTENCES[message.proof],
         "deliveries": receipts.steps(message, deliveries),
         "thread": monitoring.thread(message),
         "expected": message.expect and receipts.Stages(str(message.expect)).label,

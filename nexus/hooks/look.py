@@ -11,6 +11,7 @@ from django.db.models import Min
 from coordination import debts, toolset
 from coordination.debts import debt_row
 from coordination.paths import workspace_id_of
+from coordination.provenance import roles_of
 from handoffs.selectors import next_change
 from inbox import receipts
 from inbox.models import Delivery, DeliveryStatus
@@ -103,6 +104,7 @@ def _waiting(call: Call, known: Collection[str]) -> tuple[str, set[str], list[st
     fresh |= {each.identifier for fresh_ones in others.values() for each in fresh_ones}
     if not fresh:
         return "", fresh, []
+    shown = [*messages[: notice.SHOWN], *handoffs[: notice.SHOWN]]
     text = notice.compose(
         agent_id=call.agent_id,
         project_root=call.root,
@@ -110,6 +112,7 @@ def _waiting(call: Call, known: Collection[str]) -> tuple[str, set[str], list[st
         handoffs=handoffs,
         unread=unread,
         others=others,
+        roles=roles_of([row["from_agent_id"] for row in shown]),
     )
     return text, fresh, [row["message_id"] for row in messages[: notice.SHOWN]]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nexus.hooks import notice
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
+UNPROVEN = "an agent; nothing proves it"
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -25,14 +26,15 @@ def row(kind: str, sender: str, subject: str, body: str) -> dict[str, str]:
     }
 
 
-@given(sender=TEXT, subject=TEXT, body=TEXT)
-def test_it_has_the_same_lines_whatever_is_written(sender: str, subject: str, body: str) -> None:
+@given(sender=TEXT, role=TEXT, subject=TEXT, body=TEXT)
+def test_it_has_the_same_lines_whatever_is_written(sender: str, role: str, subject: str, body: str) -> None:
     text = notice.compose(
         agent_id="builder",
         project_root="/p",
         messages=[row("message", sender, subject, body)],
         handoffs=[row("handoff", sender, subject, body)],
         unread=1,
+        roles={sender: role},
     )
     lines = text.split("\n")
     assert [line[:10] for line in lines] == [
@@ -48,10 +50,11 @@ def test_it_has_the_same_lines_whatever_is_written(sender: str, subject: str, bo
     ]
     assert all(letter.isprintable() for letter in text if letter != "\n")
     assert not {"<", ">", "`"} & set(text)
+    by = f" ({UNPROVEN}; role )"
     outside = STRING.sub("", lines[2] + lines[3] + lines[5] + lines[6])
     assert (
         outside.replace(" (cut)", "")
-        == "- message message-1 from agent :   body: - handoff handoff-1 from agent :   payload: "
+        == f"- message message-1 from {by}:   body: - handoff handoff-1 from {by}:   payload: "
     )
 
 
@@ -66,12 +69,13 @@ def test_it_quotes_so_that_the_text_comes_back(text: str) -> None:
 
 
 def test_it_stays_below_what_a_harness_takes() -> None:
-    hostile = row("message", "\u202e" * 255, "\n" * 65_536, "\0" * 65_536)
+    hostile = {**row("message", "\u202e" * 255, "\n" * 65_536, "\0" * 65_536), "from_proof": "local"}
     text = notice.compose(
         agent_id="b" * 255,
         project_root="/" + "p" * 250,
         messages=[hostile] * 200,
         handoffs=[{**hostile, "handoff_id": "hnd_" + "0" * 32}] * 200,
         unread=10**6,
+        roles={hostile["from_agent_id"]: "\0" * 255},
     )
     assert len(text) < 10_000

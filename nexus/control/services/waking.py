@@ -70,7 +70,7 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
             return None
         turn_id = new_id("turn")
         if items[0].kind == MAIL:
-            items = [wakeups.mail_item(delivery) for delivery in wakeups.pull_mail(agent.agent_id, len(items), turn_id)]
+            items = wakeups.mail_items(wakeups.pull_mail(agent.agent_id, len(items), turn_id))
             if not items:  # all of it was parked
                 return None
         wakeups.let_go(agent, None, moment)
@@ -120,7 +120,7 @@ _one_free = Select(lambda: _free().filter(pk=Slot("pk")))
 def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
     if MAIL not in agent.wake_on:
         return []
-    return wakeups.fitting([wakeups.mail_item(delivery) for delivery in wakeups.oldest_mail(agent.agent_id, moment)])
+    return wakeups.fitting(wakeups.mail_items(wakeups.oldest_mail(agent.agent_id, moment)))
 
 
 def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, WakeReason]]:
