@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,36 @@ class Pool:
             self.hub.process.kill()
             self.hub.process.wait()
         self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def inner_worker(pid: int) -> psutil.Process:
+    """The process that runs the turns of the machine whose process has this pid."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        for child in psutil.Process(pid).children(recursive=True):
+            if "--since" in (line := _line(child)) and "watchdog" not in line:
+                found.append(child)
+        return bool(found)
+
+    until(look)
+    return found[0]
+
+
+def end_whole(pid: int) -> None:
+    """Kill a process and all that it started, stopped first so that none can react to the end of another."""
+    with suppress(psutil.NoSuchProcess):
+        whole = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        send_signal(whole, signal.SIGSTOP)
+        send_signal(whole[::-1], signal.SIGKILL)
+        psutil.wait_procs(whole, START_SECONDS)
+
+
+def send_signal(processes: Sequence[psutil.Process], number: int) -> None:
+    """Signal those that are still there."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 def _line(process: psutil.Process) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -10,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psutil
 import psycopg
 import pytest
 
 from tests.acceptance.hub import ROOT
-from tests.acceptance.pool import Pool, until
+from tests.acceptance.pool import Pool, end_whole, inner_worker, until
 from tests.acceptance.processes import environment
 from tests.postgres import Cluster, database_of
 
@@ -59,15 +57,6 @@ def begun(process: subprocess.Popen[str]) -> str:
     """The line that says that the machine works, or why it does not."""
     assert process.stdout is not None
     return process.stdout.readline()
-
-
-def killed_with_its_worker(process: subprocess.Popen[str]) -> None:
-    """Kill a machine: its process, its watchdog and its worker at once."""
-    each = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for one in each:
-        one.send_signal(signal.SIGSTOP)
-    for one in reversed(each):
-        one.kill()
 
 
 @pytest.fixture
@@ -114,7 +103,7 @@ def test_three_machines_run_each_turn_once_and_one_that_is_killed_is_noticed(
             joined = "pool_turns t JOIN pool_agents a ON pool_agent_id = t.agent_id"
             running = f"SELECT machine FROM {joined} WHERE status = "
             until(lambda: rows(f"{running}'running'") == [("one",)])
-            killed_with_its_worker(machines["one"])
+            end_whole(machines["one"].pid)
             until(lambda: rows(f"{running}'interrupted'") == [("one",)])
             assert rows("SELECT why, needs_person_since IS NOT NULL FROM pool_turns WHERE status = 'interrupted'") == [
                 ("its machine, one, was lost", True)
@@ -132,3 +121,21 @@ def test_three_machines_run_each_turn_once_and_one_that_is_killed_is_noticed(
                 again.terminate()
                 assert again.wait() == 0
             assert rows("SELECT is_lost, ended_at IS NOT NULL FROM pool_machines WHERE name = 'one'") == [(False, True)]
+
+
+def test_a_machine_outlives_a_database_that_is_away_longer_than_its_worker(tmp_path: Path) -> None:
+    with Cluster() as cluster, ExitStack() as stack:
+        database = database_of(tmp_path / "db", cluster.url)
+        machine = stack.enter_context(working(tmp_path / "one", "one", database))
+        assert begun(machine).startswith("[nexus] Machine one works")
+        worker = inner_worker(machine.pid)
+        cluster.stop()
+        worker.kill()
+        assert machine.stdout is not None
+        while "The end of the machine 'one' could not be stored" not in (line := machine.stdout.readline()):
+            assert line, "it ended"
+        cluster.start()
+
+        with psycopg.connect(database, autocommit=True) as store:
+            begins = "SELECT epoch FROM pool_machines WHERE ended_at IS NULL"
+            until(lambda: store.execute(begins).fetchone() == (2,))

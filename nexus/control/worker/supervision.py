@@ -16,6 +16,8 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
+from django.db import DatabaseError
+
 from coordination.log.selectors import interest_keys
 from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
 from nexus.control import telemetry
@@ -171,10 +173,19 @@ async def work_as_machine(name: str, labels: Sequence[str], capacity: int, ready
             working.cancel()
             (code,) = await asyncio.gather(working, return_exceptions=True)
             beating.cancel()  # only now: while its turns end, it lives
-            await stored(partial(machines.end, own), END_SECONDS, twice=True)
+            await _end(own)
         log.warning("The worker of the machine %r ended (%s); it is started again.", name, code)
         pause = FIRST_PAUSE if asyncio.get_running_loop().time() - started > LONGEST_PAUSE else pause * 2
         await asyncio.sleep(min(pause, LONGEST_PAUSE))
+
+
+async def _end(own: Incarnation) -> None:
+    """Store the end of an incarnation; without the database, it counts as lost a little later, and its machine goes on
+    when the database is back."""
+    try:
+        await stored(partial(machines.end, own), END_SECONDS, twice=True)
+    except (DatabaseError, NexusError) as error:
+        log.warning("The end of the machine %r could not be stored (%s).", own.machine, error)
 
 
 async def _beat(own: Incarnation) -> None:
