@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,6 +17,9 @@ import pytest
 from tests.acceptance.hub import ROOT
 from tests.acceptance.pool import Pool, end_whole, inner_worker, until
 from tests.acceptance.processes import environment
+from tests.control.openai_server import calls, says, serving
+from tests.maintenance.test_trouble import needs_mount
+from tests.outside import program
 from tests.postgres import Cluster, database_of
 
 RUNNERS = """
@@ -33,14 +38,23 @@ labels = ["gpu", "linux"]
 """
 MACHINES = ("one", "two", "three")
 AGENTS, MESSAGES = 9, 3
+OFF = {"fast": 1, "slow": -1}  # machines, and the hours that their clocks are ahead
 
 
 @contextmanager
-def working(home: Path, name: str, database: str) -> Iterator[subprocess.Popen[str]]:
-    """The worker of a machine, once it works."""
+def working(
+    home: Path,
+    name: str,
+    database: str,
+    *,
+    runners: str = RUNNERS,
+    python: str = sys.executable,
+    within: Sequence[str] = (),
+) -> Iterator[subprocess.Popen[str]]:
+    """The worker of a machine, once it works: over a Python of its own, within a command."""
     home.mkdir(mode=0o700, exist_ok=True)
-    (home / "runners.toml").write_text(RUNNERS)
-    command = [sys.executable, str(ROOT / "manage.py"), "run-pool", "--labels", "linux", "--name", name]
+    (home / "runners.toml").write_text(runners)
+    command = [*within, python, str(ROOT / "manage.py"), "run-pool", "--labels", "linux", "--name", name]
     environ = environment(home, NEXUS_DATABASE_URL=database)
     process = subprocess.Popen(
         command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -121,6 +135,83 @@ def test_three_machines_run_each_turn_once_and_one_that_is_killed_is_noticed(
                 again.terminate()
                 assert again.wait() == 0
             assert rows("SELECT is_lost, ended_at IS NOT NULL FROM pool_machines WHERE name = 'one'") == [(False, True)]
+
+
+def python_whose_clock_is_off(home: Path, hours: int) -> str:
+    """A Python that shows its processes another time, and those that they start: so a whole machine has one clock."""
+    program("faketime")
+    (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    python = home / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (home / "lib").symlink_to(Path(sys.prefix) / "lib")
+    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", home)
+    clock = f"LD_PRELOAD={library} FAKETIME={hours:+}h FAKETIME_DONT_FAKE_MONOTONIC=1"
+    python.write_text(f'#!/bin/bash\nexport {clock}\nexec -a "$0" {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+def test_machines_whose_clocks_are_an_hour_off_run_turns_and_count_nobody_as_lost(
+    database: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "hub"
+    home.mkdir(mode=0o700)
+    clocks = {name: python_whose_clock_is_off(tmp_path / f"python-{name}", hours) for name, hours in OFF.items()}
+    shown = subprocess.run([clocks["fast"], "-c", "import sys, time; print(time.time(), sys.executable)"], stdout=-1)
+    assert float(shown.stdout.split()[0]) > time.time() + 3000 and shown.stdout.split()[1].decode() == clocks["fast"]
+    with ExitStack() as stack:
+        pool = Pool(home, database=database, runners=RUNNERS)
+        stack.callback(pool.close)
+        for name, python in clocks.items():
+            machine = stack.enter_context(working(tmp_path / name, name, database, python=python))
+            assert begun(machine).startswith(f"[nexus] Machine {name} works")
+        names = [f"agent-{number}" for number in range(AGENTS)]
+        for name in names:
+            pool.create(name, model="farm", cwd="/")
+            for number in range(MESSAGES):
+                pool.result("send", f"/agent/{name}", content=f"work {number}", timeout_seconds=0)
+        with psycopg.connect(database, autocommit=True) as store:
+
+            def row(query: str) -> tuple[object, ...] | None:
+                return store.execute(query.encode()).fetchone()
+
+            until(lambda: row("SELECT count(*) FROM pool_turns WHERE status = 'done'") == (AGENTS * MESSAGES,))
+            minute = "interval '1 minute'"
+            assert row(
+                f"SELECT bool_and(started_at > now() - {minute} * 10 AND ended_at < now() + {minute}),"
+                f" bool_and(queued_at <= started_at + {minute} AND started_at <= ended_at) FROM pool_turns"
+            ) == (True, True), "they go by the database's clock"
+            assert row("SELECT count(DISTINCT machine) FROM pool_agents") == (len(OFF),)
+            assert row("SELECT count(*) FROM pool_machines WHERE is_lost OR epoch > 1") == (0,)
+
+
+MOUNT = 'mount -t tmpfs -o size=1m,mode=700 none "$0" && cp "$1" "$0" && mkdir "$0/project" && shift'
+FILL = 'chmod 600 "$0/runners.toml"; dd if=/dev/zero of="$0/ballast" bs=512 2>/dev/null; exec "$@"'
+MODEL = '[runners.farm]\nkind = "model"\nmodel = "openai:small"\nbase_url = "{url}"\nlabels = ["linux"]\n'
+
+
+@needs_mount
+def test_a_machine_whose_disk_is_full_says_so_and_ends_its_turns(database: str, tmp_path: Path) -> None:
+    home, disk = tmp_path / "hub", tmp_path / "disk"
+    for directory in (home, disk):
+        directory.mkdir(mode=0o700)
+    written = ("write_file", {"path": "notes.txt", "content": "x" * 5000})
+    with ExitStack() as stack:
+        provider, url = stack.enter_context(serving(calls(written), says("It could not be written.")))
+        runners = MODEL.format(url=url)
+        pool = Pool(home, database=database, runners=runners)
+        stack.callback(pool.close)
+        (tmp_path / "runners.toml").write_text(runners)
+        mount = ("unshare", "--mount", "--map-root-user", "sh", "-c", f"{MOUNT}; {FILL}", str(disk))
+        within = (*mount, str(tmp_path / "runners.toml"))
+        machine = stack.enter_context(working(disk, "full", database, runners=runners, within=within))
+        assert begun(machine).startswith("[nexus] Machine full works")
+        project = str(disk / "project")
+        pool.create("ann", model="farm", cwd=project, preset="trusted", allowed_write_paths=[project])
+        assert pool.send("ann", "Note it.")["result"]["content"] == "It could not be written."
+        (told,) = [row["content"] for row in pool.messages("ann") if row["role"] == "tool"]
+        assert "No space left on device" in told
+        assert "No space left on device" in str(provider.asked[1]["messages"]), "the model is told, too"
 
 
 def test_a_machine_outlives_a_database_that_is_away_longer_than_its_worker(tmp_path: Path) -> None:
