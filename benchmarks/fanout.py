@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.harness import Benchmark, Figures, Server, amount, running
+from benchmarks.harness import Benchmark, Figures, Server, amount, raise_file_limit, running
 from benchmarks.postgres import sender, sent
 from tests.nats import nats
 from tests.postgres import SERVER, database_of, fresh_database, programs
@@ -32,6 +32,7 @@ async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
     if not SERVER and programs() is None:
         print("PostgreSQL is not installed here.", file=sys.stderr)
         return {}
+    raise_file_limit()
     figures: Figures = {}
     with ExitStack() as stack:
         for number in range(2):
@@ -71,7 +72,8 @@ async def _cost(here: Server, there: Server, scratch: Path, options: argparse.Na
             for number in range(options.waits)
         ]
         while f"nexus_parked_waits {options.waits}.0" not in (await client.get("/metrics")).text:
-            await asyncio.sleep(0.5)
+            done, _ = await asyncio.wait(waits, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+            assert not [wait.result() for wait in done], "a wait that ended is parked no more"
         await asyncio.sleep(2)
         idle = there.cpu_seconds()
         await asyncio.sleep(options.seconds)
