@@ -263,6 +263,8 @@ class Wire:
 def _client() -> type[Any]:
     from nats.aio.client import Client
 
+    logging.getLogger(Client.__module__).setLevel(logging.CRITICAL)  # it logs tracebacks; `Wire` says what matters
+
     class EnforcingTLS(Client):
         """Sends no credentials in the clear to an address that asks for TLS, whatever the server offers."""
 

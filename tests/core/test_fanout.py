@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import signal
@@ -47,6 +48,21 @@ def test_it_refuses_an_address_that_is_none_and_keeps_its_secrets(url: str, said
     assert caught.value.code == Code.CONFIG_ERROR
     assert said in caught.value.message
     assert SECRET not in caught.value.message
+
+
+async def test_it_logs_no_traceback_of_the_library(caplog: pytest.LogCaptureFixture) -> None:
+    with nats() as server:
+        connection = fanout.Connection(server.url)
+        await connection.open(lambda: None)
+        server.signal(signal.SIGSTOP)
+        confirming = asyncio.create_task(connection.confirm())
+        while not connection._client._pongs:
+            await asyncio.sleep(0)
+        confirming.cancel()
+        server.signal(signal.SIGCONT)  # its answer is late, which ends the library's reading
+        await asyncio.wait([connection._client._reading_task])
+        connection.abandon()
+    assert "Traceback" not in caplog.text
 
 
 def test_it_needs_postgresql() -> None:
