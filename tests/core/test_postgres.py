@@ -400,12 +400,16 @@ def test_it_repeats_what_was_lost_before_the_commit(
 
 @postgresql
 @pytest.mark.django_db(transaction=True)
-def test_it_repeats_nothing_whose_commit_is_in_doubt(other: psycopg.Connection[Any]) -> None:
+def test_it_repeats_nothing_whose_commit_is_in_doubt(
+    other: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     before = commits()
     with pytest.raises(NexusError, match="may have taken effect, or not") as caught, write():
         Agent.objects.count()
         end_all(other)
     assert caught.value.details == {"cause": "commit_in_doubt"}
+    assert "The connection was lost while a transaction was committed (" in caplog.text
+    assert "Traceback" not in caplog.text
     assert commits() == before
     connection.close()
 

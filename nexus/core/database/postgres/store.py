@@ -168,7 +168,7 @@ def _lock(locks: frozenset[int]) -> None:
 
 def _in_doubt(error: Exception) -> NoReturn:
     """Raise the error of a commit whose outcome is unknown: a caller must look before it sends the call again."""
-    log.warning("the connection was lost while a transaction was committed", exc_info=error)
+    log.warning("The connection was lost while a transaction was committed (%s).", error)
     raise NexusError(
         Code.DB_ERROR,
         "The connection to the database was lost while this call was committed: it may have taken effect, or not. "
