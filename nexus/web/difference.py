@@ -26,7 +26,7 @@ HEAD = "diff --git "
 KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # kind of a line, by its first character
 PLACE = re.compile(r"@@ -([0-9]{1,9})(?:,[0-9]{1,9})? \+([0-9]{1,9})(?:,[0-9]{1,9})? @@")
 WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
-POINTER = "version https://git-lfs.github.com/spec/v1"  # first line of a file whose content lies in Git LFS
+POINTER = re.compile(r"version https://git-lfs\.github\.com/spec/v1|(ext-[0-9]-\w+|oid|size) \S+")  # lines of Git LFS
 MODES = {"120000": "symbolic link", "160000": "submodule"}
 VIEWS = ("unified", "split")
 COOKIE = "nexus_diff"
@@ -174,7 +174,7 @@ def _changed(changed: Changed, lines: Sequence[str], shown: int) -> Changed:
             changed.rows.append(row)
         else:
             changed.hidden += 1
-    if any(row.text.startswith(POINTER) for row in changed.rows[1:2]):
+    if changed.rows[1:] and all(POINTER.fullmatch(row.text) for row in changed.rows if row.kind != "place"):
         changed.kind = "Git LFS pointer"
     return changed
 

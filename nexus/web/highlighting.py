@@ -11,15 +11,17 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
-# CPU seconds in which all texts, and one of them, are read; seconds after which the process is killed.
-ALL_SECONDS, ONE_SECONDS, KILL_SECONDS = 0.4, 0.1, 2.0
+# CPU seconds in which all texts, and one of them, are read; seconds after which the process is killed, which it never
+# needs unless the machine is busy.
+ALL_SECONDS, ONE_SECONDS, KILL_SECONDS = 0.5, 0.2, 5.0
 MOST_LETTERS = 400_000  # of all texts
 LARGEST = 8_000_000  # bytes of an answer
 Pieces = list[tuple[int, str]]  # of a line, from its start: how long each is, and its class ("" if it is plain)
@@ -113,7 +115,7 @@ def highlighted(texts: Sequence[tuple[str, str]]) -> list[list[Pieces]]:
             largest=LARGEST,
         )
         for (number, *_), pieces in zip(known, json.loads(done.output or b"[]"), strict=False):
-            found[number] = pieces
+            found[number] = [[(length, kind) for length, kind in line] for line in pieces]
     except (OSError, ValueError):  # TimeoutError is an OSError
         pass
     return found
@@ -123,32 +125,42 @@ class _Late(Exception):
     pass
 
 
+class _Alarm:
+    """Interrupts the reading of a text. Python's expressions notice a signal, in a process's first thread alone."""
+
+    armed = False
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGVTALRM, self._ring)
+
+    def set(self, seconds: float) -> None:
+        self.armed = True
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+
+    def _ring(self, *_: Any) -> None:
+        if self.armed:
+            self.armed = False
+            raise _Late
+
+
 def main() -> None:
     """Read texts as JSON, and write the pieces of their lines."""
     from pygments.lexers import get_lexer_by_name
 
-    signal.signal(signal.SIGVTALRM, _interrupt)
     lexers: dict[str, Lexer] = {}
-    answer, until = [], time.process_time() + ALL_SECONDS
+    answer, alarm, until = [], _Alarm(), time.process_time() + ALL_SECONDS
     for name, text in json.load(sys.stdin):
-        lines: list[Pieces] = []
-        if (left := until - time.process_time()) > 0.001:
-            try:
-                signal.setitimer(signal.ITIMER_VIRTUAL, min(left, ONE_SECONDS))
+        tokens: list[tuple[int, str]] = []
+        with suppress(Exception):  # _Late, and what a lexer fails with: the rest of the text stays plain
+            if (left := until - time.process_time()) > 0:
+                alarm.set(min(left, ONE_SECONDS))
                 if name not in lexers:
                     lexers[name] = get_lexer_by_name(name, stripnl=False, ensurenl=False)
-                lines = _lines(text, _classed(lexers[name], text))
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            except Exception:  # noqa: S110  # _Late, and what a lexer fails with: the text stays plain
-                pass
-            finally:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        answer.append(lines)
+                for token in _classed(lexers[name], text):
+                    tokens.append(token)  # one by one: those before an alarm count
+            alarm.armed = False
+        answer.append(_lines(text, tokens))
     json.dump(answer, sys.stdout, separators=(",", ":"))
-
-
-def _interrupt(*_: Any) -> NoReturn:
-    raise _Late
 
 
 def _classed(lexer: Lexer, text: str) -> Iterator[tuple[int, str]]:
@@ -190,9 +202,8 @@ def _class(kind: Any) -> str:
     return ""
 
 
-def _lines(text: str, tokens: Iterator[tuple[int, str]]) -> list[Pieces]:
+def _lines(text: str, starts: Sequence[tuple[int, str]]) -> list[Pieces]:
     """Cut tokens into lines; neighbours of one class are one piece."""
-    starts = [*tokens, (len(text), "")]
     lines: list[Pieces] = []
     at, position, current = 0, 0, ""
     for line in text.split("\n"):

@@ -71,6 +71,14 @@ def open_agent(page: Page, agent_id: str) -> None:
     expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
 
 
+def open_diff(page: Page, agent_id: str) -> str:
+    """Open the page of an agent's worktree, and return its address."""
+    open_agent(page, agent_id)
+    address = page.get_by_role("link", name="What it changed").get_attribute("href") or ""
+    watch(page, address)
+    return address
+
+
 def to_step(page: Page, title: str) -> None:
     page.get_by_role("list", name="Steps").get_by_role("link", name=title).click()
 
@@ -131,12 +139,15 @@ def smith(hub: Hub, pool: scene.Does, tmp_path: Path) -> tuple[str, Path, Path]:
     repository, name = tmp_path / "repository", f"smith-{secrets.token_hex(4)}"
     repository.mkdir()
     (repository / "notes.txt").write_text("one\n")
+    (repository / "total.py").write_text("".join(f"line_{number} = {number}\n" for number in range(9)))
     git(repository, "init", "--quiet")
     git(repository, "add", ".")
     git(repository, "commit", "--quiet", "-m", "Begin")
     pool("pool_create_agent", agent_id=name, cwd=str(repository), worktree=True)
     tree = Path(pool("pool_worktree_diff", agent_id=name)["path"])
     (tree / "notes.txt").write_text("two\n")
+    lines = (tree / "total.py").read_text()
+    (tree / "total.py").write_text(lines.replace("= 4", '= sum(["4"])\n# ' + "long " * 40 + "\nmore = None"))
     (tree / f"{HARM}.txt").write_text(f"{HARM}\n{WORD}\n\u202e\n")
     (tree / "picture").write_bytes(bytes(range(256)))
     (tree / "very-long.txt").write_text("word\n" * 60_000)
@@ -149,7 +160,7 @@ def test_it_shows_what_an_agent_changed_merges_it_and_asks_before_it_throws_any_
     name, tree, repository = smith
     open_agent(page, name)
     page.get_by_role("link", name="What it changed").click()
-    expect(page.locator("del code")).to_have_text("one")
+    expect(page.locator("del code").first).to_have_text("one")
     page.get_by_role("button", name="Merge", exact=True).click()
     expect(page.get_by_text("Merged into")).to_be_visible()
     assert (repository / "notes.txt").read_text() == "two\n"
@@ -166,6 +177,51 @@ def test_it_shows_what_an_agent_changed_merges_it_and_asks_before_it_throws_any_
     page.get_by_role("button", name="Discard the changes, too").click()
     expect(page.locator("#worktree")).to_contain_text("discarded")
     assert not tree.exists()
+
+
+def test_a_diff_stands_in_one_column_or_two_as_one_chose_and_as_fits(
+    page: Page, findings: Callable[..., list[str]], smith: tuple[str, Path, Path]
+) -> None:
+    address = open_diff(page, smith[0])
+    file = page.locator(".nx-file", has_text="total.py")
+    removed, added = file.locator("del"), file.locator("ins")
+    box = "each => { const at = each.getBoundingClientRect(); return [at.left, at.top]; }"
+    assert removed.evaluate(box)[0] == added.first.evaluate(box)[0]
+    page.get_by_role("link", name="Side by side").click()
+    expect(file.locator(".nx-split")).to_be_visible()
+    watch(page, address)
+    (left, top), (right, beside), (below, _) = (line.evaluate(box) for line in (removed, added.first, added.last))
+    assert left < right == below and top == beside
+    expect(file.locator("ins mark").first).to_be_visible()
+    expect(file.locator("ins .c")).to_contain_text("# long")
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert removed.evaluate(box)[0] == added.first.evaluate(box)[0]
+    expect(page.get_by_role("link", name="Side by side")).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert findings(page, "color-contrast") == []
+    page.set_viewport_size({"width": 1280, "height": 900})
+    for _ in range(2):  # the key goes from what the system has to light, then to dark
+        page.keyboard.press("Control+e")
+    page.wait_for_function("document.documentElement.classList.contains('dark')")
+    page.wait_for_function("!document.getAnimations().some((moving) => moving instanceof CSSTransition)")
+    assert findings(page) == []
+    added.last.evaluate("line => getSelection().selectAllChildren(line)")
+    assert page.evaluate("String(getSelection())").strip() == "more = None", "without number and sign"
+
+
+def test_a_key_goes_to_the_next_file_and_an_address_opens_a_folded_one(
+    page: Page, smith: tuple[str, Path, Path]
+) -> None:
+    open_diff(page, smith[0])
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    expect(page.locator("#file-2 > summary")).to_be_focused()
+    page.keyboard.press("p")
+    expect(page.locator("#file-1 > summary")).to_be_focused()
+    page.locator("#file-1 > summary").click()
+    expect(page.locator("#file-1")).not_to_have_attribute("open", "")
+    page.get_by_role("navigation", name="Changed files").get_by_role("link").first.click()
+    expect(page.locator("#file-1")).to_have_attribute("open", "")
 
 
 def test_it_answers_what_an_agent_asks_on_its_page(page: Page, pool: scene.Does) -> None:
@@ -365,7 +421,7 @@ def test_by_keys_alone_one_answers_sends_stops_and_merges(
     expect(page.locator("#stop-now")).to_have_count(0)
     tab_to(page, "What it changed")
     page.keyboard.press("Enter")
-    expect(page.locator("del code")).to_have_text("one")
+    expect(page.locator("del code").first).to_have_text("one")
     tab_to(page, "Merge")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Merged into")).to_be_visible()

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import html
 import re
+import subprocess
+from pathlib import Path
 
-from hypothesis import given
+import pytest
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from django.test import RequestFactory
+from django.utils.safestring import mark_safe
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nexus.web import difference
 from nexus.web.difference import LONGEST, MOST_FILES, MOST_LINES, MOST_OF_ONE, Changed, read
+from nexus.web.highlighting import highlighted, lexer_of
 from nexus.web.templatetags.nexus import plain
+from tests.conftest import examples
 
 CONTENT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=30) | st.sampled_from(
     ["diff --git a/x b/x", "-- a/x", "++ b/x", "@@ -1 +1 @@", "Binary files a and b differ", "new file mode 1", "<b>"]
@@ -93,3 +103,175 @@ def test_it_shows_so_many_files_lines_and_characters_and_counts_the_rest() -> No
     many = [f"f{number}" for number in range(MOST_FILES + 5)]
     changes = read("".join(written(name, "+x") for name in many), many)
     assert len(changes.files) == MOST_FILES and len(changes.unshown) == 5
+
+
+def compared(folder: Path, before: bytes, after: bytes, name: str = "file.txt") -> Changed:
+    """What git finds between two contents of a file."""
+    for side, content in (("a", before), ("b", after)):
+        (folder / side).mkdir(exist_ok=True)
+        (folder / side / name).write_bytes(content)
+    command = ["git", "diff", "--no-index", "--no-color", "--text", f"a/{name}", f"b/{name}"]
+    said = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    assert said.returncode == 1, said.stderr
+    (file,) = read(said.stdout.decode(errors="replace"), [name]).files
+    return file
+
+
+WORDS = st.text(st.sampled_from("ab \t.(<&\r\u202e\x00é"), max_size=6)
+CONTENTS = st.lists(WORDS, max_size=30).map("\n".join)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(before=CONTENTS, after=CONTENTS)
+def test_its_numbers_and_texts_are_those_of_both_files(
+    tmp_path_factory: pytest.TempPathFactory, before: str, after: str
+) -> None:
+    if before == after:
+        return
+    file = compared(tmp_path_factory.mktemp("diff"), before.encode(), after.encode())
+    old, new = before.split("\n"), after.split("\n")
+    for row in file.rows:
+        assert (row.old > 0, row.new > 0) == {
+            "removed": (True, False), "added": (False, True), "same": (True, True), "place": (False, False)
+        }[row.kind]  # fmt: skip
+        assert not row.old or old[row.old - 1] == row.text
+        assert not row.new or new[row.new - 1] == row.text
+        assert not row.unended or row.text in (old[-1], new[-1])
+        for start, end in row.marks:
+            assert 0 <= start < end <= len(row.text)
+    kinds = [row.kind for row in file.rows]
+    assert (file.removed, file.added) == (kinds.count("removed"), kinds.count("added"))
+    for markup in (file.unified, file.split):
+        numbers = re.findall(r' id="f1-(old|new)-(\d+)" data-file="1" data-side="(\w+)" data-line="(\d+)"', markup)
+        ours = [("new", row.new) if row.new else ("old", row.old) for row in file.rows if row.kind != "place"]
+        assert [(side, int(line)) for side, line, *again in numbers if again == [side, line]] == ours
+        said = text_of(markup)
+        assert all(plain(row.text) in said for row in file.rows)
+
+
+@given(CONTENT, CONTENT)
+def test_what_it_marks_is_what_differs(before: str, after: str) -> None:
+    (file,) = read(written("f", f"-{before}", f"+{after}"), ["f"]).files
+    _, old, new = file.rows
+    if not old.marks and not new.marks:
+        return
+    rest = ["".join(_without(row.text, row.marks)) for row in (old, new)]
+    assert rest[0] == rest[1]
+
+
+def _without(text: str, marks: list[tuple[int, int]]) -> list[str]:
+    edges = [0, *(edge for mark in marks for edge in mark), len(text)]
+    return [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def test_it_marks_the_words_that_changed_and_none_where_nearly_all_did(tmp_path: Path) -> None:
+    file = compared(tmp_path, b"total = add(a, b)\nsame\nwholly other\n", b"total = sub(a, c)\nsame\n1, 2, 3, 4, 5\n")
+    assert ">total = <mark>add</mark>(a, <mark>b</mark>)\n<" in file.unified
+    assert ">total = <mark>sub</mark>(a, <mark>c</mark>)\n<" in file.unified
+    assert file.unified.count("<mark>") == 4
+    file = compared(tmp_path, b"one\r\n", b"one\n")
+    assert ">one<mark>⟨U+000D⟩</mark>\n<" in file.unified
+
+
+def test_it_bounds_the_search_for_changed_words() -> None:
+    lines = [f"{sign}{word * 125}" for sign, word in (("-", "a b "), ("+", "b a ")) for _ in range(990)]
+    (file,) = read(written("f", *lines), ["f"]).files
+    assert len(file.rows) == MOST_OF_ONE
+    words = " ".join(f"w{number}" for number in range(100))
+    old, new = read(written("f", f"-begin {words} end", f"+begin {words[::-1]} end"), ["f"]).files[0].rows[1:]
+    assert (len(old.marks), len(new.marks)) in {(0, 0), (1, 1)}
+
+
+def test_it_shows_syntax_beside_changed_words_and_only_text_as_text(tmp_path: Path) -> None:
+    before, after = b'def run():\n    """One\n    </code>"""\n', b'def run():\n    """Two\n    </code>"""\n'
+    file = compared(tmp_path, before, after, "a.py")
+    assert '<span class="k">def</span> <span class="f">run</span>():\n</code>' in file.unified
+    assert '<span class="s">&quot;&quot;&quot;</span><mark><span class="s">One</span></mark>\n' in file.unified
+    assert '<span class="s">    &lt;/code&gt;&quot;&quot;&quot;</span>' in file.unified, "of a string that goes on"
+    text_of(file.unified)
+    text_of(file.split)
+
+
+CODE = st.lists(
+    st.sampled_from(["<b>", "</span>", "'", '"', '"""', "<?php ", "{{", "{%", "```", "\n", "&", "/*", "\\", "x"])
+)
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    CODE.map("".join), st.sampled_from(["a.py", "a.js", "a.php", "a.md", "a.html", "a.vue", "a.sh", "a.yml", "a.rb"])
+)
+def test_it_shows_all_of_a_text_whatever_its_lexer_makes_of_it(text: str, name: str) -> None:
+    lines = [f"+{line}" for line in text.split("\n")]
+    (file,) = read(written(name, *lines), [name]).files
+    said = re.sub(r"(?m)^\d+", "", text_of(file.unified))
+    assert said == "@@ -1 +1 @@\n" + "".join(f"{plain(line[1:])}\n" for line in lines)
+
+
+def test_a_text_made_to_hold_a_lexer_costs_the_others_nothing() -> None:
+    evil = [("python", "\n " * 20_000), ("typescript", "a." * 20_000), ("javascript", '\\"' * 20_000)]
+    texts = [*evil[:1], ("python", "x = 1"), ("", "text"), ("no such lexer", "text")]
+    assert highlighted(texts)[1] == [[(4, ""), (1, "n")]]
+    assert len(highlighted(evil)) == len(evil)
+    assert highlighted([("python", "x = 1" * 100_000)]) == [[]], "too long"
+    assert highlighted([]) == []
+
+
+def test_it_knows_a_lexer_by_the_files_name() -> None:
+    assert [lexer_of(name) for name in ("a/b.py", "x/Makefile", ".bashrc", "a.d/plain", "é.TS", "", "/")] == [
+        *("python", "make", "bash"),
+        *("", "", "", ""),
+    ]
+
+
+def test_it_names_submodules_links_renames_and_pointers() -> None:
+    module = written("m", "-Subproject commit 1", "+Subproject commit 2", note="index 1..2 160000\n@@ -1 +1 @@\n")
+    link = written("l", "+/etc/passwd", note="new file mode 120000\nindex 0..1\n@@ -0,0 +1 @@\n")
+    note = "similarity index 90%\nrename from n\nrename to o\nindex 1..2 100644\n@@ -1 +1 @@\n"
+    renamed = written("o", "+x", note=note)
+    pointer = ["version https://git-lfs.github.com/spec/v1", "oid sha256:1", "size 12"]
+    stored = written("p.bin", *(f"+{line}" for line in pointer))
+    posing = written("q.py", *(f"+{line}" for line in (*pointer, "import os")))
+    files = read(module + link + renamed + stored + posing, ["m", "l", "o", "p.bin", "q.py"]).files
+    assert [file.kind for file in files] == ["submodule", "symbolic link", "", "Git LFS pointer", ""]
+    assert (files[2].what, files[2].notes) == ("renamed", ["rename from n", "rename to o"])
+
+
+def test_it_says_where_a_file_has_no_newline_at_its_end(tmp_path: Path) -> None:
+    file = compared(tmp_path, b"one\ntwo", b"one\nthree")
+    assert [row.unended for row in file.rows] == [False, False, True, True]
+    assert text_of(file.unified).count("No newline at the end of the file") == 2
+
+
+def test_side_by_side_every_line_has_its_number_once_and_both_sides_stand_in_one_block(tmp_path: Path) -> None:
+    file = compared(tmp_path, b"a\nb\nc\nd\n", b"a\nB\nC\nC\nd\n")
+    assert [re.findall(r'id="f1-(\w+-\d+)"', block) for block in re.split("<div>", file.split)[1:]] == [
+        *(["new-1"], ["old-2", "old-3", "new-2", "new-3", "new-4"], ["new-5"]),
+    ]
+    assert file.split.count("data-copy") == 2 and "data-copy" not in file.unified
+
+
+def test_the_view_is_the_one_of_the_address_or_else_the_last_one() -> None:
+    for query, cookie, view in (
+        ("", "", "unified"),
+        ("split", "", "split"),
+        ("", "split", "split"),
+        ("<b>", "x", "unified"),
+    ):
+        request = RequestFactory().get("/", {"view": query} if query else {})
+        request.COOKIES[difference.COOKIE] = cookie
+        assert difference.view_of(request) == view
+        response = HttpResponse()
+        difference.remember_view(request, response)
+        assert (difference.COOKIE in response.cookies) == (query == "split")
+
+
+def test_its_page_lists_the_files_and_shows_what_a_caller_puts_below_a_line(tmp_path: Path) -> None:
+    file = compared(tmp_path, b"a\n", b"b\n")
+    file.rows[2].below = mark_safe("<p>Why?</p>")
+    changes = difference.Changes([file, read(written("<i>", "+x"), ["<i>"]).files[0]], ["more"])
+    for view in difference.VIEWS:
+        page = render_to_string("web/diff.html", {"changes": changes, "view": view, "address": "/here/"})
+        assert page.count("<p>Why?</p></ins>") == 1 and "<i>" not in page
+        assert '<a class="nx-mono" href="#file-1">' in page and "/here/?view=split#changes" in page
+        assert "1 more, of which only the names are shown" in page

@@ -25,9 +25,9 @@ register = template.Library()
 
 UNDO = "undo"  # the first tag of a message that can be undone; the operation follows, then the ids
 MAX_PLAIN = 200_000  # characters of a payload on a page
-# Control and format characters, except line feed, tab, and the joiners that scripts and emoji need.
+# Control and format characters and line separators, except line feed, tab, and the joiners that scripts and emoji need.
 INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0001\U000e0020-\U000e007f]"
 )
 
