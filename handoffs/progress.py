@@ -171,7 +171,7 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str, claim_epoch: in
     project = workspaces.locate(project_root)
     refresh_plan(project, handoff_id)
     with write(project.workspace_id, agent_id):
-        notified = _accept(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch))
+        notified = accept_now(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch))
         agents.touch(agent_id, now())
     return notified
 
@@ -180,10 +180,12 @@ def approve(*, handoff_id: str, operator: str) -> list[str]:
     """Accept a submitted handoff as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
     refresh_plan(workspaces.directory_of(selectors.get_handoff(handoff_id).workspace), handoff_id)
     with write():
-        return _accept(selectors.get_handoff(handoff_id), By(operator=operator))
+        return accept_now(selectors.get_handoff(handoff_id), By(operator=operator))
 
 
-def _accept(handoff: Handoff, by: By) -> list[str]:
+def accept_now(handoff: Handoff, by: By) -> list[str]:
+    """Accept a submitted handoff inside a transaction, before which `refresh_plan` was called; return whom a notice
+    reached. Raises INVALID_TRANSITION, and NOT_OWNER and STALE_CLAIM for an agent."""
     moment = now()
     status = _step("accept", handoff, by, moment)
     if by.operator is None:
@@ -212,7 +214,7 @@ def send_back(
     project = workspaces.locate(project_root)
     _require_text(reasons, "reasons")
     with write(project.workspace_id, agent_id):
-        notified = _return(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch), reasons)
+        notified = return_now(find(project.workspace_id, handoff_id), By(agent_id, claim_epoch=claim_epoch), reasons)
         agents.touch(agent_id, now())
     return notified
 
@@ -222,17 +224,19 @@ def send_back_as_operator(*, handoff_id: str, reasons: str, operator: str) -> li
     VALIDATION_ERROR."""
     _require_text(reasons, "reasons")
     with write():
-        return _return(selectors.get_handoff(handoff_id), By(operator=operator), reasons)
+        return return_now(selectors.get_handoff(handoff_id), By(operator=operator), reasons)
 
 
-def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
+def return_now(handoff: Handoff, by: By, reasons: str, *, is_known: bool = False) -> list[str]:
+    """Return a submitted handoff inside a transaction; return whom the notice reached. If the doer `is_known` to learn
+    of it in another way, there is none. Raises as `accept_now` does."""
     moment = now()
     _step("return", handoff, by, moment)
     checks.drop(handoff)
-    return give_back(handoff, by, reasons, moment)
+    return give_back(handoff, by, reasons, moment, is_known=is_known)
 
 
-def give_back(handoff: Handoff, by: By, reasons: str, moment: datetime) -> list[str]:
+def give_back(handoff: Handoff, by: By, reasons: str, moment: datetime, *, is_known: bool = False) -> list[str]:
     """Give a submitted handoff back to the agent that did it, inside a transaction; return whom the notice reached."""
     doer, until = str(handoff.claimed_by), moment + _lease(handoff, None)
     if not _give_back(handoff_id=handoff.handoff_id, until=until, moment=moment):
@@ -250,6 +254,8 @@ def give_back(handoff: Handoff, by: By, reasons: str, moment: datetime) -> list[
         reason=reasons,
         **by.event_fields,
     )
+    if is_known:
+        return []
     body = (
         f"{by.operator or by.agent_id} returned it: {reasons}\n\n"
         f"It is yours again until {iso(until)}, and so are the files that you reserved for it and whose lease still "

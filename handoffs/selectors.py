@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -28,6 +28,7 @@ from nexus.core.operations.errors import not_found
 from nexus.core.operations.parameters import Time
 
 READ_AT_ONCE = 200
+MOST_FOLLOWED = 2_000  # handoffs whose dependents are read
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent
 
 
@@ -84,6 +85,29 @@ _left = Select(
 def unfinished(handoff: Handoff) -> list[str]:
     """Return the ids of what a handoff waits for."""
     return [depends_on for (depends_on,) in _left(handoff_id=handoff.handoff_id)]
+
+
+def count_dependents(handoff_ids: Collection[str]) -> dict[str, int]:
+    """Return how many live handoffs wait for each of these, also by way of others. One that is blocked by a very long
+    line may count fewer."""
+    following: dict[str, set[str]] = {}
+    level = set(handoff_ids)
+    while level and len(following) < MOST_FOLLOWED:
+        rows = Dependency.objects.filter(depends_on__in=level, done=False, handoff__status__in=LIVE)
+        following.update((each, set()) for each in level)
+        for handoff_id, depends_on in rows.values_list("handoff", "depends_on"):
+            following[depends_on].add(handoff_id)
+        level = set().union(*following.values()) - following.keys()
+    return {each: len(_reached(each, following)) for each in handoff_ids}
+
+
+def _reached(start: str, following: Mapping[str, set[str]]) -> set[str]:
+    found, left = set[str](), [start]
+    while left:
+        new = following.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found - {start}
 
 
 def _oldest(lists: Iterable[QuerySet[Handoff]], *, after: int) -> list[Handoff]:

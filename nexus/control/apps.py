@@ -44,6 +44,15 @@ class ControlConfig(NexusAppConfig):
         "pool_list_merges": "nexus lane",
         "pool_worktree_queue": "nexus lane add",
         "pool_withdraw_merge": "nexus lane withdraw",
+        "pool_list_reviews": "nexus review",
+        "pool_get_review": "nexus review show",
+        "pool_add_comment": "nexus review comment",
+        "pool_edit_comment": "nexus review edit",
+        "pool_remove_comment": "nexus review remove",
+        "pool_send_comments": "nexus review send",
+        "pool_approve_work": "nexus review approve",
+        "pool_take_over_work": "nexus review take-over",
+        "pool_abandon_work": "nexus review abandon",
         "pool_list_machines": "nexus machines",
         "pool_drain_machine": "nexus machines drain",
         "pool_undrain_machine": "nexus machines undrain",
@@ -65,6 +74,7 @@ class ControlConfig(NexusAppConfig):
         "pool_worktrees": "created_at",
         "pool_budgets": "set_at",
         "pool_merges": "queued_at",
+        "pool_review_comments": "written_at",
         "pool_rules": "written_at",
         "pool_outages": "since",
         "pool_machines": "started_at",
@@ -168,9 +178,10 @@ class ControlConfig(NexusAppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.control.maintenance import EXPIRY
         from nexus.control.services.lane import LANE_WORK
+        from nexus.control.services.reviews import LOOK
         from nexus.control.verification import VERIFICATION
         from nexus.control.worker.supervision import supervise
         from nexus.core.background_work import work_forever
 
-        works = (EXPIRY, LANE_WORK, VERIFICATION)
+        works = (EXPIRY, LANE_WORK, LOOK, VERIFICATION)
         return (supervise, *(partial(work_forever, work) for work in works))

@@ -28,7 +28,7 @@ from nexus.control.models import (
     WorktreeMerge,
     WorktreeState,
 )
-from nexus.control.services import budgets
+from nexus.control.services import budgets, reviews
 from nexus.core.clock import now
 from nexus.core.contributions import Action, Answerable, AttentionItem, AttentionKind, BrowserNotification, Found
 
@@ -153,13 +153,44 @@ def _held_agents(picture: Picture, each: int) -> Found:
     return Found(rows.count(), needs)
 
 
+def _for_review(picture: Picture, each: int) -> Found:
+    """Find finished work, in the order of the page Review."""
+    if not PoolWorktree.objects.for_review().exists():
+        return Found(0, [])
+    rows = reviews.waiting(_of_worktrees(picture))
+    needs = [
+        AttentionItem(
+            f"{found.row.agent.agent_id} finished {found.handoff.title if found.handoff else found.row.branch}",
+            _sizes(found),
+            found.row.pk,
+            found.row.agent.pk,
+            since=found.row.agent.last_action_at,
+        )
+        for found in rows[:each]
+    ]
+    return Found(len(rows), needs)
+
+
+def _sizes(found: reviews.Waiting) -> str:
+    row, count = found.row, found.unblocks
+    files = f"{row.changed_files} file{'s' * (row.changed_files != 1)}, +{row.added} −{row.removed}"
+    return f"{files}; {count} handoff{'s wait' if count != 1 else ' waits'} for it" if count else files
+
+
+def _of_worktrees(picture: Picture) -> Q:
+    there = _there(picture, "agent__", "agent__")
+    return there | Q(origin=picture.workspace.root_realpath) if picture.workspace else there
+
+
 def _left_worktrees(picture: Picture, each: int) -> Found:
-    """Find worktrees of ended agents that nobody has merged, kept or discarded."""
+    """Find worktrees of ended agents that nobody has merged, kept or discarded, and in which is nothing to review."""
     left = PoolWorktree.objects.filter(
-        state=WorktreeState.OPEN, merged_at=None, conflicted_at=None, agent__ended_at__isnull=False
-    )
-    if picture.workspace:
-        left = left.filter(Q(origin=picture.workspace.root_realpath) | _there(picture, "agent__", "agent__"))
+        _of_worktrees(picture),
+        state=WorktreeState.OPEN,
+        merged_at=None,
+        conflicted_at=None,
+        agent__ended_at__isnull=False,
+    ).exclude(pk__in=PoolWorktree.objects.for_review().values("pk"))
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
     needs = [
         AttentionItem(
@@ -172,9 +203,7 @@ def _left_worktrees(picture: Picture, each: int) -> Found:
 
 def _conflicts(picture: Picture, each: int) -> Found:
     """Find worktrees whose latest merge met conflicts."""
-    rows = PoolWorktree.objects.filter(state=WorktreeState.OPEN, conflicted_at__isnull=False)
-    if picture.workspace:
-        rows = rows.filter(Q(origin=picture.workspace.root_realpath) | _there(picture, "agent__", "agent__"))
+    rows = PoolWorktree.objects.filter(_of_worktrees(picture), state=WorktreeState.OPEN, conflicted_at__isnull=False)
     needs = [
         AttentionItem(
             f"{row.branch} of {row.agent.agent_id} cannot be merged",
@@ -261,6 +290,7 @@ UNDRAIN = "pool_undrain_machine"
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
+REVIEWING = ("pool_take_over_work", "pool_abandon_work")
 TREES = ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard")
 KINDS = (
     AttentionKind(
@@ -392,6 +422,17 @@ KINDS = (
         actions=("pool_resume",),
     ),
     AttentionKind(
+        "reviews",
+        "Finished work to review",
+        "rate_review",
+        21,
+        _for_review,
+        page="pool_worktree",
+        look="Review",
+        actions=REVIEWING,
+        command="nexus review",
+    ),
+    AttentionKind(
         "worktrees",
         "Worktrees to merge, keep or discard",
         "account_tree",
@@ -517,6 +558,28 @@ ACTIONS = (
     _tree("merge", "Merge", "merged", undone=_unmerged),
     _tree("keep", "Keep", "kept: what lay there is committed on its branch"),
     _tree("discard", "Discard…", "discarded", {"changes_too": "Also discard changes that nobody merged"}),
+    *(
+        Action(
+            operation,
+            label,
+            done,
+            ("worktree", "worktrees"),
+            _worktree,
+            _branches,
+            asks,
+            danger=True,
+            toolset="control",
+        )
+        for operation, label, done, asks in (
+            ("pool_take_over_work", "Take over", "taken over: its agent has ended, and its worktree stays for you", {}),
+            (
+                "pool_abandon_work",
+                "Abandon…",
+                "abandoned: a ref keeps the changes",
+                {"lost_too": "Also what no ref can keep"},
+            ),
+        )
+    ),
     Action(
         "pool_remove_rule",
         "Take back",

@@ -108,6 +108,13 @@ SENTENCES = {
         "{actor} took {branch} of {pool_agent} out of the merge lane of {target}",
         "{count} worktrees taken out of a merge lane",
     ),
+    "worktree.reviewed": Sentence(
+        "{actor} asked for changes of {branch}: {comments} comments, to {to}", "{count} reviews sent"
+    ),
+    "worktree.answered": Sentence(
+        "{actor} answered a comment on {branch}: {outcome}", "{count} comments of reviews answered"
+    ),
+    "worktree.taken_over": Sentence("{actor} took over {branch} of {pool_agent}", "{count} worktrees taken over"),
     "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}", "{count} worktrees merged"),
     "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),
     "worktree.kept": Sentence("{actor} kept {branch} of {pool_agent}", "{count} worktrees kept"),

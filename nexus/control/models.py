@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Now
 
 from coordination.models import ID_LENGTH, not_empty, one_of
@@ -196,6 +196,21 @@ class WorktreeState(models.TextChoices):
     DISCARDED = "discarded"  # with its branch
 
 
+class WorktreeQuerySet(models.QuerySet["PoolWorktree"]):
+    def at_rest(self) -> WorktreeQuerySet:
+        """Open ones in which no turn works or is about to, and that are not in a merge lane."""
+        queued = WorktreeMerge.objects.open().order_by().filter(worktree=OuterRef("pk"))
+        turns = Turn.objects.open().filter(agent=OuterRef("agent"))
+        return self.filter(~Exists(turns), ~Exists(queued), state=WorktreeState.OPEN)
+
+    def for_review(self) -> WorktreeQuerySet:
+        """Those with changes that nobody approved, unless they need a person for another reason already."""
+        failed = Turn.objects.needing_person().filter(agent=OuterRef("agent"))
+        found = self.at_rest().filter(~Exists(failed), changed_files__gt=0, conflicted_at=None)
+        returned = WorktreeMerge.objects.filter(worktree=OuterRef("pk"), needs_person=True)
+        return found.filter(~Exists(returned)).exclude(content=F("approved"))
+
+
 class PoolWorktree(models.Model):
     """An agent's own branch and worktree, below the home."""
 
@@ -212,6 +227,14 @@ class PoolWorktree(models.Model):
     created_at = models.DateTimeField()
     merged_at = models.DateTimeField(null=True)  # the latest merge
     conflicted_at = models.DateTimeField(null=True)  # the latest attempt to merge, where it met conflicts
+    looked_at = models.DateTimeField(null=True)  # when the hub last read, after a turn, what it holds; of that are
+    content = models.CharField(max_length=64, blank=True)  # git's id of all of it,
+    changed_files = models.PositiveIntegerField(default=0)
+    added = models.PositiveBigIntegerField(default=0)  # lines
+    removed = models.PositiveBigIntegerField(default=0)
+    approved = models.CharField(max_length=64, blank=True)  # the content that was approved or merged last
+
+    objects = WorktreeQuerySet.as_manager()
 
     class Meta:
         db_table = "pool_worktrees"
@@ -296,6 +319,76 @@ class WorktreeMerge(models.Model):
 
     def __str__(self) -> str:
         return f"{self.worktree.branch} into {self.target}"
+
+
+class DiffSide(models.TextChoices):
+    """The side of a diff that a line is on."""
+
+    OLD = "old"
+    NEW = "new"
+
+
+class CommentOutcome(models.TextChoices):
+    """What became of a comment, as its agent says."""
+
+    DONE = "done"
+    DECLINED = "declined"
+    ASKED = "asked"  # the agent has a question about it
+
+
+class ReviewComment(models.Model):
+    """A person's comment on lines of a worktree's diff, on a file, or on all of it. It is a draft until it is sent."""
+
+    comment_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    worktree = models.ForeignKey(PoolWorktree, on_delete=models.CASCADE, related_name="comments")
+    path = models.CharField(max_length=PATH_LENGTH, blank=True)  # empty: all of the work
+    side = models.CharField(max_length=16, choices=DiffSide, null=True)  # null: the whole file
+    first_line = models.PositiveIntegerField(null=True)
+    last_line = models.PositiveIntegerField(null=True)
+    quote = models.TextField(blank=True)  # the hunk, as it was when the comment was written
+    content = models.CharField(max_length=64, blank=True)  # git's id of what the diff showed
+    text = models.TextField()
+    author = models.CharField(max_length=ID_LENGTH)
+    written_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True)
+    run_id = models.CharField(max_length=ID_LENGTH, null=True)  # the turn that it was sent in
+    recipient = models.CharField(max_length=ID_LENGTH, null=True)  # the pool_agent_id that it was sent to
+    outcome = models.CharField(max_length=16, choices=CommentOutcome, null=True)
+    words = models.TextField(blank=True)  # of the agent, about the outcome
+    answered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "pool_review_comments"
+        constraints = [
+            *not_empty("pool_review_comments", "comment_id", "text", "author"),
+            models.CheckConstraint(
+                condition=Q(side=None, first_line=None, last_line=None)
+                | Q(side__in=DiffSide.values, first_line__gte=1, last_line__gte=F("first_line")) & ~Q(path=""),
+                name="pool_review_comments_lines_fit",
+            ),
+            models.CheckConstraint(
+                condition=Q(outcome=None, answered_at=None)
+                | Q(outcome__in=CommentOutcome.values, answered_at__isnull=False, sent_at__isnull=False),
+                name="pool_review_comments_answered_once_sent",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text[:60]}"
+
+    @property
+    def where(self) -> str:
+        """What it is about, in words; a path is quoted, whatever it holds."""
+        if not self.path:
+            return "all of it"
+        if self.first_line is None:
+            return repr(self.path)
+        lines = (
+            f"line {self.first_line}"
+            if self.first_line == self.last_line
+            else (f"lines {self.first_line} to {self.last_line}")
+        )
+        return f"{self.path!r}, {lines}{' before the change' if self.side == DiffSide.OLD else ''}"
 
 
 class TurnStatus(models.TextChoices):

@@ -27,6 +27,7 @@ CONTROL = Toolset(
         "nexus.control.operations.permissions",
         "nexus.control.operations.questions",
         "nexus.control.operations.worktrees",
+        "nexus.control.operations.reviews",
     ),
 )
 operation = CONTROL.operation

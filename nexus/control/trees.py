@@ -116,7 +116,8 @@ HOLD = """
 git update-ref -m "$MESSAGE" "$REF" "$COMMIT"
 """
 FACTS = """
-printf '%s\\n' "$head" "$([ "$commit" = "$head" ] || echo uncommitted)" "$(git rev-list --count "$head" $SINCE)"
+printf '%s\\n' "$head" "$content" "$([ "$commit" = "$head" ] || echo uncommitted)"
+git rev-list --count "$head" $SINCE
 git log --max-count="$MOST" --format=%s -z "$head" $SINCE | head -c "$NAMES"
 printf '\\n'
 printf '%s\\n' "$UNCHANGED" | while IFS= read -r path; do
@@ -156,6 +157,7 @@ git cat-file -e "$COMMIT^{commit}"
 git rev-list --objects --quiet "$COMMIT" --not --all > /dev/null
 """
 SHOW = """
+git rev-parse "$COMMIT^{tree}"
 git $COMPARE --name-only -z "$BASE" "$COMMIT" | head -c "$NAMES" > "$SCRATCH/names"
 wc -c < "$SCRATCH/names"
 cat "$SCRATCH/names"
@@ -289,6 +291,7 @@ class Difference:
     diff: str
     cut: bool
     files: list[str]
+    content: str  # git's id of all that the worktree holds
 
 
 @dataclass(frozen=True)
@@ -296,6 +299,7 @@ class Survey:
     """What changed in a work tree since a commit, uncommitted changes included."""
 
     head: str
+    content: str  # git's id of all that the work tree holds
     uncommitted: bool
     commits: int
     subjects: list[str]  # of the latest commits
@@ -480,11 +484,11 @@ def difference(tree: Tree) -> Difference:
             input=pack,
             largest=NAMES_BYTES + DIFF_BYTES,
         )
-    size, _, rest = said.output.partition(b"\n")
+    content, size, rest = said.output.split(b"\n", 2)
     names, diff = rest[: int(size)], rest[int(size) :]
     cut = said.cut or len(names) > NAMES_BYTES or len(diff) > DIFF_BYTES
     whole = names.rpartition(b"\0")[0]  # the last one may be cut, too
-    return Difference(diff[:DIFF_BYTES].decode(errors="replace"), cut, _names(whole))
+    return Difference(diff[:DIFF_BYTES].decode(errors="replace"), cut, _names(whole), content.decode())
 
 
 def in_place(directory: str, since: datetime) -> Tree:
@@ -521,13 +525,14 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
             COMPARE=COMPARE,
             UNCHANGED="\n".join(unchanged),
         )
-    parts = said.output.split(b"\n", 6)
-    if len(parts) < 7:
+    parts = said.output.split(b"\n", 7)
+    if len(parts) < 8:
         raise GitFailed("git did not say what changed")
-    head, uncommitted, commits, subjects, touched, stat, rest = parts
+    head, content, uncommitted, commits, subjects, touched, stat, rest = parts
     rows = (row.split("\t", 2) for row in _names(rest.removeprefix(b"\n").rpartition(b"\0")[0]))
     return Survey(
         head.decode(),
+        content.decode(),
         bool(uncommitted),
         int(commits),
         _names(subjects),
@@ -744,6 +749,11 @@ def scratch(origin: Origin, commit: str, path: str) -> Iterator[Tree]:
         yield tree
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def content_of(tree: Tree, commit: str) -> str:
+    """Return git's id of all that a commit in a worktree's origin holds. Raises GitFailed."""
+    return tree.source.writing().line("rev-parse", "--verify", f"{commit}^{{tree}}")
 
 
 def _known(tree: Tree) -> str:

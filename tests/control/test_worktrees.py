@@ -484,7 +484,7 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
     def stuck(tree: trees.Tree) -> trees.Difference:
         begun.release()
         assert free.wait(START_SECONDS)  # a bound against hanging, not a figure
-        return trees.Difference("", False, [])
+        return trees.Difference("", False, [], "")
 
     monkeypatch.setattr(trees, "difference", stuck)
     looking = [

@@ -47,7 +47,7 @@ class WorktreeDiff(WorktreeRow):
 def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
     """Return what an agent changed in its worktree, committed or not."""
     row, difference = worktrees.difference(actor_of(caller), p.agent_id, p.worktree_id)
-    return {**_row(row), "files": difference.files, "diff": difference.diff, "truncated": difference.cut}
+    return {**worktree_row(row), "files": difference.files, "diff": difference.diff, "truncated": difference.cut}
 
 
 class Merged(WorktreeRow):
@@ -61,7 +61,7 @@ def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
     """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
     row, merge = worktrees.merge(actor_of(caller), p.agent_id, p.worktree_id)
     return {
-        **_row(row),
+        **worktree_row(row),
         "merged": merge.commit is not None,
         "commit": merge.commit,
         "conflicts": merge.conflicts,
@@ -73,7 +73,7 @@ def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
 )
 def pool_worktree_keep(p: OfWorktree, caller: Caller) -> WorktreeRow:
     """Commit an agent's changes in its worktree on its branch, and keep both."""
-    return _row(worktrees.keep(actor_of(caller), p.agent_id, p.worktree_id))
+    return worktree_row(worktrees.keep(actor_of(caller), p.agent_id, p.worktree_id))
 
 
 class Discard(OfWorktree):
@@ -85,7 +85,7 @@ class Discard(OfWorktree):
 def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
     """Remove the worktree and branch of an agent that ended; work that nobody merged, or agreed to lose, is refused."""
     row = worktrees.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too, lost_too=p.lost_too)
-    return _row(row)
+    return worktree_row(row)
 
 
 class MergeRow(TypedDict):
@@ -111,7 +111,7 @@ class MergeRow(TypedDict):
 @operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
 def pool_worktree_queue(p: OfWorktree, caller: Caller) -> MergeRow:
     """Put an agent's worktree, as it is now, into the merge lane of the branch it came from."""
-    return _merge_row(lane.queue(actor_of(caller), p.agent_id, p.worktree_id))
+    return merge_row(lane.queue(actor_of(caller), p.agent_id, p.worktree_id))
 
 
 class ListMerges(Params):
@@ -129,7 +129,7 @@ class Merges(TypedDict):
 @operation(ListMerges, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_merges(p: ListMerges, caller: Caller) -> Merges:
     """List the entries of the merge lanes: what waits, what runs and its step, what came back and why."""
-    return {"merges": [_merge_row(entry) for entry in lane.entries(p.which, min(p.limit, 500))]}
+    return {"merges": [merge_row(entry) for entry in lane.entries(p.which, min(p.limit, 500))]}
 
 
 class OfMerge(Params):
@@ -146,10 +146,10 @@ class OfMerge(Params):
 )
 def pool_withdraw_merge(p: OfMerge, caller: Caller) -> MergeRow:
     """Take a waiting entry out of its merge lane; the worktree stays."""
-    return _merge_row(lane.withdraw(p.merge_id, operator_behind(caller)))
+    return merge_row(lane.withdraw(p.merge_id, operator_behind(caller)))
 
 
-def _merge_row(entry: WorktreeMerge) -> MergeRow:
+def merge_row(entry: WorktreeMerge) -> MergeRow:
     return {
         "merge_id": entry.pk,
         "worktree_id": entry.worktree.pk,
@@ -171,7 +171,7 @@ def _merge_row(entry: WorktreeMerge) -> MergeRow:
     }
 
 
-def _row(row: PoolWorktree) -> WorktreeRow:
+def worktree_row(row: PoolWorktree) -> WorktreeRow:
     return {
         "worktree_id": row.pk,
         "agent_id": row.agent.agent_id,

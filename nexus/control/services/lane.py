@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -46,10 +46,20 @@ TAIL = 4_000  # characters of a failed check's output that are kept
 WHOLE = 20_000  # characters of conflicts in a message
 
 
-def queue(actor: Actor, agent_id: str, worktree_id: str | None = None) -> WorktreeMerge:
+def queue(
+    actor: Actor,
+    agent_id: str,
+    worktree_id: str | None = None,
+    *,
+    seen: str | None = None,
+    approve: Callable[[], object] = lambda: None,
+) -> WorktreeMerge:
     """Put a worktree's work, as it is now, into the lane of the branch that its origin is on.
 
-    Raises the errors of `worktrees.merge`; WORKTREE_REFUSED also if it waits there already, or has nothing to merge.
+    `seen` is the content that a person approved, as git's id, and `approve` is called in the transaction.
+
+    Raises the errors of `worktrees.merge` and of `approve`; WORKTREE_REFUSED also if it waits there already, has
+    nothing to merge, or holds something else than was seen.
     """
     row = worktrees.decided(actor, agent_id, worktree_id, "merge")
     if row.merges.open().exists():
@@ -60,9 +70,6 @@ def queue(actor: Actor, agent_id: str, worktree_id: str | None = None) -> Worktr
         tree = worktrees.own(row)
         target = merging.target(tree.source)
         commit = trees.hand_in(tree, f"Work of {row.branch}", ref)
-        if merging.has(tree.source, target, commit):
-            merging.release(tree.source, [ref])
-            raise GitFailed(f"there is nothing to merge: {target} has all of it")
     except GitFailed as error:
         raise refusal(str(error)) from None
     moment = now()
@@ -76,15 +83,31 @@ def queue(actor: Actor, agent_id: str, worktree_id: str | None = None) -> Worktr
         queued_at=moment,
     )
     try:
+        if merging.has(tree.source, target, commit):
+            raise GitFailed(f"there is nothing to merge: {target} has all of it")
+        content = trees.content_of(tree, commit)
+        if seen not in (None, content):
+            raise changed_since(content)
         with write(), transaction.atomic():
             row.merges.update(needs_person=False)
             entry.save(force_insert=True)
+            PoolWorktree.objects.filter(pk=row.pk).update(approved=content)
             worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, target=target)
-    except IntegrityError:
+            approve()
+    except BaseException as error:
         with suppress(GitFailed):
             merging.release(tree.source, [ref])
-        raise refusal("it waits in the merge lane already") from None
+        if isinstance(error, IntegrityError):
+            raise refusal("it waits in the merge lane already") from None
+        if isinstance(error, GitFailed):
+            raise refusal(str(error)) from None
+        raise
     return entry
+
+
+def changed_since(content: str) -> NexusError:
+    """Return the error for a decision about work that is not what its person saw."""
+    return refusal("it changed since you looked at it; look again, and decide about what it is now", seen=content)
 
 
 def withdraw(merge_id: str, by: str) -> WorktreeMerge:
@@ -97,6 +120,7 @@ def withdraw(merge_id: str, by: str) -> WorktreeMerge:
         waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING)
         if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment):
             raise refusal(f"its entry {merge_id} is {entry.state}")
+        PoolWorktree.objects.filter(pk=entry.worktree_id).update(approved="")
         worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, target=entry.target)
     entry.state, entry.ended_at = MergeState.WITHDRAWN, moment
     return entry
@@ -290,6 +314,7 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
             worktrees.record_merged(row, moment)
             worktrees.emit("merged", Actor(entry.queued_by), row, moment, commit=outcome.commit, **about)
         elif outcome.state == MergeState.RETURNED:
+            PoolWorktree.objects.filter(pk=row.pk).update(approved="")
             needs_person = not _sent_back(entry, row, outcome)
             WorktreeMerge.objects.filter(pk=entry.pk).update(
                 cause=outcome.cause, conflicts=list(outcome.conflicts), needs_person=needs_person
@@ -322,7 +347,7 @@ def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> boo
 def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
     about = f"Your work on {row.branch} was not merged into {entry.target}; nothing of it is lost."
     if outcome.cause == ReturnCause.CHECKS:
-        said = _quoted(outcome.why)
+        said = quoted(outcome.why)
         return (
             f"{about} Merged onto {entry.onto}, the project's checks fail. The end of their output:\n\n{said}\n\n"
             + ("Correct it in your worktree, and say when it is done.")
@@ -331,7 +356,7 @@ def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
     for conflict in outcome.conflicts:
         theirs = "\n".join(conflict["theirs"]) or "unknown"
         text = conflict["hunk"] or "no text, or a change that has no hunks, such as a deletion"
-        parts.append(f"{conflict['file']!r}\n{_quoted(text)}\nThe other side:\n{_quoted(theirs)}")
+        parts.append(f"{conflict['file']!r}\n{quoted(text)}\nThe other side:\n{quoted(theirs)}")
     conflicts = "\n\n".join(parts)[:WHOLE]
     return (
         f"{about} Both sides changed the same places. Lines that begin with | are quoted from the repository: the "
@@ -340,5 +365,6 @@ def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
     )
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return a text with a mark before each line, so that nothing in it passes for words of ours."""
     return "\n".join(f"| {line}" for line in text.splitlines())

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from django.db import DatabaseError
+from django.db.models import F
 
 from nexus.control import rules, trees
 from nexus.control.errors import ControlCode
@@ -130,6 +131,7 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
     with write():
         if merged.commit is not None:
             record_merged(row, moment)
+            PoolWorktree.objects.filter(pk=row.pk).update(approved=F("content"))
             emit("merged", actor, row, moment, commit=merged.commit)
         elif merged.conflicts:
             PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=moment)
@@ -156,21 +158,29 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
 
 
 def discard(
-    actor: Actor, agent_id: str, worktree_id: str | None = None, *, changes_too: bool, lost_too: bool
+    actor: Actor,
+    agent_id: str,
+    worktree_id: str | None = None,
+    *,
+    changes_too: bool,
+    lost_too: bool,
+    end: Callable[[], object] | None = None,
 ) -> PoolWorktree:
-    """Remove a worktree and its branch.
+    """Remove a worktree and its branch. `end` ends its agent, in the same transaction.
 
-    Raises WORKTREE_REFUSED, with the names of what would go, if it holds unmerged changes, unless `changes_too`: they
-    stay under a ref of the origin. So it does for what no ref can keep, unless `lost_too`.
+    Raises the errors of `end`; WORKTREE_REFUSED, with the names of what would go, if it holds unmerged changes, unless
+    `changes_too`: they stay under a ref of the origin. So it does for what no ref can keep, unless `lost_too`.
     """
     row = decided(actor, agent_id, worktree_id, "discard")
-    _check_unused(row)
+    _check_unused(row, by_others=end is not None)
     try:
         tree = own(row)
     except GitFailed:
         tree = _of(row)
     try:
         with trees.removal(tree, f"Discarded {row.branch}", changes_too=changes_too, lost_too=lost_too), write():
+            if end is not None:
+                end()
             _check_unused(row)  # again: somebody may have come meanwhile
             _settle(row, WorktreeState.DISCARDED, actor)
     except trees.Unsaved as error:
@@ -181,8 +191,10 @@ def discard(
     return row
 
 
-def _check_unused(row: PoolWorktree) -> None:
+def _check_unused(row: PoolWorktree, *, by_others: bool = False) -> None:
     for agent in PoolAgent.objects.living():
+        if by_others and agent.pk == row.agent.pk:
+            continue
         if rules.within(agent.cwd, (row.path,)):
             raise refusal(f"{agent.agent_id!r} works in this directory; end it first")
     child = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()

@@ -178,18 +178,19 @@ class ProgramOutput:
         return (bytes(self.first) + gap + bytes(self.last)).decode(errors="replace")
 
 
-ASKING = "ask_operator"
+EVERYONES = ("ask_operator", "pool_review_answer")
 
 
 def hub_operations(preset: Preset, disabled: frozenset[str]) -> Iterator[Operation[Any]]:
-    """Yield the operations of the hub that an agent of this preset may call; every agent may ask an operator."""
+    """Yield the operations of the hub that an agent of this preset may call; every agent may ask an operator, and
+    answer a review."""
     chosen = toolsets(preset)
     for toolset in chosen:
         for operation in toolset.tools:
             if toolset is not CONTROL or operation.name.removeprefix(PREFIX) not in disabled:
                 yield operation
     if CONTROL not in chosen:
-        yield CONTROL.find(ASKING)
+        yield from map(CONTROL.find, EVERYONES)
 
 
 def toolsets(preset: Preset) -> Choice:

@@ -1,0 +1,555 @@
+"""The review of finished work: people comment on an agent's worktree, and approve it, send it back, or take it over.
+
+Comments are drafts until all of them are sent as one message, to the agent that holds the work. Approval is of the
+content that a person saw: it is refused for any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from django.db.models import Count, Exists, OuterRef, Q
+
+from coordination.ids import new_id
+from coordination.models import Event
+from coordination.services import workspaces
+from handoffs import progress, selectors, steering
+from handoffs.models import HELD, Handoff, HandoffStatus
+from handoffs.steps import refresh_plan
+from nexus.control import rules, trees
+from nexus.control.git import GitFailed
+from nexus.control.members import Actor, refused
+from nexus.control.models import (
+    CommentOutcome,
+    DiffSide,
+    PoolAgent,
+    PoolWorktree,
+    ReviewComment,
+    Turn,
+    TurnStatus,
+    WorktreeMerge,
+    WorktreeState,
+)
+from nexus.control.services import lane, pool, turns, worktrees
+from nexus.control.services.lane import quoted
+from nexus.control.services.worktrees import refusal
+from nexus.control.trees import Difference, Survey
+from nexus.core.background_work import Work
+from nexus.core.clock import now
+from nexus.core.database.store import write
+from nexus.core.limits import within_limit
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+
+MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
+MOST_DRAFTS = 200  # of one worktree
+LONGEST_TEXT, LONGEST_WORDS = 10_000, 4_000  # characters of a comment, and of what its agent says of it
+AROUND = 3  # lines of the hunk before and after those that a comment is about
+MOST_LINES, LINE, QUOTE = 200, 500, 8_000  # of a quote: lines, characters of a line, and in all
+EVERY = Q()
+SOURCE = "review"  # of the turns
+SAID = re.compile(r"^\W*(comment_[0-9a-f]{32})\W+(done|declined|asked)\b[\s:.,–—-]*(.*)$", re.IGNORECASE)
+
+
+class Waiting(NamedTuple):
+    """A worktree that waits for review."""
+
+    row: PoolWorktree
+    handoff: Handoff | None  # that it is the work of
+    unblocks: int  # handoffs that wait for it, also by way of others
+
+
+def waiting(among: Q = EVERY) -> list[Waiting]:
+    """Return the worktrees that wait for review: first those that most handoffs wait for, then the oldest."""
+    found = PoolWorktree.objects.for_review().filter(among).select_related("agent")
+    rows = list(found.order_by("agent__last_action_at", "pk"))
+    works = handoffs_of([row.agent for row in rows])
+    counts = selectors.count_dependents([handoff.pk for handoff in works.values()])
+    of_rows = [(row, works.get(row.agent.pk)) for row in rows]
+    waits = [Waiting(row, handoff, counts[handoff.pk] if handoff else 0) for row, handoff in of_rows]
+    return sorted(waits, key=lambda each: -each.unblocks)
+
+
+def _lived(agent: PoolAgent, moment: datetime | None) -> bool:
+    return moment is not None and agent.created_at <= moment and (agent.ended_at is None or moment <= agent.ended_at)
+
+
+def count_drafts(rows: Sequence[PoolWorktree]) -> dict[str, int]:
+    """Return how many comments on these worktrees are not sent, by worktree_id."""
+    drafts = ReviewComment.objects.filter(worktree__in=rows, sent_at=None).order_by()
+    return dict(drafts.values_list("worktree").annotate(Count("pk")))
+
+
+def handoffs_of(agents: Sequence[PoolAgent]) -> dict[str, Handoff]:
+    """Return the handoff that each of these agents works on, or submitted last, by pool_agent_id; without its
+    payload."""
+    if not agents:
+        return {}
+    names = {agent.agent_id for agent in agents}
+    live = (HandoffStatus.SUBMITTED, *HELD)
+    rows = Handoff.objects.filter(claimed_by__in=names, status__in=live, claimed_at__isnull=False)
+    rows = rows.select_related("workspace").defer("payload")
+    found: dict[str, Handoff] = {}
+    for row in sorted(rows, key=lambda row: (row.status == HandoffStatus.SUBMITTED, row.claimed_at)):
+        for agent in agents:
+            if agent.agent_id == row.claimed_by and _lived(agent, row.claimed_at):
+                found[agent.pk] = row
+    return found
+
+
+class Shown(NamedTuple):
+    """Finished work, as a person decides about it."""
+
+    row: PoolWorktree
+    difference: Difference
+    handoff: Handoff | None
+    summary: str  # what its agent said last
+    run: Turn | None  # in which it said so
+    comments: list[ReviewComment]
+
+
+def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
+    """Return an agent's work, with all comments. Raises NOT_FOUND and WORKTREE_REFUSED."""
+    row, difference = worktrees.difference(Actor(operator), agent_id, worktree_id)
+    run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
+    summary = (run.answer or "") if run else ""
+    return Shown(row, difference, handoffs_of([row.agent]).get(row.agent.pk), summary, run, comments(row))
+
+
+def comments(row: PoolWorktree) -> list[ReviewComment]:
+    """Return the comments on a worktree, in their order. An agent without the tool says what became of one in a line of
+    its answer."""
+    found = list(row.comments.order_by("pk"))
+    asked = {comment.run_id for comment in found if comment.run_id and comment.outcome is None}
+    answers = {turn.pk: turn for turn in Turn.objects.filter(pk__in=asked, answer__isnull=False)}
+    said = {pk: _outcomes(turn.answer or "") for pk, turn in answers.items()}
+    for comment in found:
+        if comment.outcome is None and comment.run_id in said and comment.pk in said[comment.run_id]:
+            comment.outcome, comment.words = said[comment.run_id][comment.pk]
+            comment.answered_at = answers[comment.run_id].ended_at
+    return found
+
+
+def _outcomes(answer: str) -> dict[str, tuple[str, str]]:
+    """Return what an answer says of comments, by their ids."""
+    found = {}
+    for line in answer.splitlines():
+        if (said := SAID.match(line[:LONGEST_WORDS])) is not None:
+            found[said[1].lower()] = (said[2].lower(), said[3].strip())
+    return found
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The place that a comment is about; without a path all of the work, without a side the whole file."""
+
+    path: str = ""
+    side: DiffSide | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+def place(path: str | None, side: str | None, first: int | None, last: int | None) -> Lines:
+    """Return a place in a diff. Raises VALIDATION_ERROR where the parts do not fit."""
+    if first is None:
+        if last is not None or side is not None:
+            raise invalid("Name the first line, too.", field="line")
+        return Lines(path or "")
+    if not path:
+        raise invalid("Name the file, too.", field="path")
+    last = first if last is None else last
+    if last < first:
+        raise invalid("The last line comes before the first.", field="last_line")
+    return Lines(path, DiffSide(side or DiffSide.NEW), first, last)
+
+
+def comment(
+    *, agent_id: str, worktree_id: str | None, at: Lines, text: str, seen: str | None, operator: str
+) -> ReviewComment:
+    """Draft a comment, with the hunk that it is about.
+
+    Raises NOT_FOUND; VALIDATION_ERROR for a blank text and for what the diff does not show; WORKTREE_REFUSED, also if
+    the work is not what was `seen`; CONTENT_TOO_LARGE and INVALID_TRANSITION for more than one message holds.
+    """
+    _check_text(text)
+    if at.path or seen is not None:
+        row, shown = worktrees.difference(Actor(operator), agent_id, worktree_id)
+        if seen not in (None, shown.content):
+            raise lane.changed_since(shown.content)
+        quote, content = hunk(shown, at), shown.content
+    else:
+        row, quote, content = worktrees.get(Actor(operator), agent_id, worktree_id), "", ""
+    drafted = ReviewComment(
+        comment_id=new_id("comment"),
+        worktree=row,
+        path=at.path,
+        side=at.side,
+        first_line=at.first,
+        last_line=at.last,
+        quote=quote,
+        content=content,
+        text=text,
+        author=operator,
+        written_at=now(),
+    )
+    with write():
+        _locked(row.pk)
+        drafts = _drafts(row)
+        if len(drafts) >= MOST_DRAFTS:
+            raise NexusError(Code.INVALID_TRANSITION, f"{MOST_DRAFTS} comments wait to be sent; send them first.")
+        _within_message([*drafts, drafted], row)
+        drafted.save(force_insert=True)
+    return drafted
+
+
+def edit(*, comment_id: str, text: str) -> ReviewComment:
+    """Change the text of a draft. Raises NOT_FOUND, VALIDATION_ERROR, INVALID_TRANSITION once it is sent."""
+    _check_text(text)
+    with write():
+        draft = _draft(comment_id)
+        draft.text = text
+        _within_message([draft if each.pk == draft.pk else each for each in _drafts(draft.worktree)], draft.worktree)
+        draft.save(update_fields=["text"])
+    return draft
+
+
+def remove(*, comment_id: str) -> ReviewComment:
+    """Delete a draft. Raises NOT_FOUND, and INVALID_TRANSITION once it is sent."""
+    with write():
+        draft = _draft(comment_id)
+        ReviewComment.objects.filter(pk=draft.pk).delete()
+    return draft
+
+
+def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[PoolWorktree, Turn, int]:
+    """Send all drafts as one message to the agent that holds the work, or goes on with it: it is asked for changes. A
+    submitted handoff is returned to it. Return the turn, and how many comments it has.
+
+    Raises NOT_FOUND; INVALID_TRANSITION without drafts, so that of two calls one sends; WORKTREE_REFUSED where no agent
+    holds the work, or it is being merged; POOL_FULL.
+    """
+    found = worktrees.get(Actor(operator), agent_id, worktree_id)
+    with write():
+        row = _locked(found.pk)
+        drafts = _drafts(row)
+        if not drafts:
+            raise NexusError(Code.INVALID_TRANSITION, f"No comment on {row.branch} waits to be sent.{_last_round(row)}")
+        if row.merges.open().exists():
+            raise refusal("it is in the merge lane; withdraw it there first")
+        handoff = handoffs_of([row.agent]).get(row.agent.pk)
+        agent = _holder(row, handoff)
+        moment, notes = now(), ""
+        if handoff is not None and handoff.status == HandoffStatus.SUBMITTED and agent.pk == row.agent.pk:
+            reasons = f"{_count(drafts)} of a review; they came as one message."
+            progress.return_now(handoff, progress.By(operator=operator), reasons, is_known=True)
+            notes = (
+                f"\n\nThe handoff {handoff.pk} is yours again: handoff_complete it anew, with claim_epoch "
+                f"{handoff.claim_epoch}."
+            )
+        turn = turns.queue(
+            Actor(operator),
+            agent,
+            content=message(drafts, row, agent) + notes,
+            request_id=None,
+            source=SOURCE,
+            moment=moment,
+        )
+        ReviewComment.objects.filter(pk__in=[each.pk for each in drafts]).update(
+            sent_at=moment, run_id=turn.pk, recipient=agent.pk
+        )
+        PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=None)  # its agent has it
+        row.merges.update(needs_person=False)
+        worktrees.emit("reviewed", Actor(operator), row, moment, comments=len(drafts), to=agent.agent_id)
+    return row, turn, len(drafts)
+
+
+def approve(
+    *, agent_id: str, worktree_id: str | None, seen: str, operator: str
+) -> tuple[WorktreeMerge, Handoff | None]:
+    """Put the work that a person saw into the merge lane, and accept its handoff if that is submitted.
+
+    Raises the errors of `lane.queue`; INVALID_TRANSITION while comments wait to be sent.
+    """
+    actor = Actor(operator)
+    row, survey = look(actor, agent_id, worktree_id)
+    if survey.content != seen:
+        raise lane.changed_since(survey.content)
+    handoff = handoffs_of([row.agent]).get(row.agent.pk)
+    if handoff is not None and handoff.status != HandoffStatus.SUBMITTED:
+        handoff = None
+    if handoff is not None:
+        refresh_plan(workspaces.directory_of(handoff.workspace), handoff.pk)
+
+    def settle() -> None:
+        _locked(row.pk)
+        if drafts := _drafts(row):
+            raise NexusError(
+                Code.INVALID_TRANSITION, f"{_count(drafts)} on it not sent yet; send or remove what waits first."
+            )
+        if handoff is not None:
+            progress.accept_now(selectors.get_handoff(handoff.pk), progress.By(operator=operator))
+
+    return lane.queue(actor, agent_id, row.pk, seen=seen, approve=settle), handoff
+
+
+def take_over(*, agent_id: str, worktree_id: str | None, operator: str) -> PoolWorktree:
+    """End the agent, and keep its worktree for a person to go on with. A turn that runs is cancelled.
+
+    Raises NOT_FOUND, and WORKTREE_REFUSED while it is in the merge lane.
+    """
+    actor = Actor(operator)
+    found = worktrees.get(actor, agent_id, worktree_id)
+    with write():
+        row = _locked(found.pk)
+        if row.merges.open().exists():
+            raise refusal("it is in the merge lane; withdraw it there first")
+        if row.agent.ended_at is None:
+            pool.destroy(actor, row.agent.agent_id)
+        PoolWorktree.objects.filter(pk=row.pk).update(state=WorktreeState.KEPT)
+        row.merges.update(needs_person=False)
+        worktrees.emit("taken_over", actor, row, now())
+    row.state = WorktreeState.KEPT
+    return row
+
+
+def abandon(
+    *, agent_id: str, worktree_id: str | None, lost_too: bool, operator: str
+) -> tuple[PoolWorktree, Handoff | None]:
+    """End the agent and remove its worktree; a ref of the origin keeps the work. A handoff that it holds or submitted
+    is open again.
+
+    Raises the errors of `worktrees.discard`.
+    """
+    actor = Actor(operator)
+    row = worktrees.get(actor, agent_id, worktree_id)
+    handoff = handoffs_of([row.agent]).get(row.agent.pk)
+    why = f"The work on {row.branch} was abandoned in a review."
+
+    def end() -> None:
+        if handoff is not None:
+            current = selectors.get_handoff(handoff.pk)
+            if current.status == HandoffStatus.SUBMITTED:
+                progress.return_now(current, progress.By(operator=operator), why, is_known=True)
+            steering.release(handoff_id=handoff.pk, reason=why, operator=operator)
+        if row.agent.ended_at is None:
+            pool.destroy(actor, row.agent.agent_id)
+
+    row = worktrees.discard(actor, agent_id, row.pk, changes_too=True, lost_too=lost_too, end=end)
+    return row, handoff
+
+
+def answer(actor: Actor, *, comment_id: str, outcome: str, words: str) -> ReviewComment:
+    """Record what became of a comment, as the agent that it was sent to says; it may say so again.
+
+    Raises NOT_FOUND, and NOT_PERMITTED for anybody else.
+    """
+    if len(words) > LONGEST_WORDS:
+        raise invalid(f"words has at most {LONGEST_WORDS} characters.", field="words")
+    with write():
+        found = ReviewComment.objects.select_related("worktree__agent").filter(pk=comment_id).first()
+        if found is None or found.sent_at is None:
+            raise not_found("comment", comment_id[:200])
+        if actor.agent is None or actor.agent.pk != found.recipient:
+            raise refused("recipient", "The agent that a comment was sent to says what became of it.")
+        found.outcome, found.words, found.answered_at = CommentOutcome(outcome), words, now()
+        found.save(update_fields=["outcome", "words", "answered_at"])
+        worktrees.emit("answered", actor, found.worktree, found.answered_at, comment_id=found.pk, outcome=outcome)
+    return found
+
+
+def look(actor: Actor, agent_id: str, worktree_id: str | None) -> tuple[PoolWorktree, Survey]:
+    """Return what changed in a worktree, in figures. Raises the errors of `worktrees.difference`."""
+    row = worktrees.get(actor, agent_id, worktree_id)
+    try:
+        return row, trees.survey(worktrees.own(row))
+    except GitFailed as error:
+        raise refusal(str(error)) from None
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise invalid("text must not be blank.", field="text")
+    if len(text) > LONGEST_TEXT:
+        raise invalid(f"text has at most {LONGEST_TEXT} characters.", field="text")
+
+
+def _within_message(drafts: Sequence[ReviewComment], row: PoolWorktree) -> None:
+    within_limit(message(drafts, row, row.agent), "text", turns.LARGEST_MESSAGE - 1_000)
+
+
+def _locked(worktree_id: str) -> PoolWorktree:
+    """Return a worktree whose comments no other transaction changes meanwhile."""
+    return PoolWorktree.objects.select_for_update(of=("self",)).select_related("agent").get(pk=worktree_id)
+
+
+def _drafts(row: PoolWorktree) -> list[ReviewComment]:
+    return list(row.comments.filter(sent_at=None).order_by("pk"))
+
+
+def _draft(comment_id: str) -> ReviewComment:
+    found = ReviewComment.objects.filter(pk=comment_id).values_list("worktree", flat=True).first()
+    if found is not None:
+        _locked(found)
+    draft = ReviewComment.objects.select_related("worktree__agent").filter(pk=comment_id).first()
+    if draft is None:
+        raise not_found("comment", comment_id[:200])
+    if draft.sent_at is not None:
+        raise NexusError(Code.INVALID_TRANSITION, "This comment was sent; write another one.")
+    return draft
+
+
+def _last_round(row: PoolWorktree) -> str:
+    last = row.comments.exclude(sent_at=None).order_by("-sent_at").first()
+    return "" if last is None else f" The last ones were sent with the run {last.run_id}."
+
+
+def _holder(row: PoolWorktree, handoff: Handoff | None) -> PoolAgent:
+    """Return the agent that holds the work: its own, or one that works in its directory or took over its handoff.
+    Raises WORKTREE_REFUSED."""
+    if row.agent.ended_at is None:
+        return row.agent
+    living = PoolAgent.objects.living().order_by("-created_at")
+    for agent in living:
+        if rules.within(agent.cwd, (row.path,)):
+            return agent
+    taken = Handoff.objects.filter(pk__in=_former_handoffs(row), status__in=HELD).values_list("claimed_by", flat=True)
+    successor = living.filter(agent_id__in=list(taken)).first()
+    if successor is None:
+        raise refusal(
+            f"{row.agent.agent_id!r} has ended, and no agent goes on with its work; create one whose directory is "
+            f"{row.path}, and send again, or take the work over yourself"
+        )
+    return successor
+
+
+def _former_handoffs(row: PoolWorktree) -> list[str]:
+    """Return the last handoffs that a worktree's agent claimed, as the log has them."""
+    claimed = Event.objects.filter(type="handoff.claimed", actor_agent_id=row.agent.agent_id)
+    found = claimed.filter(created_at__gte=row.created_at).order_by("-event_id")
+    return [str(pk) for pk in found.values_list("handoff_id", flat=True)[:MOST_FORMER]]
+
+
+def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent) -> str:
+    """Return the message that brings an agent all comments of a round."""
+    whose = "your work" if agent.pk == row.agent.pk else f"the work of {row.agent.agent_id}, which you go on with,"
+    parts = [
+        f"A person reviewed {whose} on {row.branch}, in {row.path}, and asks for changes: {_count(drafts)}. Lines that "
+        "begin with | are quoted from the diff."
+    ]
+    for number, each in enumerate(drafts, 1):
+        quote = f"\n{quoted(each.quote)}" if each.quote else ""
+        parts.append(f"{number}. {each.pk}, about {each.where}{quote}\n{each.author}: {each.text}")
+    parts.append(
+        "Change the worktree accordingly. Then say what became of each comment: pool_review_answer(comment_id, "
+        "outcome, words), whose outcome is done, declined or asked. Without that tool, write a line for each in your "
+        f"answer, such as\n{drafts[0].pk}: done – and what you did"
+    )
+    return "\n\n".join(parts)
+
+
+def _count(drafts: Sequence[ReviewComment]) -> str:
+    return f"{len(drafts)} comment{'s' * (len(drafts) != 1)}"
+
+
+def hunk(shown: Difference, at: Lines) -> str:
+    """Return the lines of a diff that a comment is about, with those around them. Raises VALIDATION_ERROR where the
+    diff does not show them."""
+    if at.path and at.path not in shown.files:
+        raise invalid("This file is not among those that changed.", field="path")
+    if at.first is None or at.last is None:
+        return ""
+    for name, lines in zip(shown.files, _files(shown.diff), strict=False):
+        if name != at.path:
+            continue
+        for head, rows in _hunks(lines):
+            numbers = [row[at.side == DiffSide.NEW] for row in rows]
+            if at.first in numbers and at.last in numbers:
+                begin, end = numbers.index(at.first), numbers.index(at.last)
+                if end - begin >= MOST_LINES:
+                    raise invalid(f"A comment is about {MOST_LINES} lines of a diff at most.", field="last_line")
+                around = rows[max(begin - AROUND, 0) : end + AROUND + 1]
+                return "\n".join([head, *(text[:LINE] for *_, text in around)])[:QUOTE]
+    raise invalid("The diff does not show these lines, or not in one hunk.", field="line")
+
+
+def _files(diff: str) -> Iterator[list[str]]:
+    """Yield the lines of each file of a diff: no line of content begins like a header."""
+    lines: list[str] | None = None
+    for line in diff.removesuffix("\n").split("\n"):
+        if line.startswith("diff --git "):
+            if lines is not None:
+                yield lines
+            lines = []
+        elif lines is not None:
+            lines.append(line)
+    if lines is not None:
+        yield lines
+
+
+Row = tuple[int | None, int | None, str]  # the numbers of a line before and after the change, and its text
+HEAD = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+
+
+def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the hunks of a file: the head, and the lines with their numbers."""
+    head, rows, old, new = "", list[Row](), 0, 0
+    for line in lines:
+        if (begins := HEAD.match(line)) is not None:
+            if head:
+                yield head, rows
+            head, rows, old, new = begins[0], [], int(begins[1]), int(begins[2])
+        elif head and not line.startswith("\\"):
+            sign = line[:1]
+            rows.append((None if sign == "+" else old, None if sign == "-" else new, line))
+            old, new = old + (sign != "+"), new + (sign != "-")
+    if head:
+        yield head, rows
+
+
+class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
+    """Background work that reads, once a worktree is at rest, whether it holds changes to review."""
+
+    name = "reviews"
+    watches_log = True
+    tick_seconds = 2.0
+
+    def lanes(self) -> Sequence[str]:
+        later = Turn.objects.ended().filter(agent=OuterRef("agent"), ended_at__gt=OuterRef("looked_at"))
+        first = Q(looked_at=None) & Exists(Turn.objects.ended().filter(agent=OuterRef("agent")))
+        rows = PoolWorktree.objects.at_rest().filter(first | Exists(later)).order_by("pk").values_list("pk", "path")
+        return [pk for pk, path in rows if Path(path).is_dir()]  # else it is on another machine, or gone
+
+    def claim(self, lane: str) -> tuple[PoolWorktree, datetime] | None:
+        if lane not in self.lanes():
+            return None
+        return PoolWorktree.objects.select_related("agent").get(pk=lane), now()
+
+    def act(self, item: tuple[PoolWorktree, datetime]) -> Survey | None:
+        try:
+            return trees.survey(worktrees.own(item[0]))
+        except trees.Busy:
+            return None
+        except (GitFailed, OSError):  # its page says why
+            return NOTHING
+
+    def settle(self, item: tuple[PoolWorktree, datetime], outcome: Survey | None) -> bool:
+        if outcome is None:
+            return False
+        row, moment = item
+        with write():
+            PoolWorktree.objects.filter(pk=row.pk).update(
+                looked_at=moment,
+                content=outcome.content,
+                changed_files=len(outcome.files),
+                added=sum(added or 0 for _, added, _ in outcome.files),
+                removed=sum(removed or 0 for *_, removed in outcome.files),
+            )
+        return False
+
+
+NOTHING = Survey("", "", False, 0, [], [], "", [], False)
+LOOK = Look()

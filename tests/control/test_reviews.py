@@ -1,0 +1,380 @@
+"""The review of finished work: comments are sent as one message, and approval is of what was seen; over real git."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inbox.monitoring import Picture
+from nexus.control.attention import KINDS
+from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
+from nexus.control.services import reviews, turns
+from nexus.control.services.lane import LANE_WORK
+from nexus.control.services.reviews import LOOK, Lines
+from nexus.control.services.turns import Ended
+from nexus.control.trees import Difference
+from nexus.core.background_work import work_once
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller
+from tests.conftest import OPERATOR, at_once, examples
+from tests.conftest import does as do
+from tests.control.test_worktrees import does, git, pool, repository, told
+
+__all__ = ["pool", "repository"]
+
+Make = Callable[..., Path]
+
+
+def works(agent_id: str, says: str = "It is done.") -> None:
+    """Let the agent take its next turn to its end."""
+    sent = Turn.objects.filter(agent__agent_id=agent_id, status=TurnStatus.QUEUED).order_by("pk").first()
+    if sent is None:
+        assert does("pool_send", agent_id=agent_id, content="Do it.", timeout_seconds=0)["ok"]
+        sent = Turn.objects.get(agent__agent_id=agent_id, status=TurnStatus.QUEUED)
+    turn = turns.claim(sent.pk)
+    assert turn is not None and turns.settle(turn, Ended(TurnStatus.DONE, answer=says))
+
+
+@pytest.fixture
+def make(db: None, repository: Path) -> Make:
+    """Creates an agent with a worktree, lets it write files there, and finish a turn."""
+
+    def make(agent_id: str, **files: str) -> Path:
+        assert does("pool_create_agent", agent_id=agent_id, cwd=str(repository), worktree=True)["ok"]
+        place = Path(PoolWorktree.objects.get(agent__agent_id=agent_id).path)
+        for name, text in files.items():
+            (place / f"{name}.txt").write_text(text)
+        works(agent_id)
+        work_once(LOOK)
+        return place
+
+    return make
+
+
+def offer(repository: Path, title: str, to: str = "smith", **more: Any) -> str:
+    """Create a handoff, and return its id."""
+    do("workspace_resolve", project_root=str(repository))
+    for name in ("lead", to):
+        do("agent_register", agent_id=name)
+    work = {"target": {"strategy": "direct", "agent_id": to}, "visibility": "public", "payload": title, **more}
+    answer = do("handoff_create", project_root=str(repository), from_agent_id="lead", **work)
+    assert answer["ok"], answer
+    return str(answer["data"]["handoff_id"])
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    answer = does(name, **arguments)
+    assert answer["ok"], answer
+    return dict(answer["data"])
+
+
+def refused(name: str, caller: Caller = OPERATOR, **arguments: Any) -> dict[str, Any]:
+    answer = does(name, caller, **arguments)
+    assert not answer["ok"], answer
+    return dict(answer["error"])
+
+
+def waiting() -> list[str]:
+    """The agents whose work waits for review; a person is told of as many."""
+    rows = call("pool_list_reviews")["reviews"]
+    assert counted("reviews") == len(rows)
+    return [row["agent_id"] for row in rows]
+
+
+def counted(name: str) -> int:
+    [kind] = [kind for kind in KINDS if kind.name == name]
+    return kind.find(Picture(now()), 5).count
+
+
+def as_agent(agent_id: str) -> Caller:
+    agent = PoolAgent.objects.get(agent_id=agent_id, ended_at=None)
+    return Caller("pool", agent_id=agent_id, connection=f"pool:{agent.pk}")
+
+
+def comment(agent_id: str = "smith", text: str = "Why?", **more: Any) -> dict[str, Any]:
+    return call("pool_add_comment", agent_id=agent_id, text=text, **more)
+
+
+def test_work_waits_once_its_agent_is_at_rest_and_it_holds_changes(make: Make) -> None:
+    place = make("smith", notes="one\ntwo\n")
+    make("idle")
+    assert waiting() == ["smith"]
+    row = call("pool_list_reviews")["reviews"][0]
+    assert (row["files"], row["added"], row["removed"], row["drafts"]) == (1, 1, 0, 0)
+    does("pool_send", agent_id="smith", content="More.", timeout_seconds=0)
+    assert waiting() == [], "a turn is about to change it"
+    (place / "notes.txt").write_text("one\n")
+    works("smith")
+    work_once(LOOK)
+    assert waiting() == [], "it took its change back"
+    does("pool_destroy_agent", agent_id="idle")
+    work_once(LOOK)
+    assert waiting() == [] and counted("worktrees") == 1
+
+
+def test_work_of_an_agent_that_ended_is_counted_once(make: Make) -> None:
+    make("smith", notes="two\n")
+    does("pool_destroy_agent", agent_id="smith")
+    assert waiting() == ["smith"] and counted("worktrees") == 0
+
+
+def test_what_most_handoffs_wait_for_comes_first(make: Make, repository: Path) -> None:
+    made = {}
+    for name in ("old", "new"):
+        make(name, **{name: "1\n"})
+        made[name] = offer(repository, name, to=name)
+        assert do("handoff_claim", project_root=str(repository), handoff_id=made[name], agent_id=name)["ok"]
+    last = made["new"]
+    for _ in range(3):
+        last = offer(repository, "Next", depends_on=[last])
+    rows = call("pool_list_reviews")["reviews"]
+    assert [(row["agent_id"], row["unblocks"], row["handoff"]["title"]) for row in rows] == [
+        ("new", 3, "new"),
+        ("old", 0, "old"),
+    ]
+
+
+def test_comments_are_sent_as_one_message_with_the_lines_that_they_are_about(make: Make, repository: Path) -> None:
+    place = make("smith", notes="one\n" + "".join(f"line {n}\n" for n in range(2, 30)), other="x\n")
+    first = comment(text="Rename\rthis.", path="notes.txt", line=4, last_line=5)
+    assert first["quote"].split("\n") == ["@@ -1 +1,29 @@", " one", *(f"+line {n}" for n in range(2, 9))]
+    comment(text="All of this file.", path="other.txt")
+    comment(text="And a test, please.")
+    draft = comment(text="Never mind.")
+    assert call("pool_remove_comment", comment_id=draft["comment_id"])["removed"]
+    assert call("pool_edit_comment", comment_id=first["comment_id"], text="Rename both.")["text"] == "Rename both."
+    sent = call("pool_send_comments", agent_id="smith")
+    assert (sent["sent"], sent["to"]) == (3, "smith")
+    turn = Turn.objects.get(pk=sent["run_id"])
+    assert turn.source == "review" and turn.status == TurnStatus.QUEUED
+    assert (
+        f"1. {first['comment_id']}, about 'notes.txt', lines 4 to 5\n| @@ -1 +1,29 @@\n|  one\n| +line 2"
+        in turn.content
+    )
+    assert "tester: Rename both." in turn.content or f"{first['author']}: Rename both." in turn.content
+    assert "about 'other.txt'\n" in turn.content and "about all of it\n" in turn.content
+    assert "Never mind" not in turn.content and str(place) in turn.content
+    assert refused("pool_send_comments", agent_id="smith")["code"] == "INVALID_TRANSITION"
+    assert refused("pool_edit_comment", comment_id=first["comment_id"], text="No")["code"] == "INVALID_TRANSITION"
+    assert refused("pool_remove_comment", comment_id=first["comment_id"])["code"] == "INVALID_TRANSITION"
+    assert waiting() == [], "its agent has it"
+    works("smith")
+    assert waiting() == ["smith"]
+
+
+def test_an_agent_says_what_became_of_each_comment_with_the_tool_or_in_its_answer(make: Make) -> None:
+    make("smith", notes="two\n")
+    make("other", notes="two\n")
+    done, declined, silent = (comment(text=text)["comment_id"] for text in "abc")
+    early = refused("pool_review_answer", as_agent("smith"), comment_id=done, outcome="done")
+    assert early["code"] == "NOT_FOUND", "it is a draft"
+    call("pool_send_comments", agent_id="smith")
+    answer = does("pool_review_answer", as_agent("smith"), comment_id=done, outcome="done", words="Renamed.")
+    assert answer["data"]["outcome"] == "done"
+    for caller in (as_agent("other"), OPERATOR):
+        error = refused("pool_review_answer", caller, comment_id=declined, outcome="done")
+        assert error["details"]["rule"] == "recipient"
+    works("smith", says=f"Well.\n- **{declined}**: Declined – it is right\n{done}: asked: what?\nBye")
+    found = {each["comment_id"]: each for each in call("pool_get_review", agent_id="smith")["comments"]}
+    assert [(found[pk]["outcome"], found[pk]["words"]) for pk in (done, declined, silent)] == [
+        ("done", "Renamed."),
+        ("declined", "it is right"),
+        (None, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pool_get_review",
+        "pool_send_comments",
+        "pool_take_over_work",
+        "pool_abandon_work",
+        "pool_approve_work",
+        "pool_add_comment",
+    ],
+)
+def test_agents_do_not_review(make: Make, name: str) -> None:
+    make("smith", notes="two\n")
+    more = {"pool_approve_work": {"seen": "x"}, "pool_add_comment": {"text": "x"}}.get(name, {})
+    assert refused(name, as_agent("smith"), agent_id="smith", **more)["code"] == "NOT_OWNER"
+    assert refused("pool_list_reviews", as_agent("smith"))["code"] == "NOT_OWNER"
+
+
+def test_approval_is_of_what_was_seen(make: Make, repository: Path) -> None:
+    place = make("smith", notes="two\n")
+    seen = call("pool_get_review", agent_id="smith")["seen"]
+    (place / "notes.txt").write_text("evil\n")
+    error = refused("pool_approve_work", agent_id="smith", seen=seen)
+    assert "it changed since you looked" in error["message"] and not WorktreeMerge.objects.exists()
+    assert git(place, "status", "--porcelain") == "M notes.txt", "nothing was committed"
+    assert refused("pool_add_comment", agent_id="smith", text="x", seen=seen)["code"] == "WORKTREE_REFUSED"
+    draft = comment(text="One thing")
+    seen = call("pool_get_review", agent_id="smith")["seen"]
+    assert "not sent yet" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
+    assert git(repository, "for-each-ref", "refs/nexus/lane") == ""
+    call("pool_remove_comment", comment_id=draft["comment_id"])
+    assert call("pool_approve_work", agent_id="smith", seen=seen)["state"] == "waiting"
+    assert waiting() == []
+    work_once(LANE_WORK)
+    assert (repository / "notes.txt").read_text() == "evil\n"
+    works("smith")
+    work_once(LOOK)
+    assert waiting() == [], "nothing is new"
+    (place / "notes.txt").write_text("three\n")
+    works("smith")
+    work_once(LOOK)
+    assert waiting() == ["smith"]
+
+
+def test_a_change_between_the_look_and_the_hand_in_is_not_approved(
+    make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make("smith", notes="two\n")
+    seen = call("pool_get_review", agent_id="smith")["seen"]
+    look = reviews.look
+
+    def meanwhile(*given: Any) -> Any:
+        found = look(*given)
+        (place / "notes.txt").write_text("evil\n")
+        return found
+
+    monkeypatch.setattr(reviews, "look", meanwhile)
+    assert "it changed since" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
+    assert not WorktreeMerge.objects.exists() and git(repository, "for-each-ref", "refs/nexus/lane") == ""
+
+
+def test_a_handoff_gets_its_verdict_with_the_review(make: Make, repository: Path) -> None:
+    make("smith", notes="two\n")
+    handoff_id = offer(repository, "Do it", verifier="operator")
+    own = {"project_root": str(repository), "handoff_id": handoff_id, "agent_id": "smith"}
+    do("handoff_claim", **own)
+    do("handoff_complete", **own, result="Did it")
+    review = call("pool_get_review", agent_id="smith")
+    assert (review["handoff"]["status"], review["handoff"]["result"]) == ("SUBMITTED", "Did it")
+    comment(text="Not yet")
+    before = do("inbox_count", agent_id="smith")["data"]
+    sent = call("pool_send_comments", agent_id="smith")
+    status = do("handoff_get", **own)["data"]
+    assert status["status"] == "CLAIMED"
+    assert f"claim_epoch {status['claim_epoch']}" in Turn.objects.get(pk=sent["run_id"]).content
+    assert do("inbox_count", agent_id="smith")["data"] == before, "one message alone"
+    works("smith")
+    do("handoff_complete", **own, claim_epoch=status["claim_epoch"], result="Now")
+    seen = call("pool_get_review", agent_id="smith")["seen"]
+    assert call("pool_approve_work", agent_id="smith", seen=seen)["accepted"] == handoff_id
+    assert do("handoff_get", **own)["data"]["status"] == "COMPLETED"
+
+
+def test_a_person_takes_work_over_or_abandons_it(make: Make, repository: Path) -> None:
+    place, other = make("smith", notes="two\n"), make("other", notes="three\n")
+    handoff_id = offer(repository, "Do it", to="other", verifier="operator")
+    own = {"project_root": str(repository), "handoff_id": handoff_id, "agent_id": "other"}
+    do("handoff_claim", **own)
+    do("handoff_complete", **own, result="Did it")
+    taken = call("pool_take_over_work", agent_id="smith")
+    assert (taken["path"], taken["state"]) == (str(place), "kept") and (place / "notes.txt").read_text() == "two\n"
+    assert PoolAgent.objects.get(agent_id="smith").ended_at is not None
+    assert call("pool_abandon_work", agent_id="other")["opened"] == handoff_id
+    assert not other.exists() and PoolAgent.objects.get(agent_id="other").ended_at is not None
+    kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/nexus/worktrees").split("\n")
+    assert any(git(repository, "show", f"{ref}:notes.txt") == "three" for ref in kept)
+    assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["status"] == "OPEN"
+    assert waiting() == []
+    assert told("worktree.taken_over", "worktree.discarded") == ["worktree.taken_over", "worktree.discarded"]
+    seen = call("pool_get_review", agent_id="smith")["seen"]
+    assert call("pool_approve_work", agent_id="smith", seen=seen)["state"] == "waiting", "the person goes on with it"
+
+
+def test_an_agent_ends_only_with_its_work(make: Make) -> None:
+    place = make("smith", notes="two\n")
+    (place / ".gitignore").write_text("large\n")
+    (place / "large").write_bytes(bytes(2_000_000))
+    assert "cannot keep" in refused("pool_abandon_work", agent_id="smith")["message"]
+    assert PoolAgent.objects.get().ended_at is None and place.exists()
+    assert call("pool_abandon_work", agent_id="smith", lost_too=True)["state"] == "discarded"
+
+
+def test_a_successor_gets_the_comments_of_an_agent_that_ended(make: Make) -> None:
+    place = make("smith", notes="two\n")
+    comment(text="Go on")
+    does("pool_destroy_agent", agent_id="smith")
+    assert "create one whose directory is" in refused("pool_send_comments", agent_id="smith")["message"]
+    assert does("pool_create_agent", agent_id="heir", cwd=str(place))["ok"]
+    sent = call("pool_send_comments", agent_id="smith")
+    assert sent["to"] == "heir" and "the work of smith" in Turn.objects.get(pk=sent["run_id"]).content
+
+
+def test_of_two_that_send_at_once_one_sends(committed: None, make: Make) -> None:
+    make("smith", notes="two\n")
+    comment(text="Once")
+    answers = at_once([partial(does, "pool_send_comments", agent_id="smith")] * 4)
+    assert sorted(answer["ok"] for answer in answers) == [False, False, False, True]
+    assert Turn.objects.filter(source="review").count() == 1
+
+
+def test_a_comment_fits_the_diff_and_the_message(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make("smith", notes="one\ntwo\n")
+    strange = "a\r\nb \u2028| c.txt"
+    (place / strange).write_text("1\n")
+    asks = partial(refused, "pool_add_comment", agent_id="smith", text="x")
+    assert asks(path="gone.txt")["details"]["field"] == "path"
+    assert asks(path="notes.txt", line=7)["details"]["field"] == "line"
+    assert asks(path="notes.txt", line=2, side="old")["details"]["field"] == "line"
+    assert asks(path="notes.txt", line=2, last_line=1)["details"]["field"] == "last_line"
+    assert asks(line=2)["details"]["field"] == "path"
+    assert asks(path="notes.txt", last_line=1)["details"]["field"] == "line"
+    assert asks(path="notes.txt", line=2**40)["code"] == "VALIDATION_ERROR"
+    assert refused("pool_add_comment", agent_id="smith", text=" \n")["details"]["field"] == "text"
+    assert refused("pool_add_comment", agent_id="smith", text="x" * 10_001)["code"] == "VALIDATION_ERROR"
+    comment(path=strange, line=1, text="a\rb")
+    monkeypatch.setattr(reviews, "MOST_DRAFTS", 2)
+    comment(text="é" * 10_000)
+    assert refused("pool_add_comment", agent_id="smith", text="x")["code"] == "INVALID_TRANSITION"
+    call("pool_send_comments", agent_id="smith")
+    content = Turn.objects.get(source="review").content
+    assert f"about {strange!r}, line 1\n| @@ -0,0 +1 @@\n| +1\n" in content
+
+
+TEXTS = st.text(st.characters(exclude_characters="\n\0", exclude_categories=("Cs",)), max_size=12)
+
+
+@given(st.lists(st.tuples(st.sampled_from(" +-"), TEXTS), min_size=1, max_size=30), st.data())
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(60))
+def test_the_hunk_of_a_line_holds_it_whatever_the_lines_are(rows: list[tuple[str, str]], data: st.DataObject) -> None:
+    lines = [sign + text for sign, text in rows]
+    diff = "\n".join(["diff --git a/x b/x", "--- a/x", "+++ b/x", "@@ -5,9 +7,9 @@ def f():", *lines, ""])
+    shown = Difference(diff, False, ["x"], "")
+    index = data.draw(st.integers(0, len(rows) - 1))
+    sign = rows[index][0]
+    side = DiffSide.OLD if sign == "-" else DiffSide.NEW
+    skipped = "+" if side == DiffSide.OLD else "-"
+    number = (5 if side == DiffSide.OLD else 7) + sum(before != skipped for before, _ in rows[:index])
+    quote = reviews.hunk(shown, Lines("x", side, number, number)).split("\n")
+    assert quote[0] == "@@ -5,9 +7,9 @@" and lines[index] in quote[1:] and len(quote) <= 8
+
+
+def test_the_command_lists_shows_and_sends(committed: None, make: Make) -> None:
+    make("smith", notes="\x1b[31mtwo\n")
+
+    def run(*words: str) -> str:
+        out = StringIO()
+        with pytest.raises(SystemExit, match="0"):
+            call_command("review", *words, stdout=out)
+        return out.getvalue()
+
+    assert "smith" in run() and "nexus/smith" in run("list")
+    run("comment", "smith", "Why?", "--path", "notes.txt", "--line", "1")
+    said = run("show", "smith")
+    assert "Why?" in said and "notes.txt:1-1 (new)" in said and "\x1b" not in said
+    assert json.loads(run("send", "smith", "--json"))["sent"] == 1
+    assert ReviewComment.objects.get().sent_at is not None
