@@ -142,6 +142,11 @@ def longest() -> int:
     return HandoffSettings.current().handoff_check_seconds
 
 
+def most_memory() -> int:
+    """Return how many MiB one process of a check may take; 0: no limit."""
+    return HandoffSettings.current().handoff_check_memory_mib
+
+
 def reviewed(workspace_id: str) -> Mapping[str, Check]:
     """Return the checks of a workspace that an operator approved, by name."""
     review = review_of(workspace_id)

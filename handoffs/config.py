@@ -20,6 +20,12 @@ class HandoffSettings(Settings):
     handoff_check_seconds: int = setting(
         900, "The longest time (s) that one check of a result may run.", minimum=1, maximum=86_400
     )
+    handoff_check_memory_mib: int = setting(
+        4096,
+        "Memory (MiB) that one process of a check may take for its data; 0: no limit.",
+        minimum=0,
+        maximum=1_048_576,
+    )
     handoff_check_returns: int = setting(
         3,
         "How often a result whose checks failed returns to its holder; the next one that fails needs a person.",

@@ -180,7 +180,7 @@ def run_check(
             told = time.monotonic()
 
     try:
-        line = sandbox.wrap(("sh", "-c", check.run), permissions, network=check.network, cwd=directory, reading=reading)
+        line = sandbox.wrap(_bounded(check.run), permissions, network=check.network, cwd=directory, reading=reading)
         ended = watch(
             line,
             cwd=NEUTRAL,
@@ -201,6 +201,17 @@ def run_check(
         seconds=round(time.monotonic() - began, 3),
         output=ended.output.decode(errors="replace").replace("\0", "\ufffd"),
     )
+
+
+def _bounded(command: str) -> tuple[str, ...]:
+    """Return a shell command with its limit of memory.
+
+    The limit is of RLIMIT_DATA, which counts what a process can write: RLIMIT_AS would refuse Node, Go and Java, which
+    reserve far more addresses than they use. Where this process has a lower limit already, that one stays.
+    """
+    if not (most := checks.most_memory()):
+        return ("sh", "-c", command)
+    return ("sh", "-c", 'ulimit -d "$0" 2>/dev/null; exec sh -c "$1"', str(most * 1024), command)
 
 
 def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], None]) -> str:

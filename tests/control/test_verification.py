@@ -201,6 +201,17 @@ def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
     assert len(receipt["output"]) < 13_000
 
 
+def test_it_bounds_the_memory_of_a_command(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
+    configure(handoff_check_returns=0, handoff_check_memory_mib=100)
+    review(root, "tests = { run = 'head -c 300M /dev/zero | tail -c 290M | wc -c; echo \"$0\" ended' }")
+    handoff = submit("check:tests")
+
+    work_once(VERIFICATION)
+
+    output = last_run(handoff)["receipts"][0]["output"]
+    assert "memory exhausted\n0\n" in output and output.endswith("sh ended\n"), output
+
+
 def test_it_sees_what_was_left_running_end_with_the_command(root: Path, submit: Submit) -> None:
     review(root, 'tests = "setsid sleep 600 & exit 0"')
     handoff = submit("check:tests")
