@@ -49,6 +49,7 @@ OPERATOR = Caller(transport="test", operator="olga")
 T = TypeVar("T")
 MIGRATED = {"auth_permission", "django_content_type"}  # the tables whose rows come with the schema
 HUNG_SECONDS, HUNG_AGAIN_SECONDS = 600, 10  # the longest test takes 180 on two cores
+HUNG_LONG_SECONDS = 1800  # for those of `make long`, one of which takes ten minutes anywhere
 RENDER = Template._render  # type: ignore[attr-defined]
 REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests that drive them
 
@@ -108,13 +109,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     have none.
     """
 
+    seconds = HUNG_LONG_SECONDS if item.get_closest_marker("long") else HUNG_SECONDS
+
     def hung(*_: object) -> None:
         faulthandler.dump_traceback()
         item.session.shouldstop = f"{item.nodeid} hangs"
-        pytest.fail(f"It hangs: it took longer than {HUNG_SECONDS} s.")
+        pytest.fail(f"It hangs: it took longer than {seconds} s.")
 
     signal.signal(signal.SIGALRM, hung)
-    signal.setitimer(signal.ITIMER_REAL, HUNG_SECONDS, HUNG_AGAIN_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds, HUNG_AGAIN_SECONDS)
     try:
         return (yield)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,7 +122,7 @@ class Agent:
             self.ledger.followed[self.agent_id] += [event["event_id"] for event in page["events"]]
             self.cursor = page["next_cursor"]
 
-    STEPS = (send, send, send, receive, receive, offer, take, take, follow)
+    STEPS: Sequence[Callable[[Any], Awaitable[None]]] = (send, send, send, receive, receive, offer, take, take, follow)
 
     async def call(self, name: str, **arguments: Any) -> dict[str, Any] | None:
         """A tool's data; None when it was refused, which must be for a reason. Busy is tried again."""
