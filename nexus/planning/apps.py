@@ -20,6 +20,7 @@ class PlanningConfig(NexusAppConfig):
         "task_list": "nexus tasks",
         "task_add": "nexus tasks create",
         "task_update": "nexus tasks update",
+        "task_release_undo": "nexus tasks restore",
     }
     words = {"task_close": "an agent", "plan_start": "an agent", "plan_decide": "an agent"}
 

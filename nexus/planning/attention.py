@@ -59,12 +59,12 @@ KINDS = (
 )
 
 
-def _pending(claim: str) -> dict[str, Any]:
-    """Return what makes a task pending again; refused where somebody has begun it anew since it was listed."""
+def _claim(claim: str) -> dict[str, Any]:
+    """Return what names a claim on a task; refused where somebody has begun it anew since it was listed."""
     task_key, _, epoch = claim.partition(".")
     task = Task.objects.select_related("workspace").filter(pk=task_key, closed_at=None).first()
     about = {} if task is None else {"project_root": task.workspace.root_realpath, "id": task.number}
-    return {**about, "status": TaskStatus.PENDING.value, "claim_epoch": whole_number(epoch)}
+    return {**about, "claim_epoch": whole_number(epoch)}
 
 
 def _titles(claims: Sequence[str]) -> dict[str, str]:
@@ -72,13 +72,25 @@ def _titles(claims: Sequence[str]) -> dict[str, str]:
     return {claim: titles[key] for claim in claims if (key := claim.partition(".")[0]) in titles}
 
 
+THINGS = ("task", "tasks")
+
 ACTIONS = (
     Action(
         "task_update",
         "Release",
         "released: another agent can begin it",
-        ("task", "tasks"),
-        _pending,
+        THINGS,
+        lambda claim: {**_claim(claim), "status": TaskStatus.PENDING.value},
+        _titles,
+        undo="task_release_undo",
+        toolset="planning",
+    ),
+    Action(
+        "task_release_undo",
+        "Undo",
+        "given back to whom it was taken from",
+        THINGS,
+        _claim,
         _titles,
         toolset="planning",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from coordination.errors import check_claim
@@ -18,6 +18,8 @@ from nexus.planning.models import Board, Task, TaskStatus
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_TASKS, TASKS, has_later_owner
 from nexus.planning.services.changes import Actor, changing
+
+UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
 
 _highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position", "extra"))
@@ -126,6 +128,24 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor, cla
     return task
 
 
+def undo_release(*, project_root: str, number: int, claim_epoch: int, by: Actor) -> Task:
+    """Put a task back in progress that was begun and is pending again, with the claim that it had; notify its owner.
+
+    Raises INVALID_TRANSITION where it is not pending, or changed longer than UNDONE_WITHIN ago, and as `change_status`
+    does.
+    """
+    with changing(project_root, by) as change:
+        task, moment = _task(change.project, number), change.moment
+        check_claim(claim_epoch, task.claim_epoch, "task")
+        if not task.claim_epoch or task.status != TaskStatus.PENDING or task.updated_at < moment - UNDONE_WITHIN:
+            raise NexusError(
+                Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": task.status}
+            )
+        _set_status(task, TaskStatus.IN_PROGRESS, by.name, moment)
+        notices.notify_restored(task, by.name, moment)
+    return task
+
+
 def edit(
     *,
     project_root: str,
@@ -177,6 +197,7 @@ def _task(project: ProjectDirectory, number: int) -> Task:
 def _move(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Give a task another status, and notify its holder. Call it inside a change."""
     if task.status != status:
+        task.claim_epoch += status == TaskStatus.IN_PROGRESS
         _set_status(task, status, actor, moment)
         notices.notify_holder(task, actor, moment)
 
@@ -184,8 +205,6 @@ def _move(task: Task, status: str, actor: str | None, moment: datetime) -> None:
 def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Set a status, append its event and report the tasks that became ready. Call it inside a change."""
     task.status, task.updated_at = status, moment
-    if status == TaskStatus.IN_PROGRESS:
-        task.claim_epoch += 1
     _keep_status(task_key=task.task_key, status=status, claim_epoch=task.claim_epoch, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     emit_event(task.workspace_id, what, actor, moment, task=task, status=status)
@@ -215,8 +234,7 @@ def follow_handoff(
     if task is None:
         return
     task.held_by = holder
-    if holder is not None and task.status == status:
-        task.claim_epoch += 1
+    task.claim_epoch += holder is not None
     task.save(update_fields=["held_by", "claim_epoch"])
     if task.status != status:
         _set_status(task, status, actor, moment)
