@@ -10,7 +10,9 @@ from handoffs.selectors import REBUILD_SEARCH
 from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, rows_in_workspace
 
 KINDS = (
-    ExportKind("handoff", Handoff, 80, rows_in_workspace(Handoff), agents=("from_agent_id", "claimed_by")),
+    ExportKind(
+        "handoff", Handoff, 80, rows_in_workspace(Handoff), agents=("from_agent_id", "claimed_by", "released_from")
+    ),
     ExportKind("handoff_remark", Remark, 81, rows_in_workspace(Remark, "handoff__workspace"), agents=("agent_id",)),
     ExportKind("handoff_check_run", CheckRun, 83, rows_in_workspace(CheckRun, "handoff__workspace")),
     ExportKind("handoff_dependency", Dependency, 82, rows_in_workspace(Dependency, "handoff__workspace")),

@@ -84,6 +84,8 @@ class Handoff(models.Model):
     status = models.CharField(max_length=16, choices=HandoffStatus, default=HandoffStatus.OPEN)
     claimed_by = models.CharField(max_length=ID_LENGTH, null=True)  # who holds it, or did when it was settled
     claimed_at = models.DateTimeField(null=True)
+    # From whom an operator took it: while it is open, its files stay reserved for this agent.
+    released_from = models.CharField(max_length=ID_LENGTH, null=True)
     claim_epoch = models.PositiveIntegerField(default=0, db_default=0)  # grows with each claim and return
     lease_seconds = models.IntegerField(null=True)  # how long a claim lasts, and each renewal
     lease_expires_at = models.DateTimeField(null=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordination.ids import new_id
 from coordination.models import Event
-from coordination.routing import Strategy, Target, describe
+from coordination.routing import Strategy, describe
 from coordination.selectors import require_agent
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, selectors
@@ -47,7 +47,7 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
             reason=reason,
             operator=operator,
         )
-        _notify_holder(former, "was taken back from you", reason, moment)
+        _notify_holder(former, "was taken back from you", reason, moment, KEPT)
     return handoff
 
 
@@ -97,9 +97,8 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
     moment = _recorded(handoff_id)
     with write():
         require_agent(agent_id)
-        target: Target = {"strategy": Strategy.DIRECT.value, "agent_id": agent_id}
-        columns = {"target": target, "deadline_at": _deadline_anew(selectors.get_handoff(handoff_id), moment)}
-        handoff, former = _open_again(handoff_id, "reassign", moment, **columns)
+        until = _deadline_anew(selectors.get_handoff(handoff_id), moment)
+        handoff, former = _open_again(handoff_id, "reassign", moment, alone=agent_id, deadline_at=until)
         record(handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         if former.claimed_by != agent_id:
             _notify_holder(former, f"was given to {agent_id}", reason, moment)
@@ -194,13 +193,21 @@ def _recorded(handoff_id: str) -> datetime:
     return now()
 
 
-def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) -> tuple[Handoff, Handoff]:
-    """Open a handoff, whoever holds it; return it as it is then and as it was. Call it inside a transaction."""
+def _open_again(
+    handoff_id: str, verb: str, moment: datetime, *, alone: str | None = None, **columns: Any
+) -> tuple[Handoff, Handoff]:
+    """Open a handoff, whoever holds it, perhaps for one agent `alone`; return it as it is then and as it was. Call it
+    inside a transaction."""
     handoff, former = selectors.get_handoff(handoff_id), selectors.get_handoff(handoff_id)
     status = lifecycle.step(verb, handoff.status, OPERATOR)
+    if alone is not None:
+        columns["target"] = {"strategy": Strategy.DIRECT.value, "agent_id": alone}
+    holder = former.claimed_by or former.released_from
+    if alone in (None, holder):
+        columns["released_from"] = holder
     if "deadline_at" not in columns and handoff.deadline_at is not None and handoff.deadline_at < moment:
         columns["deadline_at"] = None  # somebody had it by then; it would expire as soon as it is open
-    _update(handoff, status=status, updated_at=moment, **UNCLAIMED, **columns)
+    _update(handoff, status=status, updated_at=moment, **{**UNCLAIMED, **columns})
     if former.status in HELD and handoff.task_key is not None:
         project = workspaces.directory_of(handoff.workspace)
         work().returned(handoff.task_key, project, former.claimed_by, None, moment)
@@ -216,7 +223,10 @@ def _update(handoff: Handoff, **columns: Any) -> None:
         setattr(handoff, name, value)
 
 
-def _notify_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime) -> None:
+KEPT = "The files that you reserved for it stay yours until their lease ends, or another agent claims it."
+
+
+def _notify_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime, more: str = "") -> None:
     if handoff.status in HELD and handoff.claimed_by is not None:
-        body = f"An operator decided so.{f' {reason}' if reason else ''}"
+        body = "\n\n".join(filter(None, [f"An operator decided so.{f' {reason}' if reason else ''}", more]))
         notices.notify(handoff, handoff.claimed_by, what, body, moment, by=OPERATOR_AGENT)

@@ -35,7 +35,9 @@ _end = Update(
 )
 
 # What a handoff that is open has none of.
-UNCLAIMED = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_expires_at", "blocked_reason"))
+UNCLAIMED = dict.fromkeys(
+    ("claimed_by", "claimed_at", "released_from", "lease_seconds", "lease_expires_at", "blocked_reason")
+)
 
 
 def refresh_plan(project: workspaces.ProjectDirectory, handoff_id: str) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from nexus.core.apps import NexusAppConfig
 
-# These events end no claim, so most calls on handoffs need no read of reservations.
-GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended".split()}
+# These events end no reservation, so most calls on handoffs need no read of reservations.
+GO_ON = {f"handoff.{what}" for what in "created started blocked extended".split()}
 
 
 class FilesConfig(NexusAppConfig):
@@ -59,7 +59,7 @@ class FilesConfig(NexusAppConfig):
 
 
 def settle(sender: object, event: Any, **_: object) -> None:
-    """Record the end of reservations made for a handoff when its holder's claim ends."""
+    """Record the end of reservations made for a handoff when its holder's claim ends, or another agent's begins."""
     from handoffs.models import STREAM
 
     if event.handoff_id is not None and event.stream == STREAM and event.type not in GO_ON:

@@ -35,25 +35,27 @@ BEYOND = "g"  # sorts after every hexadecimal digit
 
 
 def held(moment: datetime | Slot) -> ReservationQuerySet:
-    """Return the reservations in force: the lease runs, and the holder has the handoff that it is for, or submitted
-    it."""
+    """Return the reservations in force: the lease runs, and so does the claim on the handoff that it is for, or the
+    holder may get that back. `nexus.reservations.guard.holdings` says the same in SQL."""
     return Reservation.objects.running(moment).filter(Q(handoff_id=None) | kept_for(moment))
 
 
 def kept_for(moment: datetime | Slot) -> Exists:
-    """Return the condition that the holder of a reservation has the handoff that it is for, or waits for a verdict: the
-    files are still its own if the handoff is returned before the lease ends."""
-    return claimed(moment, Q(status=HandoffStatus.SUBMITTED))
+    """Return the condition that the holder of a reservation has the handoff that it is for, waits for a verdict, or an
+    operator released it and nobody else took it: the files are still its own if it gets the handoff back before the
+    lease ends."""
+    submitted = Q(status=HandoffStatus.SUBMITTED, claimed_by=OuterRef("agent_id"))
+    released = Q(status=HandoffStatus.OPEN, released_from=OuterRef("agent_id"))
+    return Exists(Handoff.objects.filter(_has_claim(moment) | submitted | released, pk=OuterRef("handoff_id")))
 
 
-def claimed(moment: datetime | Slot, otherwise: Q | None = None) -> Exists:
-    """Return the condition that the holder of a reservation has the handoff that it is for, or `otherwise`."""
-    has = Q(status__in=HELD, lease_expires_at__gte=moment)
-    return Exists(
-        Handoff.objects.filter(
-            has if otherwise is None else has | otherwise, pk=OuterRef("handoff_id"), claimed_by=OuterRef("agent_id")
-        )
-    )
+def claimed(moment: datetime | Slot) -> Exists:
+    """Return the condition that the holder of a reservation has the handoff that it is for."""
+    return Exists(Handoff.objects.filter(_has_claim(moment), pk=OuterRef("handoff_id")))
+
+
+def _has_claim(moment: datetime | Slot) -> Q:
+    return Q(status__in=HELD, lease_expires_at__gte=moment, claimed_by=OuterRef("agent_id"))
 
 
 def _above() -> Q:

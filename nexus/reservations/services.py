@@ -472,7 +472,7 @@ def record_ends(moment: datetime) -> None:
 
 
 def settle(handoff_id: str) -> None:
-    """Record the reservations that ended with the claim on a handoff; they were not in force before either. Only reads
+    """Record the reservations that ended with a claim on a handoff; they were not in force before either. Only reads
     where there are none."""
     if _orphaned.first(handoff_id=handoff_id, moment=now()) is None:
         return

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.db import connection
 
 from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
+from nexus.reservations.guard.holdings import HELD
 from nexus.reservations.models import Reservation
 from tests.conftest import Call, does
 from tests.reservations.conftest import Project
@@ -207,12 +209,60 @@ def test_it_stays_while_a_verifier_looks_and_until_its_lease_ends(shop: Project,
 
 
 @pytest.mark.usefixtures("committed")
-def test_its_end_with_a_claim_lets_an_operator_take_the_release_back(shop: Project, call: Call) -> None:
+def test_it_stays_when_an_operator_releases_its_handoff_and_takes_that_back(shop: Project, call: Call) -> None:
     handoff = claimed(shop, call)
     shop.reserve("ann", "src/", handoff_id=handoff)
     does("handoff_release", handoff_id=handoff)
-    assert types()[-1] == "file.released"
+    assert shop.in_the_way("bob", "src/a.py") == [("ann", "/src/")]
+    assert "stay yours until" in call("inbox_peek", agent_id="ann")["messages"][-1]["body"]
     assert does("handoff_release_undo", handoff_id=handoff)["data"]["claimed_by"] == "ann"
+    assert shop.held() == enforced() == [("ann", "/src/")]
+
+
+def enforced() -> list[tuple[str, str]]:
+    """What the guard refuses to others."""
+    moment = connection.ops.adapt_datetimefield_value(now())
+    sql = f"SELECT r.agent_id, r.pattern FROM file_reservations r WHERE {HELD} ORDER BY 1, 2"
+    with connection.cursor() as cursor:
+        cursor.execute(sql.replace("?", "%s"), [moment, moment])
+        return list(cursor.fetchall())
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.parametrize("then", ["submitted", "returned", "released", "reassigned to it", "reassigned", "claimed"])
+def test_it_stays_until_the_work_goes_to_another(shop: Project, call: Call, then: str) -> None:
+    root = str(shop.root)
+    handoff = claimed(shop, call, target={"strategy": "broadcast"}, verifier="creator")
+    call("agent_register", agent_id="bob")
+    shop.reserve("ann", "src/", handoff_id=handoff)
+    of = {"project_root": root, "handoff_id": handoff}
+    match then:
+        case "submitted" | "returned":
+            call("handoff_complete", **of, agent_id="ann")
+        case "reassigned" | "reassigned to it":
+            does("handoff_release", handoff_id=handoff)
+            assert does("handoff_reassign", handoff_id=handoff, agent_id="bob" if then == "reassigned" else "ann")["ok"]
+        case "released" | "claimed":
+            does("handoff_release", handoff_id=handoff)
+    if then == "returned":
+        assert does("handoff_send_back", handoff_id=handoff, reasons="no tests")["ok"]
+    if then == "claimed":
+        call("handoff_claim", **of, agent_id="bob")
+    ended = then in ("reassigned", "claimed")
+    assert shop.held() == enforced() == ([] if ended else [("ann", "/src/")])
+    assert (types()[-1] == "file.released") is ended  # who waits for the files wakes
+
+
+@pytest.mark.usefixtures("committed")
+def test_it_runs_out_after_its_handoff_was_released(shop: Project, call: Call, clock: Any) -> None:
+    handoff = claimed(shop, call)
+    shop.reserve("ann", "src/", handoff_id=handoff, seconds=1800)
+    does("handoff_release", handoff_id=handoff)
+    at(clock, 1000)
+    call("message_create", project_root=str(shop.root), from_agent_id="ann", subject="s", body="b")  # renews nothing
+    assert shop.held() == [("ann", "/src/")]
+    at(clock, 1801)
+    assert shop.held() == enforced() == []
 
 
 @pytest.mark.usefixtures("committed")

@@ -21,7 +21,10 @@ FEW = 400  # keys in one query; for more files, all reservations are read
 HELD = """
 r.released_at IS NULL AND r.exclusive AND r.expires_at >= ? AND (r.handoff_id IS NULL OR EXISTS (
     SELECT 1 FROM handoffs h
-    WHERE h.handoff_id = r.handoff_id AND h.claimed_by = r.agent_id AND h.lease_expires_at >= ?
+    WHERE h.handoff_id = r.handoff_id AND (
+        h.claimed_by = r.agent_id AND (h.lease_expires_at >= ? OR h.status = 'SUBMITTED')
+        OR h.status = 'OPEN' AND h.released_from = r.agent_id
+    )
 ))
 """
 PROJECTS = f"""
