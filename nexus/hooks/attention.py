@@ -87,7 +87,7 @@ def _addresses(notice_ids: Sequence[str]) -> dict[str, str]:
 
 
 def _hooks(hook_ids: Sequence[str]) -> dict[str, str]:
-    return {each.hook_id: f"hook of {each.agent_id}" for each in problems.find() if each.hook_id in hook_ids}
+    return {each.hook_id: each.title for each in problems.find() if each.hook_id in hook_ids}
 
 
 ACTIONS = (

@@ -54,7 +54,7 @@ def _complain(error: Exception, settings: Any, call: Call | None) -> None:
         from nexus.hooks import memory  # not imported where nothing fails
 
         with contextlib.suppress(OSError):
-            memory.record_fault(settings.home, call, said)
+            memory.record_fault(settings.home, call.agent_id, call.root, said)
 
 
 def respond(settings: Any, call: Call, ask: Ask) -> str:

@@ -48,10 +48,11 @@ class Fault(NamedTuple):
     """The latest failure of a hook."""
 
     hook_id: str
-    agent_id: str
+    agent_id: str  # empty for a person
     project_root: str
     error: str
     at: float  # unix time
+    refused: str = ""  # the commit or push that a hook of git refused for it
 
 
 def hook_id(agent_id: str, root: str) -> str:
@@ -116,10 +117,11 @@ FAULT, DISMISSED = "fault.json", "dismissed"
 FAULT_SECONDS = 300  # that a failure is shown at least, however soon the hook works again
 
 
-def record_fault(home: Path, call: Call, error: str) -> None:
-    """Store a failure of the hook, for the operator's pages."""
-    about = {"agent_id": call.agent_id, "project_root": call.root, "error": error, "at": time.time()}
-    _save(_file(home, call, FAULT), about)
+def record_fault(home: Path, agent_id: str, root: str, error: str, refused: str = "") -> None:
+    """Store a failure of an agent's hook, for the operator's pages; or of git's, which `refused` a commit or a push."""
+    name = hook_id(f"{agent_id}\0{refused}" if refused else agent_id, root)
+    about = {"agent_id": agent_id, "project_root": root, "error": error, "at": time.time(), "refused": refused}
+    _save(home / "hooks" / f"{name}.{FAULT}", about)
 
 
 def clear_fault(home: Path, call: Call) -> None:
@@ -138,7 +140,8 @@ def faults(home: Path, most: int) -> Iterator[Fault]:
     for file in heapq.nlargest(most, files, key=lambda file: _modified(file) or 0.0):
         with contextlib.suppress(TypeError, ValueError):
             found = Fault(file.name.removesuffix(f".{FAULT}"), **_load(file))
-            if all(isinstance(each, str) for each in found[:4]) and 0 < found.at < time.time() + FAULT_SECONDS:
+            texts = (*found[:4], found.refused)
+            if all(isinstance(each, str) for each in texts) and 0 < found.at < time.time() + FAULT_SECONDS:
                 yield found
 
 

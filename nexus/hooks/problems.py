@@ -1,6 +1,7 @@
 """Hooks of clients on this machine that fail, or that do not run although `nexus setup` installed them.
 
-A hook that fails leaves a file in the home (`nexus.hooks.memory`). One that the client refuses leaves nothing: its
+A hook that fails, and the guard where it refuses what it cannot check, leave a file in the home (`nexus.hooks.memory`).
+One that the client refuses leaves nothing: its
 agent acts, and the files of the hook stay old.
 """
 
@@ -53,12 +54,18 @@ def dismiss(hook_id: str) -> HookProblem:
 
 def _failing(home: Path) -> Iterator[HookProblem]:
     for fault in memory.faults(home, MOST):
+        if fault.refused:
+            title = f"A {fault.refused} of {fault.agent_id or 'a person'} was refused without a check"
+            then = f"so git's hook in {fault.project_root} refuses everything (guard_unreadable is closed)"
+        else:
+            title = f"The hook of {fault.agent_id} fails"
+            then = "until it works, no mail is announced to this agent"
         yield HookProblem(
             fault.hook_id,
             fault.agent_id,
             fault.project_root,
-            f"The hook of {fault.agent_id} fails",
-            f"{fault.error} – until it works, no mail is announced to this agent",
+            title,
+            f"{fault.error} – {then}",
             datetime.fromtimestamp(fault.at, UTC),
         )
 

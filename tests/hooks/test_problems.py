@@ -126,3 +126,26 @@ def test_it_reads_what_is_no_record(home: Path, db: None, project: str, text: st
         (home / place).mkdir()
         (home / place / name).write_text(text)
     assert shown() == []
+
+
+def test_what_the_guard_refused_without_a_check_is_shown_until_it_is_dismissed(
+    home: Path, db: None, clock: time_machine.Traveller
+) -> None:
+    memory.record_fault(home, "ben", "/work/shop", "It fails")
+    memory.record_fault(home, "ben", "/work/shop", "The store is away", "commit")
+    memory.record_fault(home, "", "/work/shop", "The store is away", "push")
+    assert sorted(shown()) == [
+        "A commit of ben was refused without a check",
+        "A push of a person was refused without a check",
+        "The hook of ben fails",
+    ]
+    [problem] = [each for each in problems.find() if not each.agent_id]
+    clock.shift(60 * MINUTE)
+    assert problem.advice == (
+        "The store is away – so git's hook in /work/shop refuses everything (guard_unreadable is closed)"
+    )
+    assert run(OPERATOR, "hook_dismiss", {"hook_id": problem.hook_id})["data"]["agent_id"] == ""
+    assert len(shown()) == 2
+    clock.shift(MINUTE)  # and it is refused again
+    memory.record_fault(home, "", "/work/shop", "The store is away", "push")
+    assert len(shown()) == 3

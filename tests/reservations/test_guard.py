@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core.processes import CODE
+from nexus.hooks import memory
 from nexus.reservations.guard import repository, words
 from tests.conftest import Furnish
 from tests.reservations.git import PAST, Held, Repo
@@ -423,7 +424,23 @@ def test_it_lets_pass_and_says_so_or_refuses_when_the_store_cannot_be_read(repo:
     held.guard(repo, "closed")
     held.file.unlink()
     ben.change("a.py")
+    assert list(memory.faults(held.home, 10)) == []
     assert "unable to open database file: the commit was refused (guard_unreadable is closed)" in refused(ben)
+    refused(repo)  # a person
+    found = list(memory.faults(held.home, 10))
+    assert {(each.agent_id, each.refused, each.project_root) for each in found} == {
+        ("ben", "commit", str(repo.top)),
+        ("", "commit", str(repo.top)),
+    }
+    assert "unable to open database file" in found[0].error
+
+
+def test_it_says_that_operators_do_not_see_a_refusal_that_leaves_no_trace(repo: Repo, held: Held) -> None:
+    held.guard(repo, "closed")
+    held.file.unlink()
+    (held.home / "hooks").write_text("in the way")
+    repo.change("a.py")
+    assert "operators do not see this refusal" in refused(repo)
 
 
 def test_it_goes_on_past_a_row_that_is_damaged(repo: Repo, held: Held) -> None:

@@ -46,8 +46,11 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (Unreadable, OSError) as error:  # includes TimeoutError
-        words.say(words.unanswered(" ".join(str(error).split()), closed=unreadable == "closed", verb=verb))
-        return REFUSED if unreadable == "closed" else 0
+        why, closed = " ".join(str(error).split()), unreadable == "closed"
+        words.say(words.unanswered(why, closed=closed, verb=verb))
+        if closed and is_hook:
+            _record_unchecked(verb, flags, why)
+        return REFUSED if closed else 0
     if not conflicts:
         return 0
     words.say(words.refusal(verb, agent_id, conflicts))
@@ -196,6 +199,24 @@ def _record_refusal(verb: str, flags: str, agent_id: str | None, conflicts: Sequ
         return
     if why:
         words.say(words.unseen(why))
+
+
+def _record_unchecked(verb: str, flags: str, why: str) -> None:
+    """Let the operators see a refusal without a check, by a file in the home: the store cannot take it."""
+    import shlex
+    from pathlib import Path
+
+    from nexus.hooks import memory
+
+    given = shlex.split(flags)
+    home = Path(given[given.index("--home") + 1] if "--home" in given else "~/.nexus").expanduser()
+    try:
+        agent_id, root = _agent(os.environ), os.path.realpath(os.curdir)
+        memory.record_fault(home, _text(agent_id or ""), _text(root), _text(why)[:300], verb)
+    except KeyboardInterrupt:
+        return
+    except OSError as error:
+        words.say(words.unseen(str(error)))
 
 
 def _recorded(
