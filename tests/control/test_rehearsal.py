@@ -37,13 +37,15 @@ class Play:
         self.called: list[tuple[str, Mapping[str, Any]]] = []
         self.said: list[str] = []
         self.read: list[Entry] = []  # of the transcript
+        self.agent = PoolAgent(agent_id="ann", cwd="/srv")
 
     async def hears(self, content: str, woken_by: list[dict[str, str]] | None = None) -> Ended:
         """Take a turn."""
         self.history.append(Entry(role=Role.USER, content=content, meta={"woken_by": woken_by} if woken_by else {}))
-        agent = PoolAgent(agent_id="ann", cwd="/srv")
         turn = Turn(turn_id="t", content=content, depth=len(woken_by or ()))
-        scene = Scene(agent, turn, partial(newest_first, [*self.history], self.read), self._say, self._ask, self._call)
+        scene = Scene(
+            self.agent, turn, partial(newest_first, [*self.history], self.read), self._say, self._ask, self._call
+        )
         return await rehearsal.take(self.runner, scene)
 
     async def wakes(self, *bodies: str) -> Ended:
@@ -143,6 +145,30 @@ async def test_it_stops_at_a_call_that_is_refused_and_says_so() -> None:
     ended = await play.hears("Go")
     assert [name for name, _ in play.called] == ["control.no_way"]
     assert (ended.answer or "").endswith("Done.\n\ncontrol.no_way was refused: Not here.")
+
+
+async def test_it_goes_on_after_a_call_that_may_be_refused() -> None:
+    calls = "[{ operation = 'control.no_way', optional = true }, { operation = 'control.then' }]"
+    play = Play(f"[{{ call = {calls}, say = 'Done.' }}]")
+    assert ((await play.hears("Go")).answer or "").endswith("] Done.")
+    assert [name for name, _ in play.called] == ["control.no_way", "control.then"]
+
+
+async def test_it_writes_files_where_its_agent_may(tmp_path: Path) -> None:
+    write = "[{ operation = 'tools.write_file', arguments = { path = '{place}/new.txt', content = '{place}' } }]"
+    play = Play(f"[{{ when = 'in (?P<place>.+)', call = {write}, say = 'Written.' }}]")
+    play.agent = PoolAgent(agent_id="ann", preset="sandboxed", cwd=str(tmp_path), write_paths=[str(tmp_path / "mine")])
+    assert ((await play.hears("in mine")).answer or "").endswith("] Written.")
+    assert (tmp_path / "mine" / "new.txt").read_text() == "mine"
+    assert "tools.write_file was refused: " in ((await play.hears("in theirs")).answer or "")
+    assert not (tmp_path / "theirs").exists()
+    play.agent = PoolAgent(agent_id="ann", preset="worker", cwd=str(tmp_path))
+    assert "this agent does not have it" in ((await play.hears("in mine")).answer or "")
+
+
+async def test_it_runs_no_program() -> None:
+    with pytest.raises(RunnerFailed, match=r"calls tools\.run, and a rehearsal has edit_file, "):
+        await Play("[{ call = [{ operation = 'tools.run', arguments = { command = 'id' } }] }]").hears("Go")
 
 
 async def test_it_calls_as_often_as_its_limit_allows_in_all() -> None:

@@ -137,10 +137,11 @@ class _Scripted(BaseModel):
 
 
 class ScriptedCall(_Scripted):
-    """A call of an operation in a script."""
+    """A call in a script: of an operation, or of a tool of the agent."""
 
-    operation: Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")]  # toolset.name
+    operation: Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")]  # toolset.name, or tools.name
     arguments: dict[str, Any] = {}
+    optional: bool = False  # go on although it is refused
 
 
 class ScriptedQuestion(_Scripted):

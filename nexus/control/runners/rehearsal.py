@@ -9,17 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nexus.control import wakeups
+from nexus.control import rules, wakeups
 from nexus.control.models import Role, TurnStatus
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import Rehearsal, ScriptedCall, Step
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Closing, Ended
+from nexus.control.tools import catalog
+from nexus.control.tools.files import ToolFailed
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 
 NOTE = "[rehearsal: no model answers]"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+TOOLS = "tools"  # stands before the names of the agent's own tools, where a toolset stands before those of operations
+FILE_TOOLS = rules.READING | rules.WRITING  # and no `run`: a rehearsal starts no program
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,9 @@ async def take(runner: Rehearsal, scene: Scene) -> Ended:
                 break
             refused = await _called(scene, f"{scene.turn.pk}-{made}", call, names)
             made += 1
-            if refused:
+            if refused and not call.optional:
                 break  # later steps may depend on this one
+            refused = ""
         decision = await scene.ask(**step.ask.model_dump()) if step.ask else Decision(True)
         await asyncio.sleep(step.wait)
         if step.fail is not None:
@@ -103,14 +108,32 @@ def _filled(value: Any, names: Mapping[str, str]) -> Any:
 
 
 async def _called(scene: Scene, call_id: str, call: ScriptedCall, names: Mapping[str, str]) -> str:
-    """Call an operation as the agent; return the error's text, empty on success. Raises RunnerFailed for an unknown
-    operation."""
+    """Make a call as the agent; return the error's text, empty on success. Raises RunnerFailed for an unknown operation
+    or tool."""
     toolset, _, name = call.operation.rpartition(".")
-    if toolset not in TOOLSETS:
+    if toolset == TOOLS and name not in FILE_TOOLS:
+        raise RunnerFailed(f"the script calls {call.operation}, and a rehearsal has {', '.join(sorted(FILE_TOOLS))}")
+    if toolset != TOOLS and toolset not in TOOLSETS:
         raise RunnerFailed(f"the script calls {call.operation}, and there is no toolset {toolset}")
     arguments = _filled(call.arguments, names)
-    made = {"id": call_id, "name": call.operation, "arguments": arguments}
+    made = {"id": call_id, "name": name if toolset == TOOLS else call.operation, "arguments": arguments}
     await scene.say(Role.ASSISTANT, "", meta={"tool_calls": [made]})
-    outcome = await scene.call(toolset, name, arguments)
-    await scene.say(Role.TOOL, json.dumps(ENVELOPE.body(outcome), ensure_ascii=False), tool_call_id=call_id)
-    return f"{call.operation} was refused: {outcome.error.message}" if outcome.error else ""
+    if toolset == TOOLS:
+        result, error = await _used(scene, name, arguments)
+    else:
+        outcome = await scene.call(toolset, name, arguments)
+        result = json.dumps(ENVELOPE.body(outcome), ensure_ascii=False)
+        error = outcome.error.message if outcome.error else ""
+    await scene.say(Role.TOOL, result, tool_call_id=call_id)
+    return f"{call.operation} was refused: {error}" if error else ""
+
+
+async def _used(scene: Scene, name: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """Use a tool of the agent; return its result, and the error's text."""
+    tool = catalog.tools(scene.agent.permissions).get(name)
+    try:
+        if tool is None:
+            raise ToolFailed("this agent does not have it.")
+        return await tool.call(scene, arguments), ""
+    except ToolFailed as failed:
+        return f"Error: {failed}", str(failed)
