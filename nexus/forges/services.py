@@ -15,7 +15,7 @@ from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.routing import Strategy, parse_target
 from coordination.services import audit, tags, workspaces
-from handoffs import lifecycle, notices, progress, selectors, steering
+from handoffs import checks, lifecycle, notices, progress, selectors, steering
 from handoffs import services as handoffs
 from handoffs.leases import expire
 from handoffs.models import HELD, HandoffStatus, single_line
@@ -123,22 +123,25 @@ def is_wanted(forge: Forge, issue: Issue) -> bool:
 
 
 def take(forge: Forge, issue: Issue) -> ForgeIssue:
-    """Make a handoff of an issue, once; an operator verifies it. Raises the errors of a new handoff."""
+    """Make a handoff of an issue, once. Its result is tested by the project's reviewed checks, and an operator verifies
+    it. Raises the errors of a new handoff."""
     known = ForgeIssue.objects.filter(forge=forge, number=issue.number).first()
     if known is not None:
         return known
-    created = handoffs.create(
-        project_root=forge.workspace.root_realpath,
-        from_agent_id=OPERATOR_AGENT,
-        target=forge.target,
-        visibility="public",
-        title=single_line(f"#{issue.number} {issue.title}"),
-        payload=texts.work_text(forge.repository, issue),
-        verifier=lifecycle.OPERATOR,
-        client_id=f"{forge.pk}:{issue.number}",  # a second process, or a crash after this, makes no second one
-    )
     moment = now()
+    # In one transaction: after a crash between the two, an issue that was edited would be another handoff's content.
     with write():
+        created = handoffs.create(
+            project_root=forge.workspace.root_realpath,
+            from_agent_id=OPERATOR_AGENT,
+            target=forge.target,
+            visibility="public",
+            title=single_line(f"#{issue.number} {issue.title}"),
+            payload=texts.work_text(forge.repository, issue),
+            verifier=lifecycle.OPERATOR,
+            acceptance_criteria=[f"check:{name}" for name in sorted(checks.reviewed(forge.workspace_id))],
+            client_id=f"{forge.pk}:{issue.number}",  # a second process makes no second one
+        )
         row, is_new = ForgeIssue.objects.get_or_create(
             forge=forge,
             number=issue.number,

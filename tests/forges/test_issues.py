@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from coordination.models import Event
 from coordination.toolset import run
 from handoffs.models import Handoff
 from nexus.core.background_work import work_once
+from nexus.forges import services
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
@@ -31,6 +33,31 @@ def test_an_issue_with_the_label_becomes_one_handoff(github: GitHub, look: Look)
     assert handoff.title == "#1 Cart loses items" and handoff.verifier == "operator"
     assert "> It does." in str(handoff.payload)
     assert ForgeIssue.objects.get().number == 1
+
+
+def test_an_issue_edited_after_a_crash_in_its_midst_is_taken(
+    github: GitHub, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    github.add_issue(1, "Cart loses items")
+    monkeypatch.setattr(services, "emit_event", dies)
+    with pytest.raises(MemoryError):
+        look()
+    monkeypatch.undo()
+    github.change_issue(1, title="Cart loses all items")
+    look()
+    assert Handoff.objects.get().title == "#1 Cart loses all items" and Forge.objects.get().last_error is None
+
+
+def test_its_result_is_tested_by_the_checks_that_are_reviewed(github: GitHub, look: Look, project: str) -> None:
+    (Path(project) / "nexus.toml").write_text("[checks]\ntests = 'true'\nlint = 'true'\n")
+    digest = run(OPERATOR, "checks_list", {"project_root": project})["data"]["digest"]
+    run(OPERATOR, "checks_approve", {"project_root": project, "digest": digest})
+    github.add_issue(1, "Cart")
+    look()
+    assert Handoff.objects.get().acceptance_criteria == ["check:lint", "check:tests"]
 
 
 def test_a_label_that_is_added_later_takes_the_issue(github: GitHub, look: Look) -> None:
