@@ -259,7 +259,8 @@ def give_back(handoff: Handoff, by: By, reasons: str, moment: datetime, *, is_kn
     body = (
         f"{by.operator or by.agent_id} returned it: {reasons}\n\n"
         f"It is yours again until {iso(until)}, and so are the files that you reserved for it and whose lease still "
-        f"runs; handoff_complete it anew. The claim's epoch is {handoff.claim_epoch} now."
+        f"runs. When it is right, handoff_complete(handoff_id={handoff.handoff_id!r}) again. The claim's epoch is "
+        f"{handoff.claim_epoch} now."
     )
     return notify(handoff, doer, "was returned to you", body, moment, by=by.agent_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -110,11 +111,12 @@ def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: M
     assert "| =======" in turn.content and "Ann: Write first" in turn.content and turn.source == "lane"
     assert (smith / "notes.txt").read_text() == "smith\n" and (repository / "notes.txt").read_text() == "first\n"
     assert needing() == 0, "its agent has it"
+    [theirs] = re.findall(r"`git merge (\w+)`", turn.content)
     Turn.objects.all().delete()
     assert ended(queue("smith")).state == MergeState.RETURNED
     assert needing() == 1, "it came back twice"
     Turn.objects.all().delete()
-    git(smith, "merge", "--quiet", "-s", "ours", "-m", "Yield", git(repository, "rev-parse", "HEAD"))
+    git(smith, "merge", "--quiet", "-s", "ours", "-m", "Yield", theirs)
     assert ended(queue("smith")).state == MergeState.MERGED
     assert needing() == 0
     assert git(repository, "for-each-ref", LANE).count("\n") == 0

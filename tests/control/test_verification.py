@@ -128,7 +128,7 @@ def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
     assert status(handoff) == "CLAIMED"
     body = mail_of(call, "bob")[-1]["body"]
     assert "check:tests: exit code 3\nbroken" in body
-    assert "file:missing.txt: it does not exist" in body
+    assert "file:missing.txt: it does not exist" in body and f"handoff_complete(handoff_id={handoff!r})" in body
     complete(call, root, handoff)
     work_once(VERIFICATION)
     assert status(handoff) == "SUBMITTED"

@@ -249,6 +249,7 @@ def _merged(entry: WorktreeMerge) -> Outcome:
     while True:
         prepared = merging.prepare(origin, entry.target, row.base, entry.commit, message)
         if prepared.conflicts:
+            _record(entry, onto=prepared.onto)
             count = len(prepared.conflicts)
             return Outcome(
                 MergeState.RETURNED,
@@ -361,7 +362,9 @@ def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
     return (
         f"{about} Both sides changed the same places. Lines that begin with | are quoted from the repository: the "
         f"first side of each conflict is {entry.target}, the second is yours.\n\n{conflicts}\n\n"
-        f"Merge {entry.target} into your worktree so that the work of both sides stays, and say when it is done."
+        f"In your worktree, which has no branch {entry.target}, `git merge {entry.onto}` merges it; keep the work of "
+        "both sides. If you run no programs, take your change out of these places and make it elsewhere. Say when it "
+        "is done."
     )
 
 
