@@ -97,15 +97,15 @@ SENTENCES = {
     ),
     "worktree.made": Sentence("{pool_agent} got a worktree on {branch}", "{count} worktrees made"),
     "worktree.queued": Sentence(
-        "{actor} put {branch} of {pool_agent} into the merge lane of {target}",
+        "{actor} put {branch} of {pool_agent} into the merge lane of {into}",
         "{count} worktrees put into a merge lane",
     ),
     "worktree.returned": Sentence(
-        "{branch} of {pool_agent} came back from the merge lane of {target}[: {why}]",
+        "{branch} of {pool_agent} came back from the merge lane of {into}[: {why}]",
         "{count} worktrees came back from a merge lane",
     ),
     "worktree.withdrawn": Sentence(
-        "{actor} took {branch} of {pool_agent} out of the merge lane of {target}",
+        "{actor} took {branch} of {pool_agent} out of the merge lane of {into}",
         "{count} worktrees taken out of a merge lane",
     ),
     "worktree.reviewed": Sentence(

@@ -14,6 +14,8 @@ import pytest
 from django.core.management import call_command
 from django.test import Client as Browser
 
+from coordination.log.lines import lines
+from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.control import verification
 from nexus.control.attention import KINDS
@@ -88,6 +90,8 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     assert git(repository, "status", "--porcelain") == ""
     assert (repository / "one.txt").exists() and not (repository / "late.txt").exists()
     assert told("worktree.queued", "worktree.merged") == ["worktree.queued"] * 3 + ["worktree.merged"] * 3
+    [line, *_] = lines(list(Event.objects.filter(type="worktree.queued")))
+    assert "".join(part.text for part in line.parts).endswith("nexus/two of two into the merge lane of main")
     assert len(does("pool_list_merges", which="merged")["data"]["merges"]) == 3
 
 

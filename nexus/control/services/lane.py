@@ -92,7 +92,7 @@ def queue(
             row.merges.update(needs_person=False)
             entry.save(force_insert=True)
             PoolWorktree.objects.filter(pk=row.pk).update(approved=content)
-            worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, target=target)
+            worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, into=target)
             approve()
     except BaseException as error:
         with suppress(GitFailed):
@@ -121,7 +121,7 @@ def withdraw(merge_id: str, by: str) -> WorktreeMerge:
         if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment):
             raise refusal(f"its entry {merge_id} is {entry.state}")
         PoolWorktree.objects.filter(pk=entry.worktree_id).update(approved="")
-        worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, target=entry.target)
+        worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, into=entry.target)
     entry.state, entry.ended_at = MergeState.WITHDRAWN, moment
     return entry
 
@@ -309,7 +309,7 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
         if not mine.update(**changes, ended_at=moment if over else None):
             return
         row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
-        about = {"merge_id": entry.pk, "target": entry.target}
+        about = {"merge_id": entry.pk, "into": entry.target}
         if outcome.state == MergeState.MERGED:
             WorktreeMerge.objects.filter(pk=entry.pk).update(result=outcome.commit)
             worktrees.record_merged(row, moment)
