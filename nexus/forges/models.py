@@ -63,10 +63,11 @@ class ForgeIssueQuerySet(models.QuerySet["ForgeIssue"]):
     """Issues by what is to be done."""
 
     def due(self, moment: datetime) -> ForgeIssueQuerySet:
-        """Those whose handoff changed, or that are to be looked at again, and that nobody looks at now."""
-        changed = Q(seen_at=None) | Q(handoff__updated_at__gt=F("seen_at"))
+        """Those whose handoff changed, or that are to be looked at again, and that nobody looks at now. Of ended ones
+        the comment shows the last change, too."""
+        changed = Q(seen_at=None, ended="") | Q(handoff__updated_at__gt=F("seen_at"))
         free = Q(leased_until=None) | Q(leased_until__lte=moment)
-        return self.filter(free, Q(due_at__lte=moment) | (Q(due_at=None) & changed), ended="")
+        return self.filter(free, Q(due_at__lte=moment) | (Q(due_at=None) & changed))
 
 
 class ForgeIssue(models.Model):

@@ -129,9 +129,9 @@ def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -
     """Publish what was approved, read what became of it, and show the progress. Raises ForgeError; what was done by
     then is in `found`."""
     approved = issue.handoff.status == HandoffStatus.COMPLETED and issue.pull is None
-    if issue.published_at is not None or approved:
+    if not issue.ended and (issue.published_at is not None or approved):
         _publish(calls, step, issue, found.columns)
-    if (number := found.columns.get("pull", issue.pull)) is not None:
+    if not issue.ended and (number := found.columns.get("pull", issue.pull)) is not None:
         _read_pull(calls, number, issue, found)
     _show_progress(calls, issue, found.columns)
 

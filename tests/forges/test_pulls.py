@@ -302,6 +302,9 @@ def test_a_closed_issue_that_nobody_has_is_withdrawn(github: GitHub, look: Look)
     github.change_issue(1, state="closed")
     look()
     assert Handoff.objects.get().status == "CANCELLED"
+    look()
+    [comment] = github.comments.values()
+    assert "| State | cancelled |" in comment["body"]
 
 
 def test_an_older_answer_changes_nothing(github: GitHub, published: ForgeIssue, look: Look) -> None:
