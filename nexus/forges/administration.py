@@ -16,7 +16,7 @@ from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import MAX_INTEGER, Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
 from nexus.forges import rounds, services
-from nexus.forges.models import Forge
+from nexus.forges.models import Forge, ForgeKind
 
 CONNECTING = (
     Code.VALIDATION_ERROR,
@@ -59,30 +59,37 @@ def forge_row(forge: Forge) -> ForgeRow:
 
 
 class ForgeConnect(Params):
-    kind: Annotated[Literal["github", "gitlab"], Field(description="github or gitlab.")]
-    repository: Annotated[Id, Field(description="OWNER/REPO.")]
+    kind: Annotated[Literal["github", "gitlab", "git"], Field(description="github, gitlab, or git: a plain remote.")]
+    repository: Annotated[Id, Field(description="OWNER/REPO; for git the address or the path of the remote.")]
     project_root: ProjectRoot
     token: Annotated[
-        str, Field(min_length=1, max_length=services.MAX_TOKEN, description="Token of the forge. No answer shows it.")
-    ]
+        str | None,
+        Field(
+            min_length=1,
+            max_length=services.MAX_TOKEN,
+            description="Token of the forge; none for git. No answer shows it.",
+        ),
+    ] = None
     url: Annotated[
         str | None, Field(description="Address of the API; default: that of github.com or gitlab.com.", max_length=2000)
     ] = None
     label: Annotated[Id | None, Field(description="Issues with this label are taken.")] = None
     assignee: Annotated[Id | None, Field(description="Issues assigned to this account are taken.")] = None
     target: Annotated[Any, Field(description="Who may claim its handoffs; default: every agent of the project.")] = None
-    base: Annotated[Id | None, Field(description="Branch of pull requests; default: the repository's.")] = None
+    base: Annotated[
+        Id | None, Field(description="Branch of pull requests, or to watch; default: the repository's.")
+    ] = None
 
 
 class ConnectedForge(ForgeRow):
-    webhook_secret: str
-    webhook_path: str
+    webhook_secret: str | None
+    webhook_path: str | None
 
 
 @operation(ForgeConnect, *CONNECTING, guards=(OPERATORS_ONLY,), tool=False)
 def forge_connect(p: ForgeConnect, caller: Caller) -> ConnectedForge:
-    """Connect a repository on GitHub or GitLab to a project, or give it a new token or label. No other answer shows
-    the secret of its webhook."""
+    """Connect a repository on GitHub or GitLab to a project, or give it a new token or label; or connect a git remote,
+    to which work is pushed. No other answer shows the secret of its webhook."""
     forge = services.connect(
         kind=p.kind,
         repository=p.repository,
@@ -95,6 +102,8 @@ def forge_connect(p: ForgeConnect, caller: Caller) -> ConnectedForge:
         base=p.base,
         operator=operator_behind(caller),
     )
+    if forge.kind == ForgeKind.GIT:
+        return {**forge_row(forge), "webhook_secret": None, "webhook_path": None}
     return {**forge_row(forge), "webhook_secret": forge.secret, "webhook_path": f"/api/v1/forges/{forge.pk}/webhook"}
 
 
@@ -161,7 +170,7 @@ class PublishedWork(TypedDict):
 )
 def forge_publish(p: ForgePublish, caller: Caller) -> PublishedWork:
     """Approve submitted work for its forge: the hub pushes the branch and opens the pull request, or pushes to it
-    again. The handoff is completed when that is merged."""
+    again; to a git remote it only pushes. The handoff is completed when that is merged."""
     row = services.publish(handoff_id=p.handoff_id, branch=p.branch, operator=operator_behind(caller))
     return {"handoff_id": row.handoff_id, "number": row.number, "pull_url": row.pull_url}
 

@@ -31,7 +31,7 @@ MAX_NAME = 200
 def webhook(request: HttpRequest, forge_id: str) -> HttpResponse:
     """Accept a call of a forge's webhook. What is in it is not believed: the worker asks the forge itself."""
     forge = Forge.objects.filter(pk=forge_id).first()
-    if forge is None or not is_signed(forge, request.headers, request.body):
+    if forge is None or forge.kind == ForgeKind.GIT or not is_signed(forge, request.headers, request.body):
         return JsonResponse({"ok": False}, status=401)  # the same for both, so that ids cannot be tried
     event = request.headers.get("X-GitHub-Event" if forge.kind == ForgeKind.GITHUB else "X-Gitlab-Event", "")
     if event not in EVENTS[ForgeKind(forge.kind)]:

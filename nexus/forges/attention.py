@@ -28,7 +28,7 @@ def _unpublished(picture: Picture, each: int) -> Found:
     rows = ForgeIssue.objects.exclude(last_error=None).filter(ended="").select_related("forge").order_by("pk")
     failed = [row for row in rows if picture.includes(row.forge.workspace_id)]
     needs = [
-        AttentionItem(f"Work on {row.forge.repository} #{row.number}", row.last_error or "", row.handoff_id)
+        AttentionItem(f"Work on {row.forge.repository}: {row.title}", row.last_error or "", row.handoff_id)
         for row in failed[:each]
     ]
     return Found(len(failed), needs)

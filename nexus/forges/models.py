@@ -16,10 +16,11 @@ PAUSES = (30, 120, 600, 3600)  # seconds until the next attempt, by the number o
 
 
 class ForgeKind(models.TextChoices):
-    """The kinds of forges."""
+    """The kinds of forges. A plain git remote is one without issues: work is pushed to it, and a branch watched."""
 
     GITHUB = "github"
     GITLAB = "gitlab"
+    GIT = "git", "git remote"
 
 
 class Forge(models.Model):
@@ -28,18 +29,18 @@ class Forge(models.Model):
     forge_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     kind = models.CharField(max_length=16, choices=ForgeKind)
     url = models.TextField()  # of its API
-    repository = models.CharField(max_length=ID_LENGTH)  # OWNER/REPO
+    repository = models.CharField(max_length=ID_LENGTH)  # OWNER/REPO; of a git remote its address
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="forges")
-    token = models.TextField()  # sent with each call, so it cannot be stored as a hash
+    token = models.TextField(blank=True)  # sent with each call, so it cannot be stored as a hash; a git remote has none
     secret = models.CharField(max_length=128)  # with which the forge's webhook signs
     label = models.CharField(max_length=ID_LENGTH, null=True)  # issues with it are taken
     assignee = models.CharField(max_length=ID_LENGTH, null=True)  # and issues assigned to this account
     target = TargetField()  # of the handoffs
-    base = models.CharField(max_length=ID_LENGTH, null=True)  # branch of pull requests; null: the repository's default
+    base = models.CharField(max_length=ID_LENGTH, null=True)  # of pull requests, or watched; null: the default branch
     operator = models.CharField(max_length=ID_LENGTH)  # who connected it
     created_at = models.DateTimeField()
-    since = models.DateTimeField()  # issues that changed before are known
-    etag = models.TextField(blank=True)  # of the last list of issues
+    since = models.DateTimeField()  # issues that changed before are known; for a git remote: approved handoffs
+    etag = models.TextField(blank=True)  # of the last list of issues; the commit of the watched branch
     poll_at = models.DateTimeField()  # when to look next
     polled_at = models.DateTimeField(null=True)  # when a look succeeded
     failures = models.PositiveIntegerField(default=0)  # in a row
@@ -50,7 +51,7 @@ class Forge(models.Model):
     class Meta:
         db_table = "forges"
         constraints = [
-            *not_empty("forges", "forge_id", "url", "repository", "token", "secret", "operator"),
+            *not_empty("forges", "forge_id", "url", "repository", "secret", "operator"),
             one_of("forges", "kind", ForgeKind),
             models.UniqueConstraint(fields=["url", "repository"], name="forges_once"),
         ]
@@ -74,7 +75,7 @@ class ForgeIssue(models.Model):
     """An issue that became a handoff, and what was made of it on the forge."""
 
     forge = models.ForeignKey(Forge, on_delete=models.CASCADE, related_name="issues", db_index=False)
-    number = models.BigIntegerField()
+    number = models.BigIntegerField()  # where there are no issues, that of the event which created the handoff
     handoff = models.OneToOneField(Handoff, on_delete=models.CASCADE, related_name="forge_issue")
     title = models.TextField()
     url = models.TextField()
@@ -87,7 +88,7 @@ class ForgeIssue(models.Model):
     pull = models.BigIntegerField(null=True)  # its number
     pull_url = models.TextField(blank=True)
     pull_state = models.CharField(max_length=16, blank=True)
-    pull_updated_at = models.DateTimeField(null=True)  # by the forge's clock
+    pull_updated_at = models.DateTimeField(null=True)  # by the forge's clock; when a git remote's work was compared
     head = models.CharField(max_length=ID_LENGTH, blank=True)  # the commit of its branch
     checks = models.CharField(max_length=16, blank=True)
     ended = models.CharField(max_length=16, blank=True)  # merged or closed, by the forge's word

@@ -102,6 +102,17 @@ class Comment:
     hunk: str = ""
 
 
+@dataclass(frozen=True)
+class Watched:
+    """The watched branch of a git remote as it was found, compared with the last look."""
+
+    commit: str
+    is_rewritten: bool = False
+    count: int = 0  # of new commits
+    subjects: Sequence[str] = ()
+    merged: frozenset[str] = frozenset()  # of the heads that were asked for
+
+
 class Client(Protocol):
     """Calls to one repository of a forge. Every one of them may raise ForgeError."""
 
@@ -147,6 +158,8 @@ class Found:
     columns: dict[str, Any] = field(default_factory=dict)  # of the taken issue, to be stored
     jobs: list[Job] = field(default_factory=list)  # that failed, and the agent does not know
     comments: list[Comment] = field(default_factory=list)  # likewise
+    pushed: str = ""  # the branch of a git remote
+    watched: Watched | None = None  # of a git remote; None where nothing changed
 
 
 def text_of(value: str | None, most: int = MAX_TEXT + 1) -> str:

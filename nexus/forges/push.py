@@ -13,6 +13,7 @@ from nexus.control import trees
 from nexus.control.git import NEUTRAL, Git, GitFailed
 from nexus.control.services import worktrees
 from nexus.control.trees import Tree
+from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
 
 USERS = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2"}
@@ -33,6 +34,11 @@ def work_of(issue: ForgeIssue) -> Tree | None:
     return worktrees.tree_of(issue.handoff.claimed_by) if issue.handoff.claimed_by else None
 
 
+def is_of(forge: Forge, tree: Tree) -> bool:
+    """Return whether a worktree was made from the repository of the forge's project. Raises GitFailed."""
+    return trees.origin_of(forge.workspace.root_realpath, is_shown=False).objects[0] in tree.borrowed
+
+
 def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tuple[str, str]:
     """Push the work on an issue; return its branch and commit. Never by force.
 
@@ -43,7 +49,7 @@ def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tup
         if issue.branch is not None:
             origin, branch = trees.origin_of(root, is_shown=False), issue.branch
         elif tree is not None:
-            if trees.origin_of(root, is_shown=False).objects[0] not in tree.borrowed:
+            if not is_of(forge, tree):
                 raise PushFailed("its agent's worktree is of another repository; publish it with the name of a branch")
             trees.keep(tree, f"Work on #{issue.number}")
             origin, branch = tree.source, tree.branch
@@ -51,9 +57,12 @@ def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tup
             raise PushFailed("its agent has no worktree; publish it with the name of a branch")
         ref = f"refs/heads/{branch}^{{commit}}"
         commit = origin.reading().line("rev-parse", "--verify", "--end-of-options", ref)
-        _push(origin, branch, commit, remote, forge)
+        if forge.kind == ForgeKind.GIT:
+            remotes.push(origin, commit, branch, remote)
+        else:
+            _push(origin, branch, commit, remote, forge)
     except GitFailed as error:
-        said = str(error).replace(forge.token, "***")
+        said = str(error).replace(forge.token, "***") if forge.token else str(error)
         raise PushFailed(" ".join(said.split())[-200:]) from None
     return branch, commit
 

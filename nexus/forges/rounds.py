@@ -13,7 +13,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import F, Q
 
 from coordination.services import audit
 from handoffs.models import HandoffStatus
@@ -22,7 +22,7 @@ from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, not_found
-from nexus.forges import push, services, texts
+from nexus.forges import push, remotes, services, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
 from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Rejected
@@ -51,6 +51,8 @@ class Step:
     forge: Forge
     issue: ForgeIssue | None = None
     tree: Tree | None = None  # where the issue's agent works
+    heads: tuple[str, ...] = ()  # of the work that waits for a merge on a git remote
+    is_fresh: bool = False  # some of it was not compared yet
 
 
 class Rounds(Work[Step, Found]):
@@ -72,7 +74,7 @@ class Rounds(Work[Step, Found]):
         if forge.poll_at <= moment:
             again = moment + timedelta(seconds=ForgeSettings.current().forge_poll_seconds)
             if Forge.objects.filter(pk=lane, poll_at=forge.poll_at).update(poll_at=again):
-                return Step(forge)
+                return _look_of(forge)
         issue = forge.issues.due(moment).select_related("handoff").order_by("due_at", "pk").first()
         if issue is None:
             return None
@@ -84,6 +86,9 @@ class Rounds(Work[Step, Found]):
     def act(self, item: Step) -> Found:
         found = Found(etag=item.forge.etag)
         try:
+            if item.forge.kind == ForgeKind.GIT:
+                _push_or_look(item, found)
+                return found
             calls = client(item.forge)
             if item.issue is not None:
                 _bring_in_line(calls, item, item.issue, found)
@@ -98,6 +103,8 @@ class Rounds(Work[Step, Found]):
     def settle(self, item: Step, outcome: Found) -> bool:
         if item.issue is not None:
             services.settle_issue(item.forge, item.issue, outcome)
+        elif outcome.error is None and item.forge.kind == ForgeKind.GIT:
+            services.settle_watch(item.forge, outcome.watched, item.heads)
         elif outcome.error is None:
             try:
                 services.settle_look(item.forge, outcome.issues or (), outcome.etag)
@@ -111,6 +118,8 @@ def take_now(forge_id: str, number: int, operator: str) -> ForgeIssue:
     """Ask a forge for one issue, and take it. Raises NOT_FOUND, CONFIG_ERROR where the forge fails, and the errors of a
     new handoff."""
     forge = services.find(forge_id)
+    if forge.kind == ForgeKind.GIT:
+        raise not_found("open issue", f"#{number}")
     try:
         issue = client(forge).issue(number)
     except NotThere:
@@ -123,6 +132,30 @@ def take_now(forge_id: str, number: int, operator: str) -> ForgeIssue:
     with write():
         audit.record(operator, "forge.asked", now(), forge_id=forge_id, repository=forge.repository, number=number)
         return services.take(forge, issue)
+
+
+def _look_of(forge: Forge) -> Step:
+    if forge.kind != ForgeKind.GIT:
+        return Step(forge)
+    waiting = forge.issues.filter(ended="").exclude(head="")
+    rows = waiting.order_by(F("pull_updated_at").asc(nulls_first=True)).values_list("head", "pull_updated_at")
+    found = list(rows[: remotes.MAX_WORK])
+    return Step(forge, heads=tuple(head for head, _ in found), is_fresh=any(seen is None for _, seen in found))
+
+
+def _push_or_look(step: Step, found: Found) -> None:
+    """Push approved work to a git remote, or look at its watched branch. Raises ForgeError."""
+    forge, issue = step.forge, step.issue
+    if issue is None:
+        root = forge.workspace.root_realpath
+        found.watched = remotes.look(root, forge.url, forge.base, forge.etag, step.heads, is_fresh=step.is_fresh)
+    elif issue.published_at is not None:
+        try:
+            found.pushed, commit = push.push(forge, issue, step.tree, forge.url)
+        except push.PushFailed as error:  # until a person publishes it again
+            found.columns |= {"last_error": str(error)[:255], "published_at": None}
+            return
+        found.columns |= {"head": commit, "pull_updated_at": None, "published_at": None, "last_error": None}
 
 
 def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None:

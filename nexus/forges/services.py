@@ -10,28 +10,35 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from coordination.ids import new_id
 from coordination.log.emit import emit
+from coordination.models import ID_LENGTH
 from coordination.routing import Strategy, parse_target
+from coordination.selectors import participants
 from coordination.services import audit, tags, workspaces
 from handoffs import checks, lifecycle, notices, progress, selectors, steering
 from handoffs import services as handoffs
 from handoffs.leases import expire
-from handoffs.models import HELD, HandoffStatus, single_line
+from handoffs.models import HELD, Handoff, HandoffStatus, single_line
+from inbox import services as mail
+from nexus.control.services import worktrees
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
-from nexus.forges import texts
+from nexus.forges import remotes, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import PAUSES, STREAM, Forge, ForgeDelivery, ForgeIssue, ForgeKind
-from nexus.forges.protocol import Busy, ForgeError, Found, Issue, TokenRefused
+from nexus.forges.protocol import Busy, ForgeError, Found, Issue, TokenRefused, Watched
+from nexus.forges.push import is_of
 from nexus.hooks.sender import check_url
 
 URLS = {ForgeKind.GITHUB: "https://api.github.com", ForgeKind.GITLAB: "https://gitlab.com"}
 MOST = 100  # connected forges
 MAX_TOKEN = 1_000
+OVERLAP = timedelta(seconds=300)  # a handoff's change may be committed that much later than it is dated
 MOST_KNOWN = 1_000  # jobs and comments of an issue that are remembered
 BEGINNING = datetime(1970, 1, 2, tzinfo=UTC)  # what has the label already is taken, too
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
@@ -42,7 +49,7 @@ def connect(
     kind: str,
     repository: str,
     project_root: str,
-    token: str,
+    token: str | None,
     url: str | None,
     label: str | None,
     assignee: str | None,
@@ -50,17 +57,26 @@ def connect(
     base: str | None,
     operator: str,
 ) -> Forge:
-    """Take issues of a repository from now on; for one that is connected already, replace its token.
+    """Take issues of a repository from now on, or push work to a git remote and watch it; for one that is connected
+    already, replace its token.
 
     Raises VALIDATION_ERROR, WORKSPACE_UNRESOLVED, NOT_FOUND for a tag or agent of the target.
     """
-    address = (url or URLS[ForgeKind(kind)]).rstrip("/")
-    host = check_url(address, allow_private=True).hostname
-    parts = repository.split("/")
-    if len(parts) < 2 or (kind == ForgeKind.GITHUB and len(parts) != 2) or not all(map(_is_name, parts)):
-        raise invalid("repository must be OWNER/REPO.", field="repository")
-    if not (token.isascii() and token.isprintable() and " " not in token and 0 < len(token) <= MAX_TOKEN):
-        raise invalid("token must be one word of plain characters.", field="token")
+    if kind == ForgeKind.GIT:
+        repository = address = _remote(
+            repository, base, token=token, url=url, label=label, assignee=assignee, target=target
+        )
+        host = urlsplit(address).hostname or address
+    else:
+        address = (url or URLS[ForgeKind(kind)]).rstrip("/")
+        host = check_url(address, allow_private=True).hostname or ""
+        parts = repository.split("/")
+        if len(parts) < 2 or (kind == ForgeKind.GITHUB and len(parts) != 2) or not all(map(_is_name, parts)):
+            raise invalid("repository must be OWNER/REPO.", field="repository")
+        if token is None:
+            raise invalid("token is missing.", field="token")
+        if not (token.isascii() and token.isprintable() and " " not in token and 0 < len(token) <= MAX_TOKEN):
+            raise invalid("token must be one word of plain characters.", field="token")
     parsed = parse_target(target if target is not None else {"strategy": Strategy.BROADCAST.value})
     tags.check_target(parsed)
     project, moment = workspaces.locate(project_root), now()
@@ -71,10 +87,16 @@ def connect(
             raise invalid("This repository is connected to another project; disconnect it first.", field="repository")
         if known is None and Forge.objects.count() >= MOST:
             raise invalid(f"There are {MOST} connected repositories already; disconnect one first.")
-        chosen = {"token": token, "label": label, "assignee": assignee, "target": parsed, "base": base}
+        if (
+            kind == ForgeKind.GIT
+            and Forge.objects.filter(kind=kind, workspace_id=project.workspace_id).exclude(url=address).exists()
+        ):
+            raise invalid("This project has a git remote already; disconnect that first.", field="repository")
+        chosen = {"token": token or "", "label": label, "assignee": assignee, "target": parsed, "base": base}
         fresh = {"poll_at": moment, "failures": 0, "next_attempt_at": None, "last_error": None, "refused_at": None}
         if known is not None:
-            since = known.since if (label, assignee) == (known.label, known.assignee) else BEGINNING
+            is_same = kind == ForgeKind.GIT or (label, assignee) == (known.label, known.assignee)
+            since = known.since if is_same else BEGINNING
             Forge.objects.filter(pk=known.pk).update(**chosen, **fresh, since=since, etag="")
             audit.record(operator, "forge.token_replaced", moment, forge_id=known.pk, repository=repository)
             known.refresh_from_db()
@@ -88,12 +110,33 @@ def connect(
             secret=secrets.token_urlsafe(32),
             operator=operator,
             created_at=moment,
-            since=BEGINNING,
+            since=moment if kind == ForgeKind.GIT else BEGINNING,
             **chosen,
             **fresh,
         )
         audit.record(operator, "forge.connected", moment, forge_id=row.pk, repository=repository, host=host)
     return row
+
+
+def _remote(repository: str, base: str | None, **others: Any) -> str:
+    """Return the address of a git remote. Raises VALIDATION_ERROR."""
+    for field, value in others.items():
+        if value is not None:
+            raise invalid(f"{field} is not for a git remote.", field=field)
+    check_branch(base, "base")
+    try:
+        address = remotes.address_of(repository)
+    except ValueError as error:
+        raise invalid(f"repository {error}.", field="repository") from None
+    if len(address) > ID_LENGTH:
+        raise invalid("repository is too long.", field="repository")
+    return address
+
+
+def check_branch(branch: str | None, field: str) -> None:
+    """Raise VALIDATION_ERROR for what cannot be the name of a branch."""
+    if branch is not None and (not _BRANCH.fullmatch(branch) or ".." in branch or branch.endswith((".lock", "/", "."))):
+        raise invalid(f"{field} must be the name of a branch.", field=field)
 
 
 def _is_name(part: str) -> bool:
@@ -170,13 +213,16 @@ def receive(forge: Forge, delivery: str, event: str) -> bool:
 
 
 def publish(*, handoff_id: str, branch: str | None, operator: str) -> ForgeIssue:
-    """Have the hub push the work on an issue and open its pull request, or push again. Raises NOT_FOUND,
-    INVALID_TRANSITION, VALIDATION_ERROR."""
-    if branch is not None and (not _BRANCH.fullmatch(branch) or ".." in branch or branch.endswith((".lock", "/", "."))):
-        raise invalid("branch must be the name of a branch.", field="branch")
+    """Have the hub push the work on an issue and open its pull request, or push again; work on no issue goes to the git
+    remote of its project. Raises NOT_FOUND, INVALID_TRANSITION, VALIDATION_ERROR."""
+    check_branch(branch, "branch")
     moment = now()
     with write():
+        handoff = Handoff.objects.filter(pk=handoff_id).first()
         row = ForgeIssue.objects.filter(handoff_id=handoff_id).select_related("handoff").first()
+        remote = Forge.objects.filter(kind=ForgeKind.GIT, workspace_id=handoff and handoff.workspace_id).first()
+        if row is None and handoff is not None and remote is not None:
+            row = _work_on(remote, handoff)  # a refusal takes it back
         if row is None:
             raise not_found("issue of a forge for handoff", handoff_id[:200])
         if row.handoff.status not in (HandoffStatus.SUBMITTED, HandoffStatus.COMPLETED) or row.ended:
@@ -189,6 +235,69 @@ def publish(*, handoff_id: str, branch: str | None, operator: str) -> ForgeIssue
         audit.record(operator, "forge.published", moment, handoff_id=handoff_id, number=row.number)
     row.refresh_from_db()
     return row
+
+
+def _work_on(remote: Forge, handoff: Handoff) -> ForgeIssue:
+    """Return the row of a handoff whose work goes to a git remote."""
+    about = {"number": handoff.created_event_id, "title": handoff.title, "updated_at": handoff.updated_at}
+    return ForgeIssue.objects.get_or_create(handoff=handoff, defaults={"forge": remote, **about})[0]
+
+
+def settle_watch(forge: Forge, watched: Watched | None, heads: Sequence[str]) -> None:
+    """Store what a look at a git remote found: tell the agents that its branch moved, end the work that is in it, and
+    have the work pushed that was approved meanwhile."""
+    moment = now()
+    is_latest = Forge.objects.filter(pk=forge.pk, etag=forge.etag, base=forge.base)  # else another hub was faster
+    with write():
+        if watched is not None and is_latest.update(etag=watched.commit):
+            if watched.commit != forge.etag and forge.etag:
+                _tell_moved(forge, watched, moment)
+            rows = forge.issues.filter(head__in=heads, ended="")
+            rows.update(pull_updated_at=moment)
+            for row in rows.filter(head__in=watched.merged).select_related("handoff"):
+                end(forge, row, "merged")
+        approved = Handoff.objects.filter(
+            workspace_id=forge.workspace_id,
+            status=HandoffStatus.COMPLETED,
+            verifier=lifecycle.OPERATOR,
+            updated_at__gte=forge.since - OVERLAP,
+            forge_issue=None,
+        )
+        for handoff in approved.exclude(claimed_by=None):
+            tree = worktrees.tree_of(str(handoff.claimed_by))
+            if tree is not None and is_of(forge, tree):
+                row = _work_on(forge, handoff)
+                ForgeIssue.objects.filter(pk=row.pk).update(published_at=moment, due_at=moment)
+        Forge.objects.filter(pk=forge.pk).update(since=moment)
+
+
+def _tell_moved(forge: Forge, watched: Watched, moment: datetime) -> None:
+    ref = forge.base or "HEAD"
+    emit(
+        workspace_id=forge.workspace_id,
+        stream=STREAM,
+        type="forge.branch_moved",
+        actor=None,
+        payload={
+            "forge_id": forge.pk,
+            "repository": forge.repository,
+            "branch": ref,
+            "former": forge.etag,
+            "commit": watched.commit,
+            "commits": watched.count,
+            "is_rewritten": watched.is_rewritten,
+        },
+        moment=moment,
+    )
+    for agent_id in participants(forge.workspace_id, moment)[0]:
+        mail.notify(
+            workspace_id=forge.workspace_id,
+            from_agent_id=HUB_AGENT,
+            recipient=agent_id,
+            subject=f"{ref} of {texts.single_name(forge.repository)} moved",
+            body=texts.moved_text(forge.repository, ref, forge.etag, watched),
+            moment=moment,
+        )
 
 
 def settle_look(forge: Forge, issues: Sequence[Issue], etag: str) -> None:
@@ -231,6 +340,8 @@ def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
             changes |= {"published_at": asked[0], "due_at": moment}
         if not ForgeIssue.objects.filter(pk=row.pk).update(**changes):
             return  # it was disconnected meanwhile
+        if found.pushed:
+            emit_event(forge, row, "branch_pushed", moment, branch=found.pushed, commit=columns["head"])
         if row.pull is None and "pull" in columns:
             emit_event(forge, row, "pull_opened", moment, pull=columns["pull"], url=url)
         if jobs:

@@ -13,7 +13,7 @@ PAGES = (
         "Forges",
         "merge",
         "Hub",
-        about="Repositories on GitHub and GitLab whose issues agents work on.",
+        about="Repositories on GitHub and GitLab whose issues agents work on, and git remotes for their work.",
         position=3,
     ),
 )

@@ -21,6 +21,8 @@ def forges(request: HttpRequest) -> HttpResponse:
     form = ForgeForm(posted(request))
     if form.is_valid():
         envelope = operate(COORDINATION, request, "forge_connect", "It is connected.", form, **form.given())
+        if envelope["ok"] and envelope["data"]["webhook_secret"] is None:
+            return redirect("admin:forges")
         if envelope["ok"]:
             return render(request, "forges/connected.html", "Connected", added=envelope["data"])
     rows = Forge.objects.select_related("workspace").order_by("created_at", "pk")

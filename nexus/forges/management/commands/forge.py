@@ -1,4 +1,4 @@
-"""`nexus forge`: repositories on GitHub and GitLab whose issues agents work on."""
+"""`nexus forge`: repositories on GitHub and GitLab whose issues agents work on, and git remotes for their work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GH_SECONDS = 10
 
 class Command(VerbsCommand):
     group = Group.CLIENTS
-    help = "Connect repositories on GitHub and GitLab: their issues become handoffs."
+    help = "Connect repositories on GitHub and GitLab, whose issues become handoffs, and git remotes for finished work."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -42,8 +42,8 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "connect",
-                "Connect a repository to a project, or give it a new token or label. The answer holds the secret of "
-                "its webhook.",
+                "Connect a repository or a git remote to a project, or give a repository a new token or label. The "
+                "answer holds the secret of its webhook.",
                 self.connect,
                 _token_arguments,
                 operation="forge_connect",
@@ -52,6 +52,7 @@ class Command(VerbsCommand):
                 examples=[
                     "nexus forge connect github acme/shop --project . --label nexus",
                     "nexus forge connect gitlab acme/shop --url https://gitlab.acme.example --token-stdin < token",
+                    "nexus forge connect git git@git.acme.example:shop.git --project . --base main",
                 ],
             ),
             Verb(
@@ -79,6 +80,8 @@ class Command(VerbsCommand):
     def connect(self, options: Mapping[str, Any]) -> int:
         """Connect a repository with the token that is found."""
         kind = options["kind"]
+        if kind == "git":
+            return self.show(options, self.answer(options))
         token = sys.stdin.read().strip() if options["token_stdin"] else _token(kind, options["url"])
         return self.show(options, self.answer(options, token=token))
 
