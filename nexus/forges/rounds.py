@@ -149,7 +149,7 @@ def _push_or_look(step: Step, found: Found) -> None:
     if issue is None:
         root = forge.workspace.root_realpath
         found.watched = remotes.look(root, forge.url, forge.base, forge.etag, step.heads, is_fresh=step.is_fresh)
-    elif issue.published_at is not None:
+    elif issue.published_at is not None and not issue.ended:
         try:
             found.pushed, commit = push.push(forge, issue, step.tree, forge.url)
         except push.PushFailed as error:  # until a person publishes it again

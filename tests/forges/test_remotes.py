@@ -144,6 +144,17 @@ def test_published_work_is_pushed_as_a_branch_and_merged_ends_it(
     assert Event.objects.count() == calls, "nothing is said twice"
 
 
+def test_work_that_ended_before_its_push_is_not_pushed(pushed: ForgeIssue, look: Look, remote: Path) -> None:
+    branch = PoolWorktree.objects.get().branch
+    git(remote, "branch", "-f", "main", branch)
+    git(remote, "branch", "-D", branch)
+    run(OPERATOR, "forge_publish", {"handoff_id": pushed.handoff_id})
+    look()
+    ForgeIssue.objects.update(due_at=pushed.updated_at)
+    look()
+    assert ForgeIssue.objects.get().ended == "merged" and branches(remote) == ["main"]
+
+
 def test_squashed_work_counts_as_merged(pushed: ForgeIssue, look: Look, person: Path) -> None:
     git(person, "fetch", "--quiet")
     commit(person, "Something else")
