@@ -275,6 +275,30 @@ def answer(github: GitHub, verb: str, target: str, body: bytes) -> tuple[int, An
     return status, data
 
 
+def answer_of_git(
+    request: BaseHTTPRequestHandler, body: bytes, repositories: Path | None, login: str
+) -> tuple[int, bytes, dict[str, str]]:
+    """Answer a request for a repository as git itself does over HTTP, if it has the login."""
+    if request.headers.get("authorization") != f"Basic {base64.b64encode(login.encode()).decode()}":
+        return 401, b"", {"www-authenticate": 'Basic realm="git"'}
+    path, _, query = request.path.partition("?")
+    values = {
+        "GIT_PROJECT_ROOT": str(repositories),
+        "GIT_HTTP_EXPORT_ALL": "1",
+        "REMOTE_USER": "nexus",
+        "REQUEST_METHOD": request.command,
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "CONTENT_TYPE": request.headers.get("content-type", ""),
+        "HTTP_CONTENT_ENCODING": request.headers.get("content-encoding", ""),
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run(["git", "http-backend"], env=values, input=body, capture_output=True, check=True)
+    head, _, answer = done.stdout.partition(b"\r\n\r\n")
+    headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
+    return int(headers.pop("Status", "200").split()[0]), answer, headers
+
+
 @contextmanager
 def serve() -> Iterator[GitHub]:
     """Run it on a free port. Raises AssertionError at the end for what was not as published."""
@@ -320,25 +344,7 @@ def serve() -> Iterator[GitHub]:
             return self._send(status, text, {"etag": etag})
 
         def _serve_git(self, body: bytes) -> None:
-            login = base64.b64encode(f"x-access-token:{github.token}".encode()).decode()
-            if self.headers.get("authorization") != f"Basic {login}":
-                return self._send(401, b"", {"www-authenticate": 'Basic realm="git"'})
-            path, _, query = self.path.partition("?")
-            values = {
-                "GIT_PROJECT_ROOT": str(github.repositories),
-                "GIT_HTTP_EXPORT_ALL": "1",
-                "REMOTE_USER": "nexus",
-                "REQUEST_METHOD": self.command,
-                "PATH_INFO": path,
-                "QUERY_STRING": query,
-                "CONTENT_TYPE": self.headers.get("content-type", ""),
-                "HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", ""),
-                "PATH": os.environ["PATH"],
-            }
-            done = subprocess.run(["git", "http-backend"], env=values, input=body, capture_output=True, check=True)
-            head, _, answer = done.stdout.partition(b"\r\n\r\n")
-            headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
-            return self._send(int(headers.pop("Status", "200").split()[0]), answer, headers)
+            return self._send(*answer_of_git(self, body, github.repositories, f"x-access-token:{github.token}"))
 
         def _send(self, status: int, text: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)

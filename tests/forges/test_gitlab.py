@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,12 +15,17 @@ import pytest
 
 from coordination.toolset import run
 from handoffs.models import Handoff
+from nexus.control.models import PoolWorktree
+from nexus.control.toolset import CONTROL
 from nexus.core.background_work import work_once
+from nexus.core.operations import runner
 from nexus.forges.gitlab import GitLabClient
-from nexus.forges.models import Forge
+from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.protocol import Busy, Checks, ForgeError, NotThere, Rejected, TokenRefused
 from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
+from tests.forges.github_server import answer_of_git
+from tests.forges.test_pulls import AGENT, git, mail, repository
 
 PROJECT = "/api/v4/projects/acme%2Fshop"
 TIME = "2026-03-01T12:00:00.000Z"
@@ -47,6 +53,7 @@ class GitLab:
 
     def __init__(self) -> None:
         self.url = ""
+        self.repositories: Path | None = None  # the folder of acme/shop.git
         self.status = 0  # of every answer, where it is not 0
         self.calls: list[tuple[str, str, Any]] = []
         self.answers: dict[tuple[str, str], Any] = {
@@ -90,6 +97,8 @@ def gitlab() -> Iterator[GitLab]:
     class Handler(BaseHTTPRequestHandler):
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            if self.path.startswith("/acme/shop.git/"):
+                return self._send(*answer_of_git(self, body, served.repositories, f"oauth2:{TOKEN}"))
             parts = urlsplit(self.path)
             served.calls.append((self.command, self.path, json.loads(body) if body else None))
             data = served.answers.get((self.command, parts.path.removeprefix(PROJECT)))
@@ -109,11 +118,8 @@ def gitlab() -> Iterator[GitLab]:
 
         def _send(self, status: int, text: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)
-            for name, value in {
-                **headers,
-                "content-type": "application/json",
-                "content-length": str(len(text)),
-            }.items():
+            kind = {} if "Content-Type" in headers else {"content-type": "application/json"}
+            for name, value in {**headers, **kind, "content-length": str(len(text))}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(text)
@@ -196,3 +202,42 @@ def test_its_issues_become_handoffs(gitlab: GitLab, project: str, db: None) -> N
     work_once(ROUNDS)
     assert Handoff.objects.get().title == "#3 Issue 3" and Forge.objects.get().last_error is None
     assert "| State | open |" in gitlab.calls[-1][2]["body"]
+
+
+def test_work_goes_from_an_issue_to_its_merge(
+    gitlab: GitLab, tmp_path: Path, configure: Callable[..., None], db: None
+) -> None:
+    project = repository(tmp_path, configure)
+    gitlab.repositories = tmp_path / "remotes"
+    gitlab.answers["GET", ""]["http_url_to_repo"] = f"{gitlab.url}/acme/shop.git"
+    gitlab.answers |= {("GET", "/issues"): [issue(3)], ("GET", "/issues/3/notes"): [], ("GET", "/merge_requests"): []}
+    given = {"kind": "gitlab", "repository": "acme/shop", "project_root": project, "label": "nexus", "token": TOKEN}
+    assert run(OPERATOR, "forge_connect", {**given, "url": gitlab.url})["ok"]
+    work_once(ROUNDS)
+    made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
+    assert made["ok"], made
+    of = {"project_root": project, "handoff_id": Handoff.objects.get().pk, "agent_id": "smith"}
+    assert run(AGENT, "handoff_claim", of)["ok"]
+    tree = PoolWorktree.objects.get()
+    (Path(tree.path) / "cart.py").write_text("items = [1]\n")
+    assert run(AGENT, "handoff_complete", {**of, "result": "done"})["ok"]
+    assert run(OPERATOR, "forge_publish", {"handoff_id": of["handoff_id"]})["ok"]
+    work_once(ROUNDS)
+
+    row = ForgeIssue.objects.get()
+    assert (row.last_error, row.pull, row.checks, Forge.objects.get().last_error) == (None, 5, "failed", None)
+    [asked] = [body for verb, path, body in gitlab.calls if verb == "POST" and path.endswith("/merge_requests")]
+    assert (asked["source_branch"], asked["target_branch"]) == (tree.branch, "main") and "Closes #3." in asked[
+        "description"
+    ]
+    assert git(tmp_path / "remotes" / "acme" / "shop.git", "show", f"{tree.branch}:cart.py") == "items = [1]"
+    said = "\n".join(mail("smith"))
+    assert "> AssertionError" in said and "> Use a tuple." in said and "Send keys" not in said
+    assert Handoff.objects.get().status == "CLAIMED", "it is the agent's again"
+
+    assert run(AGENT, "handoff_complete", {**of, "result": "fixed"})["ok"]
+    gitlab.answers["GET", "/merge_requests/5"] = {**PULL, "state": "merged", "updated_at": "2026-03-02T12:00:00.000Z"}
+    ForgeIssue.objects.update(due_at=Forge.objects.get().created_at)
+    work_once(ROUNDS)
+    assert Handoff.objects.get().status == "COMPLETED" and ForgeIssue.objects.get().ended == "merged"
+    assert "| State | merged |" in gitlab.calls[-1][2]["body"]

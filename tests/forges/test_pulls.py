@@ -35,6 +35,12 @@ def git(place: Path, *arguments: str) -> str:
 @pytest.fixture
 def project(tmp_path: Path, github: GitHub, configure: Callable[..., None]) -> str:
     """A repository whose remote is served over HTTP, in a home of its own."""
+    github.repositories = tmp_path / "remotes"
+    return repository(tmp_path, configure)
+
+
+def repository(tmp_path: Path, configure: Callable[..., None]) -> str:
+    """Make a repository, and its remote in the folder `remotes`; return where it is."""
     home, place, remote = tmp_path / "home", tmp_path / "shop", tmp_path / "remotes" / "acme" / "shop.git"
     for each in (home, place, remote):
         each.mkdir(parents=True)
@@ -46,7 +52,6 @@ def project(tmp_path: Path, github: GitHub, configure: Callable[..., None]) -> s
     git(remote, "init", "--quiet", "--bare")
     git(remote, "config", "http.receivepack", "true")
     git(place, "push", "--quiet", str(remote), "main")
-    github.repositories = tmp_path / "remotes"
     return str(place)
 
 
