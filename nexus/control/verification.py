@@ -283,7 +283,7 @@ def _facts(run: CheckRun, criteria: Criteria, location: WorkLocation) -> tuple[F
         asked = {os.path.normpath(os.path.join(prefix, path)): path for path in criteria.unchanged}
         seen = trees.survey(tree, list(asked))
     except GitFailed as error:
-        if criteria.unchanged:
+        if criteria.unchanged or isinstance(error, trees.Busy):
             raise NotNow(f"git cannot say what changed: {error}") from None
         return {**facts, "why": str(error)}, set()
     paths = [os.path.relpath(path, prefix) for path, *_ in seen.files]

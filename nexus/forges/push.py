@@ -15,7 +15,9 @@ from nexus.control.services import worktrees
 from nexus.control.trees import Tree
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
+from nexus.forges.protocol import Busy
 
+BUSY_SECONDS = 5.0  # until the forge is looked at again
 USERS = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2"}
 PUSH = """
 mkdir -p "$SCRATCH"
@@ -42,7 +44,8 @@ def is_of(forge: Forge, tree: Tree) -> bool:
 def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tuple[str, str]:
     """Push the work on an issue; return its branch and commit. Never by force.
 
-    That is the branch that was named, else all of the worktree, uncommitted changes included. Raises PushFailed.
+    That is the branch that was named, else all of the worktree, uncommitted changes included. Raises PushFailed, and
+    Busy while another call is at work there.
     """
     root = forge.workspace.root_realpath
     try:
@@ -61,6 +64,8 @@ def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tup
             remotes.push(origin, commit, branch, remote)
         else:
             _push(origin, branch, commit, remote, forge)
+    except trees.Busy as busy:  # no person need publish it again
+        raise Busy(str(busy), BUSY_SECONDS) from None
     except GitFailed as error:
         said = str(error).replace(forge.token, "***") if forge.token else str(error)
         raise PushFailed(" ".join(said.split())[-200:]) from None

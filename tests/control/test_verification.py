@@ -16,9 +16,11 @@ from handoffs import check_runs, progress
 from handoffs.attention import KINDS
 from handoffs.models import CheckRun, CheckState, Handoff
 from inbox.monitoring import Picture
+from nexus.control import trees
 from nexus.control.models import PoolWorktree
 from nexus.control.runners import sandbox
 from nexus.control.runners.sandbox import State
+from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
 from nexus.control.verification import MOST_DUE, VERIFICATION
 from nexus.core.background_work import work_once
@@ -98,6 +100,19 @@ def needs(name: str) -> list[str]:
     """What a person reads of one kind."""
     kind = next(kind for kind in KINDS if kind.name == name)
     return [item.detail for item in kind.find(Picture(now()), 10).needs]
+
+
+def test_it_waits_while_another_call_reads_the_work(call: Call, root: Path, submit: Submit) -> None:
+    made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": str(root), "worktree": True})
+    assert made["ok"], made
+    handoff = submit("file:notes.txt", agent="smith")
+    with trees._at_work(worktrees.own(PoolWorktree.objects.get())):
+        work_once(VERIFICATION)
+    run = last_run(handoff)
+    assert run["state"] == "waiting" and "another call is at work" in run["why"]
+    CheckRun.objects.update(due_at=now())
+    work_once(VERIFICATION)
+    assert status(handoff) == "COMPLETED" and last_run(handoff)["facts"]["why"] is None
 
 
 def test_it_completes_what_passes_its_checks(call: Call, root: Path, submit: Submit) -> None:

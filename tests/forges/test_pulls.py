@@ -14,7 +14,9 @@ from coordination.models import Event
 from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Message
+from nexus.control import trees
 from nexus.control.models import PoolWorktree
+from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -131,6 +133,17 @@ def test_published_work_is_one_pull_request(
     ForgeIssue.objects.update(pull=None, published_at=published.updated_at)  # it died after it had opened it
     again(look)
     assert len(github.pulls) == 1 and ForgeIssue.objects.get().pull == pull["number"]
+
+
+def test_work_that_another_call_reads_is_published_later(
+    github: GitHub, submitted: Handoff, look: Look, project: str
+) -> None:
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    with trees._at_work(worktrees.own(PoolWorktree.objects.get())):
+        look()
+    assert not github.pulls and ForgeIssue.objects.get().last_error is None
+    again(look)
+    assert len(github.pulls) == 1 and Forge.objects.get().last_error is None
 
 
 def test_the_token_is_in_no_repository(github: GitHub, published: ForgeIssue, project: str, tmp_path: Path) -> None:
