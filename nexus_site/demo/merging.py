@@ -1,0 +1,422 @@
+"""From issue to merged: ten issues of a forge, five agents in worktrees, the merge lane, and a hub that is killed.
+
+Nothing but the hub remembers how far a task is: each look reads that anew, and does the next step as an operator would.
+So a call that a kill cut off is made again only if its effect is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+
+from coordination.models import Event
+from nexus.core.database.store import instead
+from nexus.core.processes import environment, run
+from nexus_site.demo import forge, pool
+from nexus_site.demo.forge import REPOSITORY, Forge, Row
+from nexus_site.demo.team import DemoFailure, links, own_store
+from nexus_site.demo.timeline import Line, Lines, Summary, newest_event
+
+RUNNERS = Path(__file__).with_name("merging.toml")
+BUILDERS = tuple(f"builder-{number}" for number in range(1, 6))
+CHECKS = "[checks]\ntests = \"! grep -rnw TODO --include='*.txt' .\"\n"
+SETTINGS = {"NEXUS_FORGE_POLL_SECONDS": "5"}  # of the hub: as often as a forge may be asked
+LOOK_SECONDS = 0.5  # between two looks
+QUIET_SECONDS = 400.0  # without any progress, after which it counts as hung; a lease of a killed hub lasts 180 s
+CALL_SECONDS = 120.0
+LIVE, OVER = ("queued", "running"), 10
+BROKEN = {"turn.failed", "pool.held"}  # a kill interrupts turns
+SILENT = {"message.created", "turn.queued", "turn.started"}  # there are too many
+
+
+@dataclass
+class Task:
+    """An issue, the line that it asks for, and how far it is."""
+
+    number: int
+    line: str
+    file: str
+    accepted: str  # the line that is in the target branch at the end; empty: an operator refuses the work
+    handoff: str = ""
+    stage: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"Write {self.line} into {self.file}"
+
+    @property
+    def builder(self) -> str:
+        return BUILDERS[(self.number - 1) % len(BUILDERS)]
+
+
+def tasks() -> list[Task]:
+    """Return ten tasks: 2 and 3 change the same line, 7 fails its checks at first, 10 is refused."""
+    wanted = [
+        ("apples: 3", "apples.txt"),
+        ("soup: 4", "soup.txt"),
+        ("soup: 5", "soup.txt"),
+        ("dates: 6", "dates.txt"),
+        ("figs: 7", "figs.txt"),
+        ("grapes: 8", "grapes.txt"),
+        ("eggs: TODO", "eggs.txt"),
+        ("honey: 9", "honey.txt"),
+        ("lemons: 10", "lemons.txt"),
+        ("poison: 11", "poison.txt"),
+    ]
+    accepted = {7: "eggs: 12", 10: ""}
+    return [Task(number, line, file, accepted.get(number, line)) for number, (line, file) in enumerate(wanted, 1)]
+
+
+class Stage(Protocol):
+    """A hub that can be killed and started again over the same home."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    def kill(self) -> None: ...
+    def start(self) -> None: ...
+
+
+class DemoHub:
+    """The demo's own hub, over a throwaway home. It stays at its address."""
+
+    def __init__(self, home: Path, pause: float) -> None:
+        pool.furnish(home, RUNNERS, pause)
+        self._home, self._running = home, ExitStack()
+        self.hub = self._running.enter_context(pool.started(home, settings=SETTINGS))
+
+    @property
+    def url(self) -> str:
+        return self.hub.holder.url
+
+    @property
+    def token(self) -> str:
+        return self.hub.token
+
+    def kill(self) -> None:
+        self.hub.program.kill()
+
+    def start(self) -> None:
+        self._running.close()
+        self.hub = self._running.enter_context(pool.started(self._home, self.hub.holder.port, SETTINGS))
+
+    def close(self) -> None:
+        """End the hub."""
+        self._running.close()
+
+
+class Cut(Exception):
+    """The hub was killed during a call."""
+
+
+class Refused(Exception):
+    """The hub refused a call."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When the hub is killed: at this progress (of 100), so many seconds later, in the midst of whatever goes on."""
+
+    progress: int
+    seconds: float = 0.0
+
+
+@dataclass
+class Rehearsal:
+    """One play, and the operator in it."""
+
+    stage: Stage
+    forge: Forge
+    project: Path
+    remote: Path
+    kills: list[Kill]
+    say: Callable[[str], None] = lambda line: None
+    tasks: list[Task] = field(default_factory=tasks)
+    refusals: dict[str, int] = field(default_factory=dict)
+    killed: int = 0
+
+    def play(self, look: Callable[[], None] = lambda: None) -> None:
+        """Play it to its end; `look` is called often. Raises DemoFailure if it does not come to one."""
+        self._begin()
+        killer: threading.Thread | None = None
+        progress, moved_at = 0, time.monotonic()
+        while any(task.stage < OVER for task in self.tasks):
+            look()
+            try:
+                for task in self.tasks:
+                    self._advance(task)
+            except Cut:
+                if killer is None:
+                    raise DemoFailure("The hub does not answer, and nobody killed it") from None
+                killer.join()
+                killer = None
+                self.stage.start()
+                self.say("The hub runs again, over the same home.")
+            now = sum(task.stage for task in self.tasks)
+            if now > progress:
+                progress, moved_at = now, time.monotonic()
+            if time.monotonic() - moved_at > QUIET_SECONDS:
+                stages = {task.number: task.stage for task in self.tasks}
+                raise DemoFailure(f"Nothing went on for {QUIET_SECONDS:g} s: {stages}; refused: {self.refusals}")
+            if killer is None and self.kills and progress >= self.kills[0].progress:
+                killer = threading.Thread(target=self._kill, args=(self.kills.pop(0).seconds,))
+                killer.start()
+            time.sleep(LOOK_SECONDS)
+        if killer is not None:
+            killer.join()
+            self.stage.start()
+        look()
+
+    def _kill(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self.say("The hub is killed.")
+        self.stage.kill()
+        self.killed += 1
+
+    def _begin(self) -> None:
+        """Make the repository and its remote, connect the forge, review the checks, create the agents."""
+        self.project.mkdir()
+        self.remote.mkdir(parents=True)
+        self.git("init", "--quiet", "--initial-branch=main")
+        (self.project / "soup.txt").write_text("soup: 0\n")
+        (self.project / "nexus.toml").write_text(CHECKS)
+        self.git("add", ".")
+        self.git("commit", "--quiet", "-m", "Begin")
+        self.git("init", "--quiet", "--bare", str(self.remote))
+        self.git("-C", str(self.remote), "config", "http.receivepack", "true")
+        self.git("push", "--quiet", str(self.remote), "main")
+        where = {"project_root": str(self.project)}
+        digest = self.call("coordination.checks_list", **where)["digest"]
+        self.call("coordination.checks_approve", **where, digest=digest)
+        for builder in BUILDERS:
+            new = {"agent_id": builder, "cwd": str(self.project), "worktree": True}
+            self.call("control.pool_create_agent", **new, model="builder", wake_on=["mail"])
+        for task in self.tasks:
+            self.forge.add_issue(task.number, task.title)
+        known = {"kind": "github", "repository": REPOSITORY, "url": self.forge.url, "token": self.forge.token}
+        self.call("coordination.forge_connect", **where, **known, label="nexus")
+
+    def call(self, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        """Call an operation as an operator. Raises Cut and Refused."""
+        toolset, _, name = operation.partition(".")
+        try:
+            answer = httpx.post(
+                f"{self.stage.url}/api/v1/{toolset}/operations/{name}",
+                json=arguments,
+                headers={"Authorization": f"Bearer {self.stage.token}"},
+                timeout=CALL_SECONDS,
+                trust_env=False,  # no proxy leads to this machine
+            )
+        except httpx.TransportError:
+            raise Cut from None
+        envelope = answer.json()
+        if not envelope["ok"]:
+            raise Refused(f"{name}: {envelope['error']['message']}")
+        data: dict[str, Any] = envelope["data"]
+        return data
+
+    def git(self, *arguments: str) -> str:
+        """Run git in the project, and return what it says. Raises DemoFailure."""
+        who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+        ended = run(
+            ["git", *who, *arguments],
+            cwd=str(self.project),
+            env=environment(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1"),
+            seconds=60.0,
+            largest=10_000_000,
+        )
+        if ended.code:
+            raise DemoFailure(f"git {arguments[0]}: {ended.errors.decode(errors='replace').strip()}")
+        return ended.output.decode().strip()
+
+    def _advance(self, task: Task) -> None:
+        """Look how far a task is, and do its next step."""
+        if task.stage == OVER:
+            return
+        try:
+            task.stage = max(task.stage, self._next(task))
+        except Refused as refused:  # such as: an agent works there now
+            self.refusals[str(refused)] = self.refusals.get(str(refused), 0) + 1
+
+    def _next(self, task: Task) -> int:
+        if not task.handoff:
+            found = self.call("coordination.handoff_list", project_root=str(self.project), limit=100)["handoffs"]
+            task.handoff = next((row["handoff_id"] for row in found if row["title"].endswith(task.title)), "")
+            return bool(task.handoff)
+        handoff = self.call("coordination.handoff_read", handoff_id=task.handoff)
+        status = handoff["status"]
+        if status == "OPEN":
+            return self._assign(task, handoff)
+        if status == "SUBMITTED":
+            return self._decide(task, handoff)
+        if status == "COMPLETED":
+            return self._published(task)
+        if status == "CANCELLED":
+            return OVER if "closed" in self._comment(task) or "cancelled" in self._comment(task) else 9
+        return 3
+
+    def _assign(self, task: Task, handoff: Row) -> int:
+        """Give a task to its agent, once that has no other."""
+        if handoff["target"]["strategy"] == "direct":
+            return 2
+        if all(other.stage == OVER for other in self.tasks[: task.number - 1] if other.builder == task.builder):
+            self.call("coordination.handoff_reassign", handoff_id=task.handoff, agent_id=task.builder)
+            return 2
+        return 1
+
+    def _decide(self, task: Task, handoff: Row) -> int:
+        """Merge work that passed its checks and accept what is merged, or refuse it."""
+        checks = handoff["checks"][-1]
+        if checks["state"] != "passed":
+            return 4
+        if self._is_at_work(task.builder):
+            return 5
+        if not task.accepted:
+            self.call("control.pool_worktree_keep", agent_id=task.builder)
+            self.forge.change_issue(task.number, state="closed")
+            return 8
+        entry = self._entry(task, checks["ended_at"])
+        if entry is None or entry["state"] == "returned":
+            self.call("control.pool_worktree_queue", agent_id=task.builder)
+            return 6
+        if entry["state"] != "merged":
+            return 6
+        self.call("coordination.handoff_approve", handoff_id=task.handoff)
+        return 8
+
+    def _is_at_work(self, builder: str) -> bool:
+        """Return whether an agent has an open turn. One that a kill cut off, and nothing begins again, is retried."""
+        runs = self.call("control.pool_list_runs", agent_id=builder, limit=10)["runs"]
+        for each in runs:
+            if each["needs_person"] and each["source"] in ("lane", "retry"):
+                self.call("control.pool_retry_run", run_id=each["run_id"])
+                return True
+        return any(each["outcome"] in LIVE for each in runs)
+
+    def _entry(self, task: Task, since: str) -> Row | None:
+        """Return the last entry of the merge lane for a task's result."""
+        entries = self.call("control.pool_list_merges", which="all", limit=100)["merges"]
+        own = [row for row in entries if row["agent_id"] == task.builder and row["queued_at"] >= since]
+        return max(own, key=lambda row: str(row["queued_at"]), default=None)
+
+    def _published(self, task: Task) -> int:
+        """Take the target branch to the forge once a task's pull request is open, as its maintainers do."""
+        pull = next((row for row in self.forge.pulls.values() if f"Closes #{task.number}." in row["body"]), None)
+        if pull is None:
+            return 8
+        if pull["state"] == "open":
+            self.git("push", "--quiet", str(self.remote), "main")
+            if self.is_in(f"refs/heads/{pull['head']['ref']}", "main", self.remote):
+                self.forge.change_pull(pull["number"], state="closed", merged_at=self.forge.now())
+                self.forge.change_issue(task.number, state="closed")
+        return OVER if "merged" in self._comment(task) else 9
+
+    def _comment(self, task: Task) -> str:
+        return "".join(row["body"] for row in self.forge.comments.values() if task.handoff in row["body"])
+
+    def is_in(self, commit: str, branch: str, repository: Path) -> bool:
+        """Return whether a branch of a repository has a commit."""
+        return not self.git("-C", str(repository), "rev-list", "--max-count=1", commit, f"^refs/heads/{branch}")
+
+    def has(self, line: str, branch: str) -> bool:
+        """Return whether a file of a branch has a line."""
+        names = self.git("ls-tree", "-r", "--name-only", branch).splitlines()
+        return any(line in self.git("show", f"{branch}:{name}").splitlines() for name in names)
+
+    def account(self) -> Summary:
+        """Compare what should have come of it with what git, the hub and the forge have."""
+        accepted = [task for task in self.tasks if task.accepted]
+        refused = [task for task in self.tasks if not task.accepted]
+        handoffs = [self.call("coordination.handoff_read", handoff_id=task.handoff) for task in self.tasks]
+        runs = [run for handoff in handoffs for run in handoff["checks"]]
+        merges = self.call("control.pool_list_merges", which="all", limit=100)["merges"]
+        kept = self.git("for-each-ref", "--format=%(refname:short)", "refs/heads/nexus").splitlines()
+        mail = [row for builder in BUILDERS for row in self._mail(builder)]
+        unread = [self.call("coordination.inbox_count", agent_id=builder) for builder in BUILDERS]
+        left = self.call("control.pool_list_runs", which="needing_person")["runs"]
+        merged = self.git("log", "--first-parent", "--format=%s", "main").splitlines()
+        return Summary(
+            [
+                Line("kills of the hub", 2, self.killed),
+                Line("handoffs completed", len(accepted), _count(handoffs, "status", "COMPLETED")),
+                Line("handoffs cancelled", len(refused), _count(handoffs, "status", "CANCELLED")),
+                Line(
+                    "accepted lines in main", len(accepted), sum(self.has(each.accepted, "main") for each in accepted)
+                ),
+                Line("refused lines in main", 0, sum(self.has(each.line, "main") for each in refused)),
+                Line(
+                    "refused lines in a kept branch",
+                    len(refused),
+                    sum(any(self.has(each.line, branch) for branch in kept) for each in refused),
+                ),
+                Line("merges in main", len(accepted), sum(line.startswith("Merge ") for line in merged)),
+                Line("entries of the lane that merged", len(accepted), _count(merges, "state", "merged")),
+                Line("that came back for a conflict", 1, _count(merges, "cause", "conflict")),
+                Line("results that failed their checks", 1, _count(runs, "state", "failed")),
+                Line("results whose receipts are complete", len(self.tasks) + 1, sum(map(_is_complete, runs))),
+                Line("pull requests", len(accepted), len(self.forge.pulls)),
+                Line(
+                    "of these merged", len(accepted), sum(bool(row["merged_at"]) for row in self.forge.pulls.values())
+                ),
+                Line("comments, one for each issue", len(self.tasks), len(self.forge.comments)),
+                Line("mails with a complete receipt", len(mail), sum(map(self._is_received, mail))),
+                Line("mails that wait", 0, sum(each["unread"] + each["in_flight"] for each in unread)),
+                Line("runs that need a person", 0, len(left)),
+            ],
+            [],
+        )
+
+    def _mail(self, builder: str) -> list[str]:
+        page = self.call("coordination.inbox_history", agent_id=builder, limit=100)
+        return [row["message_id"] for row in page["messages"]]
+
+    def _is_received(self, message_id: str) -> bool:
+        """Return whether a message was noticed, handed over and acknowledged, by its receipts."""
+        receipts = self.call("coordination.message_receipts", message_id=message_id)["receipts"]
+        stages = {each["stage"]: each["reached"] for row in receipts for each in row["stages"]}
+        return all(stages[name] for name in ("stored", "noticed", "handed_over", "acknowledged"))
+
+
+def _count(rows: Iterable[Row], column: str, value: str) -> int:
+    return sum(row[column] == value for row in rows)
+
+
+def _is_complete(run: Row) -> bool:
+    """Return whether the checks of a result ended, with a receipt and a fact sheet."""
+    return run["ended_at"] is not None and len(run["receipts"]) == 1 and run["facts"]["why"] is None
+
+
+def show(directory: Path, pause: float, account: Lines, write: Callable[[str], object]) -> Summary:
+    """Play it in an empty directory, and print the log as it grows. Raises DemoFailure."""
+    home = directory / "home"
+    write(
+        "Ten issues of a forge, five agents in worktrees of one repository. Two issues change the same line, one fails"
+    )
+    write(
+        "its checks at first, one is refused. The hub is killed twice meanwhile. A script answers instead of a model."
+    )
+    with closing(DemoHub(home, pause)) as hub, forge.serving(directory / "remotes") as github, instead(own_store(home)):
+        write(f"{links(hub.url, 'Board', 'Lane', 'Forges', 'Runs', 'Timeline', 'Attention')}\n")
+        seen = newest_event()
+
+        def look() -> None:
+            nonlocal seen
+            events = list(Event.objects.filter(event_id__gt=seen).order_by("event_id"))
+            seen = events[-1].event_id if events else seen
+            pool.narrate([event for event in events if event.type not in SILENT], account, BROKEN)
+
+        remote = directory / "remotes" / f"{REPOSITORY}.git"
+        kills = [Kill(25, pause / 2), Kill(65, pause / 2)]
+        played = Rehearsal(hub, github, directory / "shop", remote, kills, partial(account.say, "-"))
+        played.play(look)
+        return played.account()

@@ -1,0 +1,82 @@
+"""The way from an issue of a forge to its merge, over real hubs and real git, while the hub is killed twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+
+import pytest
+
+from nexus.control.runners import sandbox
+from nexus_site.demo import merging
+from nexus_site.demo.merging import Kill, Rehearsal
+from tests.acceptance.pool import Pool
+from tests.conftest import Furnish
+from tests.forges.github_server import GitHub, serve
+
+RUNNERS = Template(merging.RUNNERS.read_text()).substitute(pause=0)
+
+
+class Stage:
+    """A hub of the test's own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return self.pool.hub.url
+
+    @property
+    def token(self) -> str:
+        return self.pool.token
+
+    def kill(self) -> None:
+        self.pool.hub.stop(signal.SIGKILL)
+
+    def start(self) -> None:
+        self.pool = Pool(self.home, runners=RUNNERS)
+
+
+@pytest.fixture
+def stage(furnish: Furnish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    for name, value in merging.SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    served = Stage(furnish(tmp_path / "home"))
+    yield served
+    served.pool.close()
+
+
+@pytest.fixture
+def github(tmp_path: Path) -> Iterator[GitHub]:
+    with serve() as served:
+        served.repositories = tmp_path / "remotes"
+        yield served
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
+def test_every_line_is_merged_or_kept_although_the_hub_is_killed_twice(
+    stage: Stage, github: GitHub, tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    kills = [Kill(chance.randint(*between), chance.uniform(0, 1)) for between in ((8, 45), (50, 92))]
+    played = Rehearsal(stage, github, tmp_path / "project", tmp_path / "remotes" / "acme" / "shop.git", kills)
+    played.play()
+    summary = played.account()
+    assert summary.sound, summary.table()
+
+    for entry in played.call("control.pool_list_merges", which="all")["merges"]:
+        assert entry["state"] in ("merged", "returned") and played.is_in(entry["commit"], "main", played.project)
+    for branch in played.git("for-each-ref", "--format=%(refname)", "refs/heads/nexus").splitlines():
+        kept = branch == f"refs/heads/nexus/{played.tasks[-1].builder}"
+        assert played.is_in(branch, "main", played.project) != kept, branch
+    assert played.git("status", "--porcelain") == ""
+    assert played.git("ls-remote", str(played.remote), "refs/heads/main").split()[0] == played.git("rev-parse", "main")
+    posted = [call.rpartition("/")[2] for call in github.calls if call.startswith("POST /repos")]
+    assert (posted.count("pulls"), posted.count("comments")) == (9, 10), "nothing is written twice"
