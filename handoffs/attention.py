@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
@@ -43,6 +43,9 @@ NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --c
 NAMED = 3  # agents, or debts of one, that a line names
 
 
+counted_elsewhere: list[Callable[[], Collection[str]]] = []  # submitted handoffs that another app's kinds count
+
+
 class Verdict(NamedTuple):
     """The reason why nobody claims an open handoff."""
 
@@ -53,7 +56,7 @@ class Verdict(NamedTuple):
 
 def _submitted(picture: Picture, each: int) -> Found:
     """Find submitted handoffs that an operator must verify: named as the verifier, or because nobody else may."""
-    rows = list(_rows(picture, HandoffStatus.SUBMITTED).exclude(checked_before_verdict())[:EXAMINED])
+    rows = list(_submitted_here(picture).exclude(checked_before_verdict())[:EXAMINED])
     team = [state.agent.profile for state in picture.agents]
     mine = [
         row for row in rows if row.verifier == OPERATOR or not any(selectors.verifies(row, agent) for agent in team)
@@ -62,6 +65,11 @@ def _submitted(picture: Picture, each: int) -> Found:
         AttentionItem(row.title, f"{row.claimed_by} says that it is done", row.pk, since=row.updated_at) for row in mine
     ]
     return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
+
+
+def _submitted_here(picture: Picture) -> HandoffQuerySet:
+    elsewhere = {handoff_id for find in counted_elsewhere for handoff_id in find()}
+    return _rows(picture, HandoffStatus.SUBMITTED).exclude(pk__in=elsewhere)
 
 
 def _failed(picture: Picture, each: int) -> Found:
@@ -85,7 +93,7 @@ def _unchecked(picture: Picture, each: int) -> Found:
 
 def _checked(picture: Picture) -> QuerySet[CheckRun]:
     """Return the checks of the results that are submitted."""
-    here = _rows(picture, HandoffStatus.SUBMITTED).values("pk")
+    here = _submitted_here(picture).values("pk")
     rows = CheckRun.objects.filter(handoff__in=here, claim_epoch=F("handoff__claim_epoch"))
     return rows.select_related("handoff").order_by("pk")
 

@@ -82,9 +82,16 @@ class ControlConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import overlong
+        from handoffs import attention
         from nexus.control.models import Question
 
+        def under_review() -> Sequence[str]:
+            from nexus.control.attention import under_review
+
+            return under_review()
+
         runner.checks.append(_check_ceiling)
+        attention.counted_elsewhere.append(under_review)
         overlong.register(
             "questions",
             Question.objects.open,

@@ -23,6 +23,7 @@ from nexus.control.models import (
     Question,
     QuestionKind,
     QuestionStatus,
+    ReviewComment,
     Turn,
     TurnQuerySet,
     WorktreeMerge,
@@ -171,6 +172,13 @@ def _for_review(picture: Picture, each: int) -> Found:
     return Found(len(rows), needs)
 
 
+def under_review() -> list[str]:
+    """Return the handoffs whose work waits for review."""
+    if not PoolWorktree.objects.for_review().exists():
+        return []
+    return [found.handoff.pk for found in reviews.waiting() if found.handoff]
+
+
 def _sizes(found: reviews.Waiting) -> str:
     row, count = found.row, found.unblocks
     files = f"{row.changed_files} file{'s' * (row.changed_files != 1)}, +{row.added} −{row.removed}"
@@ -290,7 +298,7 @@ UNDRAIN = "pool_undrain_machine"
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
-REVIEWING = ("pool_take_over_work", "pool_abandon_work")
+REVIEWING = ("pool_send_comments", "pool_take_over_work", "pool_abandon_work")
 TREES = ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard")
 KINDS = (
     AttentionKind(
@@ -427,7 +435,7 @@ KINDS = (
         "rate_review",
         21,
         _for_review,
-        page="pool_worktree",
+        page="pool_review",
         look="Review",
         actions=REVIEWING,
         command="nexus review",
@@ -522,6 +530,10 @@ def _merges(merge_ids: Sequence[str]) -> dict[str, str]:
     return {row.pk: str(row) for row in rows}
 
 
+def _comments(comment_ids: Sequence[str]) -> dict[str, str]:
+    return {row.pk: f"about {row.where}" for row in ReviewComment.objects.filter(pk__in=comment_ids)}
+
+
 def _unmerged(data: Mapping[str, Any]) -> str:
     """Return why a merge merged nothing."""
     if data["merged"]:
@@ -567,11 +579,17 @@ ACTIONS = (
             _worktree,
             _branches,
             asks,
-            danger=True,
+            danger=operation != "pool_send_comments",
             toolset="control",
         )
         for operation, label, done, asks in (
-            ("pool_take_over_work", "Take over", "taken over: its agent has ended, and its worktree stays for you", {}),
+            ("pool_send_comments", "Send the comments", "sent back with the comments", {}),
+            (
+                "pool_take_over_work",
+                "Take over…",
+                "taken over: its agent ended, and its worktree stays for you",
+                {},
+            ),
             (
                 "pool_abandon_work",
                 "Abandon…",
@@ -579,6 +597,15 @@ ACTIONS = (
                 {"lost_too": "Also what no ref can keep"},
             ),
         )
+    ),
+    Action(
+        "pool_remove_comment",
+        "Remove",
+        "removed",
+        ("comment", "comments"),
+        lambda comment_id: {"comment_id": comment_id},
+        _comments,
+        toolset="control",
     ),
     Action(
         "pool_remove_rule",

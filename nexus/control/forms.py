@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -256,6 +257,41 @@ class OptionForm(forms.Form):
         value = self.cleaned_data["value"]
         switched = value == "true" if self.cleaned_data["is_switch"] else value
         return {"option": self.cleaned_data["option"], "value": switched if value else None}
+
+
+class CommentForm(OperationForm):
+    """A comment on a worktree's diff. A path is given as JSON, since a form changes line ends in values."""
+
+    seen = forms.CharField(required=False, widget=forms.HiddenInput)
+    text = LinesField(rows=3, label="Comment")
+    path = forms.ChoiceField(required=False, label="About")
+    line = NumberField(required=False, label="From line")
+    last_line = NumberField(required=False, label="to line")
+    side = forms.ChoiceField(
+        required=False, label="Counted", choices=[("new", "after the change"), ("old", "before the change")]
+    )
+
+    def __init__(self, data: QueryDict | None, files: Sequence[str], seen: str) -> None:
+        super().__init__(data, initial={"seen": seen})
+        offer(self.fields["path"], [("", "all of it"), *((json.dumps(name), plain(name)) for name in files)])
+
+    def given(self) -> dict[str, Any]:
+        """Return the operation's parameters."""
+        of = self.cleaned_data
+        place = {"line": of["line"], "last_line": of["last_line"], "side": of["side"] or None} if of["line"] else {}
+        return {"text": of["text"], "seen": of["seen"] or None, "path": json.loads(of["path"] or "null"), **place}
+
+
+class EditCommentForm(OperationForm):
+    """The new text of a comment."""
+
+    text = LinesField()
+
+
+class ApproveForm(forms.Form):
+    """What was seen, and is approved."""
+
+    seen = forms.CharField()
 
 
 class DiscardForm(OperationForm):

@@ -13,8 +13,12 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import get_object_or_404, redirect
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import mark_safe
 
+from handoffs.check_runs import sheet
 from nexus.control import monitoring, rules, selectors, wakeups
 from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
@@ -22,8 +26,11 @@ from nexus.control.config import ControlSettings
 from nexus.control.forms import (
     NEW_AGENT_STEPS,
     AnswerForm,
+    ApproveForm,
     BudgetForm,
+    CommentForm,
     DiscardForm,
+    EditCommentForm,
     NewPoolAgentFilters,
     NewPoolAgentForm,
     OptionForm,
@@ -43,6 +50,7 @@ from nexus.control.models import (
     PoolAgent,
     PoolWorktree,
     Question,
+    ReviewComment,
     RuleScope,
     Turn,
     TurnStatus,
@@ -52,6 +60,7 @@ from nexus.control.models import (
 from nexus.control.runners import sandbox, traffic
 from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
 from nexus.control.services import lane as merge_lane
+from nexus.control.services import reviews as reviewing
 from nexus.control.services import transcript, turns, worktrees
 from nexus.control.services.budgets import every as known_budgets
 from nexus.control.services.permissions import every as known_rules
@@ -407,6 +416,94 @@ def queue(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     row = _worktree_of(pool_agent_id)
     envelope = _operate(request, row, "queue", "It waits in the merge lane.")
     return redirect("admin:lane") if envelope["ok"] else redirect("admin:pool_worktree", row.agent.pk)
+
+
+def reviews(request: HttpRequest) -> TemplateResponse:
+    """Show the work that waits for review, in its order."""
+    rows = reviewing.waiting()[:SHOWN]
+    return render(request, "control/reviews.html", "Review", rows=rows, on=ControlSettings.current().control)
+
+
+def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Show an agent's work with what a person decides by: summary, checks, comments, diff and transcript. POST drafts a
+    comment."""
+    row = _worktree_of(pool_agent_id)
+    named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
+    on = ControlSettings.current().control
+    answer = {}
+    if on and row.state != WorktreeState.DISCARDED:
+        answer = operate(CONTROL, request, "pool_get_review", "", **named).get("data", {})
+    form = CommentForm(posted(request), answer.get("files", ()), answer.get("seen", ""))
+    if form.is_valid() and answer:
+        done = operate(CONTROL, request, "pool_add_comment", "", form, **named, **form.given())
+        if done["ok"]:
+            return redirect(f"{reverse('admin:pool_review', args=[row.agent.pk])}#{done['data']['comment_id']}")
+    changes = difference.read(answer["diff"], answer["files"]) if answer else None
+    comments = reviewing.comments(row)
+    if changes:
+        _put_below(changes, [each for each in comments if each.content == answer["seen"]])
+    checks = answer.get("checks", [])[-1:]
+    part = monitoring.part(row.agent, before=None, limit=NEWEST)
+    response = render(
+        request,
+        "control/pool_review.html",
+        f"Review of {plain(row.agent.agent_id)}",
+        tree=row,
+        agent=row.agent,
+        on=on,
+        handoff=reviewing.handoffs_of([row.agent]).get(row.agent.pk),
+        summary=answer.get("summary", ""),
+        checks=checks[0] if checks else None,
+        facts=sheet(checks[0]["facts"]) if checks and checks[0]["facts"] else (),
+        seen=answer.get("seen", ""),
+        changes=changes,
+        view=difference.view_of(request),
+        files=len(answer.get("files", ())),
+        truncated=answer.get("truncated", False),
+        running=monitoring.is_running(row.agent),
+        kept_ref=worktrees.kept_ref(row),
+        comments=comments,
+        drafts=[each for each in comments if each.sent_at is None],
+        form=form,
+        earlier=part.earlier,
+        **_transcript_context(row.agent, part.entries),
+    )
+    difference.remember_view(request, response)
+    return response
+
+
+def _put_below(changes: difference.Changes, comments: Sequence[ReviewComment]) -> None:
+    """Put comments under the last of their lines."""
+    about = defaultdict(list)
+    for comment in comments:
+        about[comment.path, comment.side, comment.last_line].append(comment)
+    for file in changes.files:
+        for row in file.rows:
+            sides = (("old", row.old), ("new", row.new))
+            found = [each for side, line in sides if line for each in about.get((file.name, side, line), ())]
+            said = (render_to_string("control/review_comment.html", {"comment": each, "below": True}) for each in found)
+            row.below = mark_safe("".join(said))  # noqa: S308  # templates escape what they are given
+
+
+@form_only(partial(redirect, "admin:pool_review"))
+def approve(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Approve the work that the page showed."""
+    row, form = _worktree_of(pool_agent_id), ApproveForm(request.POST)
+    if not form.is_valid():
+        return HttpResponseBadRequest("Say what you saw.")
+    named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
+    done = operate(CONTROL, request, "pool_approve_work", "It waits in the merge lane.", **named, **form.cleaned_data)
+    return redirect("admin:lane") if done["ok"] else redirect("admin:pool_review", row.agent.pk)
+
+
+@form_only(lambda comment_id: redirect("admin:reviews"))
+def edit_comment(request: HttpRequest, comment_id: str) -> HttpResponse:
+    """Change the text of a comment that is not sent yet."""
+    found = get_object_or_404(ReviewComment.objects.select_related("worktree"), pk=comment_id)
+    form = EditCommentForm(request.POST)
+    if form.is_valid():
+        operate(CONTROL, request, "pool_edit_comment", "It is changed.", comment_id=found.pk, **form.cleaned_data)
+    return redirect("admin:pool_review", found.worktree.agent_id)
 
 
 def lane(request: HttpRequest) -> TemplateResponse:

@@ -14,6 +14,7 @@ from django.core.management import call_command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from handoffs.attention import KINDS as HANDOFF_KINDS
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS
 from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
@@ -93,6 +94,11 @@ def waiting() -> list[str]:
 def counted(name: str) -> int:
     [kind] = [kind for kind in KINDS if kind.name == name]
     return kind.find(Picture(now()), 5).count
+
+
+def handed_in() -> int:
+    """The submitted handoffs that a person is told of."""
+    return sum(kind.find(Picture(now()), 5).count for kind in HANDOFF_KINDS if kind.name == "submitted")
 
 
 def as_agent(agent_id: str) -> Caller:
@@ -259,6 +265,7 @@ def test_a_handoff_gets_its_verdict_with_the_review(make: Make, repository: Path
     own = {"project_root": str(repository), "handoff_id": handoff_id, "agent_id": "smith"}
     do("handoff_claim", **own)
     do("handoff_complete", **own, result="Did it")
+    assert waiting() == ["smith"] and handed_in() == 0, "it is counted once"
     review = call("pool_get_review", agent_id="smith")
     assert (review["handoff"]["status"], review["handoff"]["result"]) == ("SUBMITTED", "Did it")
     comment(text="Not yet")

@@ -61,6 +61,8 @@ def addresses(ids: Ids) -> list[str]:
         *(
             "/admin/budgets/",
             "/admin/lane/",
+            "/admin/review/",
+            f"/admin/review/{ids['pool_agent']}/",
             "/admin/machines/",
             "/admin/permissions/",
             "/admin/runs/",
@@ -145,6 +147,8 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "pool_keep",
         "pool_queue",
         "pool_discard",
+        "pool_approve",
+        "pool_comment",
     }
     acts |= {"plan_issue_new", "plan_issue_change", "task_status"}
     acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}

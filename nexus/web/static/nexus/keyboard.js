@@ -32,7 +32,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (event.ctrlKey || event.metaKey || event.altKey || target.matches?.("input, textarea, select") || target.isContentEditable) return;
-  const rows = [...document.querySelectorAll(".nx-log summary, .nx-event > a")].filter((row) => row.checkVisibility());
+  const rows = [...document.querySelectorAll(".nx-log summary, .nx-event > a, .nx-comment")].filter((row) => row.checkVisibility());
   if (rows.length && "jk".includes(event.key)) {
     const next = rows.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
     rows[Math.max(0, Math.min(rows.length - 1, next))].focus();

@@ -13,4 +13,5 @@ import "./tail.js";
 import "./draft.js";
 import "./answer.js";
 import "./push.js";
+import "./review.js";
 import "./timeline.js";
