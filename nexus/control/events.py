@@ -108,6 +108,7 @@ SENTENCES = {
         "{actor} took {branch} of {pool_agent} out of the merge lane of {into}",
         "{count} worktrees taken out of a merge lane",
     ),
+    "worktree.waits": Sentence("{branch} of {pool_agent} waits for review", "{count} worktrees wait for review"),
     "worktree.reviewed": Sentence(
         "{actor} asked for changes of {branch}: {comments} comments, to {to}", "{count} reviews sent"
     ),

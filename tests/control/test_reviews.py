@@ -113,7 +113,7 @@ def comment(agent_id: str = "smith", text: str = "Why?", **more: Any) -> dict[st
 def test_work_waits_once_its_agent_is_at_rest_and_it_holds_changes(make: Make) -> None:
     place = make("smith", notes="one\ntwo\n")
     make("idle")
-    assert waiting() == ["smith"]
+    assert waiting() == ["smith"] and told("worktree.waits") == ["worktree.waits"], "pages learn of it"
     row = call("pool_list_reviews")["reviews"][0]
     assert (row["files"], row["added"], row["removed"], row["drafts"]) == (1, 1, 0, 0)
     does("pool_send", agent_id="smith", content="More.", timeout_seconds=0)

@@ -22,6 +22,7 @@ from handoffs import progress, selectors, steering
 from handoffs.models import HELD, Handoff, HandoffStatus
 from handoffs.steps import refresh_plan
 from nexus.control import rules, trees
+from nexus.control.events import emit_event
 from nexus.control.git import GitFailed
 from nexus.control.members import Actor, refused
 from nexus.control.models import (
@@ -548,6 +549,8 @@ class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
                 added=sum(added or 0 for _, added, _ in outcome.files),
                 removed=sum(removed or 0 for *_, removed in outcome.files),
             )
+            if PoolWorktree.objects.for_review().filter(pk=row.pk).exists():
+                emit_event("worktree.waits", None, row.agent, now(), branch=row.branch)
         return False
 
 
