@@ -352,7 +352,7 @@ def test_a_comment_fits_the_diff_and_the_message(make: Make, monkeypatch: pytest
     assert f"about {strange!r}, line 1\n| @@ -0,0 +1 @@\n| +1\n" in content
 
 
-TEXTS = st.text(st.characters(exclude_characters="\n\0", exclude_categories=("Cs",)), max_size=12)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=12)
 
 
 @given(st.lists(st.tuples(st.sampled_from(" +-"), TEXTS), min_size=1, max_size=30), st.data())
