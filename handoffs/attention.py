@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from handoffs.models import (
     HandoffStatus,
     can_start,
     checked_before_verdict,
+    counted_elsewhere,
 )
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
@@ -41,9 +42,6 @@ RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the w
 EXAMINED = 200  # open handoffs looked at, the oldest
 NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --control` there"
 NAMED = 3  # agents, or debts of one, that a line names
-
-
-counted_elsewhere: list[Callable[[], Collection[str]]] = []  # submitted handoffs that another app's kinds count
 
 
 class Verdict(NamedTuple):

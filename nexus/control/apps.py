@@ -82,7 +82,7 @@ class ControlConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import overlong
-        from handoffs import attention
+        from handoffs.models import counted_elsewhere
         from nexus.control.models import Question
 
         def under_review() -> Sequence[str]:
@@ -91,7 +91,7 @@ class ControlConfig(NexusAppConfig):
             return under_review()
 
         runner.checks.append(_check_ceiling)
-        attention.counted_elsewhere.append(under_review)
+        counted_elsewhere.append(under_review)
         overlong.register(
             "questions",
             Question.objects.open,

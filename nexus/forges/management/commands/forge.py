@@ -21,7 +21,7 @@ GH_SECONDS = 10
 
 class Command(VerbsCommand):
     group = Group.CLIENTS
-    help = "Connect repositories on GitHub and GitLab, whose issues become handoffs, and git remotes for finished work."
+    help = "Connect GitHub and GitLab, whose issues become handoffs, and git remotes for finished work."
 
     def verbs(self) -> Sequence[Verb]:
         return (
