@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from html import escape
@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString, mark_safe
 
+from nexus.core import unified_diff
 from nexus.web.highlighting import Pieces, highlighted, lexer_of
 from nexus.web.templatetags.nexus import plain
 
@@ -22,9 +23,6 @@ OPENED = 400  # lines after which files are folded
 MARK_SECONDS = 0.1  # of CPU time, in which the changed words of a page are found
 MOST_WORDS = 60  # of a line between the first and the last change; more are one change
 ALIKE = 0.3  # part of the longer line that two lines share; if it is less, no words are marked
-HEAD = "diff --git "
-KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # kind of a line, by its first character
-PLACE = re.compile(r"@@ -([0-9]{1,9})(?:,[0-9]{1,9})? \+([0-9]{1,9})(?:,[0-9]{1,9})? @@")
 WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
 POINTER = re.compile(r"version https://git-lfs\.github\.com/spec/v1|(ext-[0-9]-\w+|oid|size) \S+")  # lines of Git LFS
 MODES = {"120000": "symbolic link", "160000": "submodule"}
@@ -110,11 +108,11 @@ def read(diff: str, names: Sequence[str]) -> Changes:
     used."""
     files: list[Changed] = []
     shown = 0
-    for number, lines in enumerate(_files(diff)):
+    for number, lines in enumerate(unified_diff.files(diff)):
         if number == MOST_FILES:
             break
-        name = names[number] if number < len(names) else lines[0].removeprefix(HEAD)
-        changed = _changed(Changed(name, number + 1), lines, shown)
+        name = names[number] if number < len(names) else lines[0].removeprefix(unified_diff.HEAD)
+        changed = _changed(Changed(name, number + 1), lines[1:], shown)
         changed.opened = shown < OPENED
         shown += len(changed.rows)
         files.append(changed)
@@ -135,42 +133,19 @@ def remember_view(request: HttpRequest, response: HttpResponse) -> None:
         response.set_cookie(COOKIE, view, max_age=YEAR, path="/admin/", httponly=True, samesite="Lax")
 
 
-def _files(diff: str) -> Iterator[list[str]]:
-    """Yield the lines of each file, header first: no line of content begins like a header."""
-    lines: list[str] = []
-    for line in diff.removesuffix("\n").split("\n"):
-        if line.startswith(HEAD):
-            if lines:
-                yield lines
-            lines = [line]
-        elif lines:
-            lines.append(line)
-    if lines:
-        yield lines
-
-
 def _changed(changed: Changed, lines: Sequence[str], shown: int) -> Changed:
-    content, most = False, min(MOST_OF_ONE, MOST_LINES - shown)
-    old = new = 0
-    for line in lines[1:]:
-        content = content or line.startswith("@@")
-        if not content:
-            _note(changed, line)
+    most = min(MOST_OF_ONE, MOST_LINES - shown)
+    for line in unified_diff.numbered(lines):
+        if line.kind == "header":
+            _note(changed, line.text)
             continue
-        kind = KINDS.get(line[:1], "same")
-        changed.added += kind == "added"
-        changed.removed += kind == "removed"
-        if line.startswith("\\") and changed.rows and not changed.hidden:
+        changed.added += line.kind == "added"
+        changed.removed += line.kind == "removed"
+        if line.text.startswith("\\") and changed.rows and not changed.hidden:
             changed.rows[-1].unended = True
         elif len(changed.rows) < most:
-            if place := PLACE.match(line):
-                old, new = int(place[1]), int(place[2])
-            text = line if kind == "place" else line[1:]
-            row = Row(kind, text[:LONGEST], more=max(0, len(text) - LONGEST))
-            if kind in ("removed", "same"):
-                row.old, old = old, old + 1
-            if kind in ("added", "same"):
-                row.new, new = new, new + 1
+            text = line.text if line.kind == "place" else line.text[1:]
+            row = Row(line.kind, text[:LONGEST], line.old, line.new, more=max(0, len(text) - LONGEST))
             changed.rows.append(row)
         else:
             changed.hidden += 1

@@ -34,12 +34,14 @@ from nexus.control.models import (
     Turn,
     TurnStatus,
     WorktreeMerge,
+    WorktreeQuerySet,
     WorktreeState,
 )
 from nexus.control.services import lane, pool, turns, worktrees
 from nexus.control.services.lane import quoted
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import Difference, Survey
+from nexus.core import unified_diff
 from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.database.store import write
@@ -463,50 +465,30 @@ def hunk(shown: Difference, at: Lines) -> str:
         raise invalid("This file is not among those that changed.", field="path")
     if at.first is None or at.last is None:
         return ""
-    for name, lines in zip(shown.files, _files(shown.diff), strict=False):
+    for name, lines in zip(shown.files, unified_diff.files(shown.diff), strict=False):
         if name != at.path:
             continue
-        for head, rows in _hunks(lines):
-            numbers = [row[at.side == DiffSide.NEW] for row in rows]
+        for head, rows in _hunks(lines[1:]):
+            numbers = [row.new if at.side == DiffSide.NEW else row.old for row in rows]
             if at.first in numbers and at.last in numbers:
                 begin, end = numbers.index(at.first), numbers.index(at.last)
                 if end - begin >= MOST_LINES:
                     raise invalid(f"A comment is about {MOST_LINES} lines of a diff at most.", field="last_line")
                 around = rows[max(begin - AROUND, 0) : end + AROUND + 1]
-                return "\n".join([head, *(text[:LINE] for *_, text in around)])[:QUOTE]
+                return "\n".join([head, *(row.text[:LINE] for row in around)])[:QUOTE]
     raise invalid("The diff does not show these lines, or not in one hunk.", field="line")
 
 
-def _files(diff: str) -> Iterator[list[str]]:
-    """Yield the lines of each file of a diff: no line of content begins like a header."""
-    lines: list[str] | None = None
-    for line in diff.removesuffix("\n").split("\n"):
-        if line.startswith("diff --git "):
-            if lines is not None:
-                yield lines
-            lines = []
-        elif lines is not None:
-            lines.append(line)
-    if lines is not None:
-        yield lines
-
-
-Row = tuple[int | None, int | None, str]  # the numbers of a line before and after the change, and its text
-HEAD = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-
-
-def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the hunks of a file: the head, and the lines with their numbers."""
-    head, rows, old, new = "", list[Row](), 0, 0
-    for line in lines:
-        if (begins := HEAD.match(line)) is not None:
+def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[unified_diff.Line]]]:
+    """Yield the hunks of a file: where each stands, and its lines."""
+    head, rows = "", list[unified_diff.Line]()
+    for line in unified_diff.numbered(lines):
+        if (begins := unified_diff.PLACE.match(line.text)) is not None:
             if head:
                 yield head, rows
-            head, rows, old, new = begins[0], [], int(begins[1]), int(begins[2])
-        elif head and not line.startswith("\\"):
-            sign = line[:1]
-            rows.append((None if sign == "+" else old, None if sign == "-" else new, line))
-            old, new = old + (sign != "+"), new + (sign != "-")
+            head, rows = begins[0], []
+        elif line.kind not in ("header", "place"):
+            rows.append(line)
     if head:
         yield head, rows
 
@@ -519,15 +501,11 @@ class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
     tick_seconds = 2.0
 
     def lanes(self) -> Sequence[str]:
-        later = Turn.objects.ended().filter(agent=OuterRef("agent"), ended_at__gt=OuterRef("looked_at"))
-        first = Q(looked_at=None) & Exists(Turn.objects.ended().filter(agent=OuterRef("agent")))
-        rows = PoolWorktree.objects.at_rest().filter(first | Exists(later)).order_by("pk").values_list("pk", "path")
-        return [pk for pk, path in rows if Path(path).is_dir()]  # else it is on another machine, or gone
+        return [row.pk for row in _unread().order_by("pk") if Path(row.path).is_dir()]  # else elsewhere, or gone
 
     def claim(self, lane: str) -> tuple[PoolWorktree, datetime] | None:
-        if lane not in self.lanes():
-            return None
-        return PoolWorktree.objects.select_related("agent").get(pk=lane), now()
+        row = _unread().select_related("agent").filter(pk=lane).first()
+        return None if row is None or not Path(row.path).is_dir() else (row, now())
 
     def act(self, item: tuple[PoolWorktree, datetime]) -> Survey | None:
         try:
@@ -552,6 +530,13 @@ class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
             if PoolWorktree.objects.for_review().filter(pk=row.pk).exists():
                 emit_event("worktree.waits", None, row.agent, now(), branch=row.branch)
         return False
+
+
+def _unread() -> WorktreeQuerySet:
+    """Return the worktrees at rest that nobody read since their agents' last turns."""
+    ended = Turn.objects.ended().filter(agent=OuterRef("agent"))
+    later = ended.filter(ended_at__gt=OuterRef("looked_at"))
+    return PoolWorktree.objects.at_rest().filter(Q(looked_at=None) & Exists(ended) | Exists(later))
 
 
 NOTHING = Survey("", "", False, 0, [], [], "", [], False)
