@@ -66,8 +66,11 @@ def _submitted(picture: Picture, each: int) -> Found:
 
 
 def _submitted_here(picture: Picture) -> HandoffQuerySet:
-    elsewhere = {handoff_id for find in counted_elsewhere for handoff_id in find()}
-    return _rows(picture, HandoffStatus.SUBMITTED).exclude(pk__in=elsewhere)
+    return _rows(picture, HandoffStatus.SUBMITTED).exclude(pk__in=picture.once(_elsewhere))
+
+
+def _elsewhere(picture: Picture) -> set[str]:
+    return {handoff_id for find in counted_elsewhere for handoff_id in find()}
 
 
 def _failed(picture: Picture, each: int) -> Found:

@@ -156,8 +156,6 @@ def _held_agents(picture: Picture, each: int) -> Found:
 
 def _for_review(picture: Picture, each: int) -> Found:
     """Find finished work, in the order of the page Review."""
-    if not PoolWorktree.objects.for_review().exists():
-        return Found(0, [])
     rows = reviews.waiting(_of_worktrees(picture))
     needs = [
         AttentionItem(
@@ -174,8 +172,6 @@ def _for_review(picture: Picture, each: int) -> Found:
 
 def under_review() -> list[str]:
     """Return the handoffs whose work waits for review."""
-    if not PoolWorktree.objects.for_review().exists():
-        return []
     return [found.handoff.pk for found in reviews.waiting() if found.handoff]
 
 
