@@ -69,8 +69,7 @@ def send(
     A reply goes to the workspace of the message that it answers, whatever project the sender is in, if the sender
     received that message; without a `project_root`, also if the sender wrote it. It has the trace of that message,
     unless it names another. Where a recipient has not reached the stage `expect` in time, the sender is told. `proof`
-    is what proves the sender. If the
-    sender already sent a message with the same client_id, return that one. Raises,
+    is what proves the sender. If the sender already sent a message with the same client_id, return that one. Raises,
     first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
     CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target), QUOTA_EXCEEDED.
     """
