@@ -248,6 +248,7 @@ def settle_watch(forge: Forge, watched: Watched | None, heads: Sequence[str]) ->
     have the work pushed that was approved meanwhile."""
     moment = now()
     is_latest = Forge.objects.filter(pk=forge.pk, etag=forge.etag, base=forge.base)  # else another hub was faster
+    approved = _approved_for(forge)  # first: it looks into directories
     with write():
         if watched is not None and is_latest.update(etag=watched.commit):
             if watched.commit != forge.etag and forge.etag:
@@ -256,19 +257,23 @@ def settle_watch(forge: Forge, watched: Watched | None, heads: Sequence[str]) ->
             rows.update(pull_updated_at=moment)
             for row in rows.filter(head__in=watched.merged).select_related("handoff"):
                 end(forge, row, "merged")
-        approved = Handoff.objects.filter(
-            workspace_id=forge.workspace_id,
-            status=HandoffStatus.COMPLETED,
-            verifier=lifecycle.OPERATOR,
-            updated_at__gte=forge.since - OVERLAP,
-            forge_issue=None,
-        )
-        for handoff in approved.exclude(claimed_by=None):
-            tree = worktrees.tree_of(str(handoff.claimed_by))
-            if tree is not None and is_of(forge, tree):
-                row = _work_on(forge, handoff)
-                ForgeIssue.objects.filter(pk=row.pk).update(published_at=moment, due_at=moment)
+        for handoff in Handoff.objects.filter(pk__in=approved, forge_issue=None):  # another hub may have been faster
+            row = _work_on(forge, handoff)
+            ForgeIssue.objects.filter(pk=row.pk).update(published_at=moment, due_at=moment)
         Forge.objects.filter(pk=forge.pk).update(since=moment)
+
+
+def _approved_for(forge: Forge) -> list[str]:
+    """Return the ids of the handoffs that an operator approved since the last look, with work in a worktree of this repository."""
+    rows = Handoff.objects.filter(
+        workspace_id=forge.workspace_id,
+        status=HandoffStatus.COMPLETED,
+        verifier=lifecycle.OPERATOR,
+        updated_at__gte=forge.since - OVERLAP,
+        forge_issue=None,
+    ).exclude(claimed_by=None)
+    trees = [(handoff, worktrees.tree_of(str(handoff.claimed_by))) for handoff in rows]
+    return [handoff.pk for handoff, tree in trees if tree is not None and is_of(forge, tree)]
 
 
 def _tell_moved(forge: Forge, watched: Watched, moment: datetime) -> None:
