@@ -1,8 +1,7 @@
 """Hooks of clients on this machine that fail, or that do not run although `nexus setup` installed them.
 
 A hook that fails, and the guard where it refuses what it cannot check, leave a file in the home (`nexus.hooks.memory`).
-One that the client refuses leaves nothing: its
-agent acts, and the files of the hook stay old.
+One that the client refuses leaves nothing: its agent acts, and the files of the hook stay old.
 """
 
 from __future__ import annotations
