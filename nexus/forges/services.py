@@ -264,7 +264,7 @@ def settle_watch(forge: Forge, watched: Watched | None, heads: Sequence[str]) ->
 
 
 def _approved_for(forge: Forge) -> list[str]:
-    """Return the ids of the handoffs that an operator approved since the last look, with work in a worktree of this repository."""
+    """Return the ids of the handoffs that were approved since the last look, with work in a worktree of the project."""
     rows = Handoff.objects.filter(
         workspace_id=forge.workspace_id,
         status=HandoffStatus.COMPLETED,
