@@ -66,7 +66,8 @@ class ForgeIssueQuerySet(models.QuerySet["ForgeIssue"]):
     def due(self, moment: datetime) -> ForgeIssueQuerySet:
         """Those whose handoff changed, or that are to be looked at again, and that nobody looks at now. Of ended ones
         the comment shows the last change, too."""
-        changed = Q(seen_at=None, ended="") | Q(handoff__updated_at__gt=F("seen_at"))
+        # Not later: two changes may be dated in another order than they were committed.
+        changed = Q(seen_at=None, ended="") | (Q(seen_at__isnull=False) & ~Q(handoff__updated_at=F("seen_at")))
         free = Q(leased_until=None) | Q(leased_until__lte=moment)
         return self.filter(free, Q(due_at__lte=moment) | (Q(due_at=None) & changed))
 
