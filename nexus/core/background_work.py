@@ -12,15 +12,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from django.db import DatabaseError
+
 from nexus.core.database.store import store
 from nexus.core.database.store_file import moved
-from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter, with_store
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,29 @@ def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
             outcomes.append(outcome := work.act(item))
             work.settle(item, outcome)
     return outcomes
+
+
+@contextlib.contextmanager
+def repeated(call: Callable[[], bool], seconds: float, name: str) -> Iterator[None]:
+    """Make a call every so many seconds during the block, in a thread of its own, until it returns False.
+
+    It renews a lease while `act` waits for others. One that fails is made again: the lease ends by itself.
+    """
+    ended = threading.Event()
+
+    def go_on() -> None:
+        while not ended.wait(seconds):
+            with contextlib.suppress(DatabaseError):
+                if not with_store(call):
+                    return
+
+    thread = threading.Thread(target=go_on, name=f"nexus-{name}-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Failures:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +19,7 @@ from django.db.models import F, Q
 from coordination.services import audit
 from handoffs.models import HandoffStatus
 from nexus.control.trees import Tree
-from nexus.core.background_work import Work
+from nexus.core.background_work import Work, repeated
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, not_found
@@ -27,7 +28,8 @@ from nexus.forges.config import ForgeSettings
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
 from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Rejected
 
-AGAIN = timedelta(seconds=180)  # an issue whose process died is looked at again after this
+LEASE = timedelta(seconds=15)  # without a sign of life, until an issue is another hub's to look at
+RENEW_SECONDS = 3.0
 CLIENTS = {
     ForgeKind.GITHUB: ("nexus.forges.github", "GitHubClient"),
     ForgeKind.GITLAB: ("nexus.forges.gitlab", "GitLabClient"),
@@ -78,12 +80,17 @@ class Rounds(Work[Step, Found]):
         issue = forge.issues.due(moment).select_related("handoff").order_by("due_at", "pk").first()
         if issue is None:
             return None
-        free = ForgeIssue.objects.filter(pk=issue.pk, leased_until=issue.leased_until)
-        if not free.update(leased_until=moment + AGAIN):
+        if not _lease(issue):
             return None  # another hub looks at it
         return Step(forge, issue, push.work_of(issue))
 
     def act(self, item: Step) -> Found:
+        if item.issue is None:
+            return self._found(item)
+        with repeated(partial(_lease, item.issue), RENEW_SECONDS, self.name):
+            return self._found(item)
+
+    def _found(self, item: Step) -> Found:
         found = Found(etag=item.forge.etag)
         try:
             if item.forge.kind == ForgeKind.GIT:
@@ -132,6 +139,16 @@ def take_now(forge_id: str, number: int, operator: str) -> ForgeIssue:
     with write():
         audit.record(operator, "forge.asked", now(), forge_id=forge_id, repository=forge.repository, number=number)
         return services.take(forge, issue)
+
+
+def _lease(issue: ForgeIssue) -> bool:
+    """Take an issue, or keep it, for another lease; return False if another hub has taken it since it was read."""
+    until = now() + LEASE
+    with write():
+        if not ForgeIssue.objects.filter(pk=issue.pk, leased_until=issue.leased_until).update(leased_until=until):
+            return False
+    issue.leased_until = until
+    return True
 
 
 def _look_of(forge: Forge) -> Step:

@@ -343,8 +343,8 @@ def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
         asked = ForgeIssue.objects.filter(pk=row.pk).values_list("published_at", "due_at").first()
         if asked is not None and asked != (row.published_at, row.due_at):  # something came while this was done
             changes |= {"published_at": asked[0], "due_at": moment}
-        if not ForgeIssue.objects.filter(pk=row.pk).update(**changes):
-            return  # it was disconnected meanwhile
+        if not ForgeIssue.objects.filter(pk=row.pk, leased_until=row.leased_until).update(**changes):
+            return  # it was disconnected, or is another hub's
         if found.pushed:
             emit_event(forge, row, "branch_pushed", moment, branch=found.pushed, commit=columns["head"])
         if row.pull is None and "pull" in columns:

@@ -31,7 +31,7 @@ BUILDERS = tuple(f"builder-{number}" for number in range(1, 6))
 CHECKS = "[checks]\ntests = \"! grep -rnw TODO --include='*.txt' .\"\n"
 SETTINGS = {"NEXUS_FORGE_POLL_SECONDS": "5"}  # of the hub: as often as a forge may be asked
 LOOK_SECONDS = 0.5  # between two looks
-QUIET_SECONDS = 400.0  # without any progress, after which it counts as hung; a lease of a killed hub lasts 180 s
+QUIET_SECONDS = 400.0  # without any progress, after which it counts as hung: the longest lease of a killed hub is 60 s
 CALL_SECONDS = 120.0
 LIVE, OVER = ("queued", "running"), 10
 BROKEN = {"turn.failed", "pool.held"}  # a kill interrupts turns
