@@ -187,7 +187,12 @@ def _pull(row: dict[str, Any]) -> Pull:
     with _errors():
         state = "merged" if row.get("merged_at") else row["state"]
         return Pull(
-            row["number"], row["html_url"], state, row["head"]["sha"], datetime.fromisoformat(row["updated_at"])
+            row["number"],
+            row["html_url"],
+            state,
+            row["head"]["sha"],
+            datetime.fromisoformat(row["updated_at"]),
+            text_of(row.get("body")),
         )
 
 

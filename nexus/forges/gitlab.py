@@ -164,7 +164,14 @@ def _issue(row: dict[str, Any]) -> Issue:
 
 def _pull(row: dict[str, Any]) -> Pull:
     state = STATES.get(row["state"], row["state"])
-    return Pull(row["iid"], row["web_url"], state, row.get("sha") or "", datetime.fromisoformat(row["updated_at"]))
+    return Pull(
+        row["iid"],
+        row["web_url"],
+        state,
+        row.get("sha") or "",
+        datetime.fromisoformat(row["updated_at"]),
+        text_of(row.get("description")),
+    )
 
 
 def _comment(row: dict[str, Any], url: str) -> Comment:

@@ -68,6 +68,7 @@ class Pull:
     state: str  # open, merged or closed
     head: str  # the commit of its branch
     updated_at: datetime
+    text: str = ""  # its description
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ class Found:
     columns: dict[str, Any] = field(default_factory=dict)  # of the taken issue, to be stored
     jobs: list[Job] = field(default_factory=list)  # that failed, and the agent does not know
     comments: list[Comment] = field(default_factory=list)  # likewise
+    is_closed: bool = False  # the issue was, before it had a pull request
     pushed: str = ""  # the branch of a git remote
     watched: Watched | None = None  # of a git remote; None where nothing changed
 

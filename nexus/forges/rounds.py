@@ -26,7 +26,7 @@ from nexus.core.operations.errors import Code, NexusError, not_found
 from nexus.forges import push, remotes, services, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
-from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Rejected
+from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Pull, Rejected
 
 LEASE = timedelta(seconds=15)  # without a sign of life, until an issue is another hub's to look at
 RENEW_SECONDS = 3.0
@@ -180,25 +180,55 @@ def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -
     then is in `found`."""
     approved = issue.handoff.status == HandoffStatus.COMPLETED and issue.pull is None
     if not issue.ended and (issue.published_at is not None or approved):
-        _publish(calls, step, issue, found.columns)
+        _publish(calls, step, issue, found)
     if not issue.ended and (number := found.columns.get("pull", issue.pull)) is not None:
         _read_pull(calls, number, issue, found)
     _show_progress(calls, issue, found.columns)
 
 
-def _publish(calls: Client, step: Step, issue: ForgeIssue, columns: dict[str, Any]) -> None:
+def _publish(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None:
+    columns = found.columns
     try:
+        if issue.pull is None and _is_closed(calls, issue):
+            # It was closed by its pull request, perhaps, which was opened just before a hub died.
+            pull = _own_pull(calls, step, issue)
+            found.is_closed = pull is None
+            columns |= {"published_at": None} if pull is None else _opened(pull, pull.head)
+            return
         branch, commit = push.push(step.forge, issue, step.tree, calls.remote())
         pull = calls.find_pull(branch)  # a crash after it was opened opens no second one
-        if pull is None or pull.state != "open":
+        if pull is None or (pull.state != "open" and not _is_own(pull, issue)):
             title = f"{texts.single_name(issue.title)} (#{issue.number})"
             text = texts.pull_text(issue.handoff_id, issue.number, issue.handoff.claimed_by)
             pull = calls.open_pull(branch, step.forge.base, title, text)
     except (push.PushFailed, Rejected) as error:  # until a person publishes it again
         columns |= {"last_error": str(error)[:255], "published_at": None}
         return
-    columns |= {"pull": pull.number, "pull_url": pull.url[:2000], "head": commit, "checks": ""}
-    columns |= {"published_at": None, "last_error": None}
+    columns |= _opened(pull, commit)
+
+
+def _opened(pull: Pull, commit: str) -> dict[str, Any]:
+    about = {"pull": pull.number, "pull_url": pull.url[:2000], "head": commit, "checks": ""}
+    return {**about, "published_at": None, "last_error": None}
+
+
+def _is_own(pull: Pull, issue: ForgeIssue) -> bool:
+    """Return whether a hub opened a pull request for an issue."""
+    return texts.marker(issue.handoff_id) in pull.text
+
+
+def _is_closed(calls: Client, issue: ForgeIssue) -> bool:
+    try:
+        return not calls.issue(issue.number).is_open
+    except NotThere:  # work on an issue that was deleted can be published
+        return False
+
+
+def _own_pull(calls: Client, step: Step, issue: ForgeIssue) -> Pull | None:
+    """Return the pull request that a hub opened for an issue, whatever its state."""
+    branch = issue.branch or (step.tree.branch if step.tree else None)
+    pull = calls.find_pull(branch) if branch else None
+    return pull if pull is not None and _is_own(pull, issue) else None
 
 
 def _read_pull(calls: Client, number: int, issue: ForgeIssue, found: Found) -> None:

@@ -309,18 +309,29 @@ def settle_look(forge: Forge, issues: Sequence[Issue], etag: str) -> None:
     """Take the issues that are wanted, and end the work on those that were closed. Raises the errors of a new
     handoff."""
     since = forge.since
-    rows = {row.number: row for row in forge.issues.filter(number__in=[issue.number for issue in issues])}
+    known = forge.issues.filter(number__in=[issue.number for issue in issues]).select_related("handoff")
+    rows = {row.number: row for row in known}
     for issue in issues:
         row = rows.get(issue.number)
         if row is not None and issue.updated_at >= row.updated_at:  # else an older answer, of a cache
             ForgeIssue.objects.filter(pk=row.pk).update(updated_at=issue.updated_at)
             if not issue.is_open and row.pull_state != "open":
-                end(forge, row, "closed")
+                _end_closed(forge, row)
         elif row is None and is_wanted(forge, issue):
             take(forge, issue)
         since = max(since, issue.updated_at)
     asked = {"token": forge.token, "label": forge.label, "assignee": forge.assignee}
     Forge.objects.filter(pk=forge.pk, **asked).update(since=since, etag=etag)  # not if it was connected anew meanwhile
+
+
+def _end_closed(forge: Forge, row: ForgeIssue) -> None:
+    """End the work on an issue that was closed. If a hub may have opened a pull request without recording that, it is
+    looked for first: its merge may have closed the issue."""
+    is_published = row.published_at is not None or row.handoff.status == HandoffStatus.COMPLETED
+    if row.pull is None and is_published and forge.kind != ForgeKind.GIT:
+        ForgeIssue.objects.filter(pk=row.pk, ended="").update(due_at=now())
+    else:
+        end(forge, row, "closed")
 
 
 def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
@@ -356,8 +367,8 @@ def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
             emit_event(forge, row, "reviewed", moment, comments=len(comments))
             is_return = any(each.is_refusal for each in comments)
             _send(row, "was commented on", texts.reviewed_text(url, comments), moment, is_return=is_return)
-        if state in ("merged", "closed"):
-            end(forge, row, state)
+        if state in ("merged", "closed") or found.is_closed:
+            end(forge, row, "closed" if found.is_closed else state)
 
 
 def _send(row: ForgeIssue, what: str, text: str, moment: datetime, *, is_return: bool) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 from django.test import Client
 
 from coordination.models import Event
@@ -20,7 +23,9 @@ from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
+from nexus.forges import rounds
 from nexus.forges.models import Forge, ForgeIssue
+from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub
 
@@ -133,6 +138,87 @@ def test_published_work_is_one_pull_request(
     ForgeIssue.objects.update(pull=None, published_at=published.updated_at)  # it died after it had opened it
     again(look)
     assert len(github.pulls) == 1 and ForgeIssue.objects.get().pull == pull["number"]
+
+
+@pytest.mark.parametrize("state", ["approved", "published", "deleted"])
+def test_a_pull_request_that_was_merged_before_it_was_recorded_is_found(
+    github: GitHub, published: ForgeIssue, look: Look, state: str
+) -> None:
+    if state == "approved":
+        assert run(OPERATOR, "handoff_approve", {"handoff_id": published.handoff_id})["ok"]
+    asked = None if state == "approved" else published.updated_at
+    unknown = {"pull": None, "pull_url": "", "pull_state": "", "pull_updated_at": None, "head": ""}
+    ForgeIssue.objects.update(**unknown, published_at=asked, seen_at=None)  # the hub died after it had opened it
+    github.change_pull(100, state="closed", merged_at=github.now())
+    if state == "deleted":
+        github.rejects["GET /repos/acme/shop/issues/1"] = 404
+    else:
+        github.change_issue(1, state="closed")
+    look()
+    again(look)
+    row = ForgeIssue.objects.get()
+    assert (row.pull, row.ended, Handoff.objects.get().status) == (100, "merged", "COMPLETED")
+    assert len(github.pulls) == 1 and "| State | merged |" in github.comments[1]["body"]
+
+
+@pytest.mark.parametrize("state", ["approved", "published"])
+def test_work_on_an_issue_that_was_closed_is_not_published(
+    github: GitHub, submitted: Handoff, look: Look, state: str
+) -> None:
+    github.change_issue(1, state="closed")
+    operation = "handoff_approve" if state == "approved" else "forge_publish"
+    assert run(OPERATOR, operation, {"handoff_id": submitted.pk})["ok"]
+    look()
+    again(look)
+    row = ForgeIssue.objects.get()
+    assert (row.ended, row.last_error, row.due_at) == ("closed", None, None) and not github.pulls
+
+
+def test_a_change_that_is_dated_before_the_last_one_is_shown(github: GitHub, submitted: Handoff, look: Look) -> None:
+    with time_machine.travel(submitted.created_at - timedelta(seconds=1), tick=False):
+        assert run(OPERATOR, "handoff_approve", {"handoff_id": submitted.pk})["ok"]
+    look()
+    assert len(github.pulls) == 1
+
+
+def test_an_issue_of_a_hub_that_died_is_looked_at_soon(
+    github: GitHub, submitted: Handoff, look: Look, forge: Forge
+) -> None:
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    dead = ROUNDS.claim(forge.pk)
+    assert dead is not None and dead.issue is not None
+    look()
+    assert not github.pulls, "its hub may be at work"
+    with time_machine.travel(datetime.now(UTC) + timedelta(seconds=20)):
+        look()
+        assert len(github.pulls) == 1
+        late = ROUNDS.act(dead)
+        late.columns["title"] = "late"
+        ROUNDS.settle(dead, late)
+        assert len(github.pulls) == 1 and ForgeIssue.objects.get().title != "late"
+
+
+def test_a_hub_that_looks_at_an_issue_for_long_keeps_it(
+    committed: None, github: GitHub, submitted: Handoff, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases, renewed = [], threading.Event()
+
+    def lease(issue: ForgeIssue) -> bool:
+        leases.append(is_kept := real(issue))
+        if len(leases) == 3:
+            renewed.set()
+        return is_kept
+
+    def answers_late(*_: object) -> None:
+        assert renewed.wait(60)
+
+    real = rounds._lease
+    monkeypatch.setattr(rounds, "_lease", lease)
+    monkeypatch.setattr(rounds, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(rounds, "_bring_in_line", answers_late)
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    look()
+    assert all(leases) and ForgeIssue.objects.get().leased_until is None
 
 
 def test_work_that_another_call_reads_is_published_later(
