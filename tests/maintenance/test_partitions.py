@@ -30,7 +30,9 @@ EARLIER = """
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 executor = MigrationExecutor(connection)
-executor.migrate([leaf for leaf in executor.loader.graph.leaf_nodes() if leaf[0] != "coordination"])
+graph = executor.loader.graph
+later = ("coordination", "0019_partitioned_events")
+executor.migrate([leaf for leaf in graph.leaf_nodes() if later not in graph.forwards_plan(leaf)])
 executor.loader.build_graph()
 executor.migrate([("coordination", "0018_tags")])
 """
@@ -262,6 +264,10 @@ def test_an_older_log_stays_as_it_is_until_it_is_converted(tmp_path: Path) -> No
         manage("migrate")  # as a start does: the triggers are missing
 
         assert database.execute(partitions).fetchone() == (2,)
+        by_age = (
+            "SELECT count(*) FROM pg_indexes WHERE tablename LIKE 'events%' AND indexdef LIKE '%brin (created_at)%'"
+        )
+        assert database.execute(by_age).fetchone() == (3,)  # of the log, and of each partition
         assert database.execute("SELECT event_id FROM events ORDER BY event_id").fetchall() == ids
         assert database.execute(add).fetchone() == (4,)
         with pytest.raises(psycopg.errors.IntegrityConstraintViolation):
