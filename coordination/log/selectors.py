@@ -21,7 +21,7 @@ from nexus.core.waiting import Interest
 
 EVENTS_AT_ONCE = 500
 EXAMINED_AT_ONCE = 2_000  # events that one read checks for visibility
-FILTERED_AT_ONCE = 50_000  # events that one read passes to the filters
+FILTERED_AT_ONCE = 10_000  # events that one read passes to the filters; on a large log each may be on a page of its own
 EXAMINED = 50_000  # events that are searched for those of one agent
 COUNTED = 10_000  # events that are counted by type
 
