@@ -11,7 +11,7 @@ import hashlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -64,9 +64,12 @@ class Change:
 
 
 @contextmanager
-def changing(project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) -> Iterator[Change]:
+def changing(
+    project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS, *, names: Collection[str] | None = None
+) -> Iterator[Change]:
     """Open a writing transaction over the rows of one project's plan, and write its files afterwards.
 
+    The transaction has the workspace's name, which all that planning reads belongs to, unless `names` are others.
     Foreign changes of the files are taken in first, in short transactions of their own: until the last of them,
     readers of the plan wait for the directory's lock, and the file counts as foreign. The files are rendered after
     the commit, so that no other writer waits for megabytes of text. Raises STATE_FILE_INVALID, STATE_UNAVAILABLE,
@@ -81,7 +84,7 @@ def changing(project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) ->
         directory.begin()  # not earlier: until here, a crash leaves the foreign files foreign
         committing = False
         try:
-            with write():
+            with write(*((project.workspace_id,) if names is None else names)):
                 change = Change(project, now(), directory, took_in=bool(look.foreign))
                 workspaces.ensure(project, change.moment)
                 look.finish(change.moment)
@@ -125,7 +128,7 @@ def _take_in_read_only(project: ProjectDirectory, directory: Directory, patience
         look.read()
         look.take_in_parts()
         if look.strange:
-            with write():
+            with write(project.workspace_id):
                 moment = now()
                 workspaces.ensure(project, moment)
                 look.finish(moment)
@@ -151,10 +154,11 @@ def take_in_beside(project: ProjectDirectory) -> None:
         log.info("the files of a plan are taken in with its next call: %s", error.message)
 
 
-def revision(project: ProjectDirectory) -> dict[str, list[str]]:
-    """Return a value that changes with every change of the plan or its tasks, also by a handoff, once a call has
-    written their files."""
-    return {path: row.ours for path, row in _rows(project.workspace_id).items()}
+def revision(project: ProjectDirectory) -> list[tuple[str, str, list[str]]]:
+    """Return a value that changes with every change of the plan or its tasks, also by a handoff or on another machine,
+    once a call has written their files."""
+    rows = MirroredFile.objects.filter(workspace_id=project.workspace_id).order_by("machine", "name")
+    return list(rows.values_list("machine", "name", "ours"))
 
 
 def follow(project: ProjectDirectory) -> None:
@@ -228,7 +232,7 @@ class _Look:
                     )
         except NexusError:
             if row is not None and not (row.behind and "" in row.ours):
-                with write():
+                with write(self.project.workspace_id):
                     _keep_ours(row=row.pk, ours=["", _newest(row)], behind=True)
             raise
         return document
@@ -243,10 +247,10 @@ class _Look:
         between."""
         pieces = [piece for foreign in self.foreign.values() for piece in foreign.pieces]
         if pieces:
-            with write():
+            with write(self.project.workspace_id):
                 workspaces.ensure(self.project, now())
         for piece in pieces:
-            with write():
+            with write(self.project.workspace_id):
                 piece(now())
 
     def finish(self, moment: datetime) -> None:
@@ -329,7 +333,7 @@ def _rendered(project: ProjectDirectory, behind: Mapping[str, str]) -> dict[str,
         for path, found in behind.items():
             if texts[path] is None and found and FILES[path].stamped:
                 digests[path] = found  # the history is never removed, even if it is empty
-        with write():
+        with write(project.workspace_id):
             rows = _rows(project.workspace_id)
             if {path: row.ours for path, row in rows.items() if path in behind} == before:
                 for path in before:

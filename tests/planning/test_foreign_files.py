@@ -53,8 +53,8 @@ def after_each(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], Non
         numbers = iter(range(1, 1_000))
 
         @contextmanager
-        def watched() -> Iterator[None]:
-            with write():
+        def watched(*names: str) -> Iterator[None]:
+            with write(*names):
                 yield
             done(next(numbers))
 

@@ -215,8 +215,8 @@ def test_it_keeps_what_was_committed_when_the_commits_end_is_not_known(
     nexus.task("One")
 
     @contextmanager
-    def in_doubt() -> Iterator[None]:
-        with write():
+    def in_doubt(*names: str) -> Iterator[None]:
+        with write(*names):
             yield
         raise NexusError(Code.DB_ERROR, "The connection was lost while it committed.")
 

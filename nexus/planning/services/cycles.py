@@ -176,7 +176,7 @@ def write_artifact(*, project_root: str, filename: str, content: str, by: Actor,
         directory.locked(),
     ):  # outside of the transaction; to repeat it is harmless
         directory.write(f"{ARTIFACTS}/{name}", content.encode("utf-8", "surrogatepass"))
-    with write():
+    with write(*by.names(project)):
         moment = now()
         workspaces.ensure(project, moment)
         with by.recorded():
