@@ -164,8 +164,11 @@ def _wish(p: FilesReserve) -> tuple[services.Wish, workspaces.ProjectDirectory]:
 
 def _recorded(
     operation: str, p: FilesReserve | FilesRelease, caller: Caller
-) -> Callable[[], AbstractContextManager[object]]:
-    """Return what a service enters in its transaction, so that an operator's use of an agent's operation is logged."""
+) -> Callable[[], AbstractContextManager[object]] | None:
+    """Return what a service enters in its transaction, so that an operator's use of an agent's operation is logged;
+    None for an agent."""
+    if caller.operator is None:
+        return None
     return partial(domain().acting, caller.operator, operation, agent_id=p.agent_id)
 
 
@@ -196,16 +199,18 @@ def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
     conflicts = services.in_the_way(wish)
     free = bool(services.free(wish, conflicts))
     if not free:
-        _note_wait(p, [(conflict.held.pk, conflict.held.waiting) for conflict in conflicts[:NAMED]])
+        held = [(conflict.held.pk, conflict.held.waiting) for conflict in conflicts[:NAMED]]
+        _note_wait(p, wish.shared_by, held)
     return {"reservations": free}
 
 
-def _note_wait(p: FilesReserve, held: Iterable[tuple[str, Sequence[str]]]) -> None:
-    """Show on reservations, given by id and with the agents that wait for them already, that this agent does, too."""
+def _note_wait(p: FilesReserve, sharing: Sequence[str], held: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Show on reservations of the workspaces that share their files, given by id and with the agents that wait for them
+    already, that this agent does, too."""
     new = [key for key, waiting in dict(held).items() if p.agent_id not in waiting and len(waiting) < MOST_WAITING]
     if new:
         seconds = min(p.timeout_seconds, CoreSettings.current().max_wait_timeout_seconds)
-        services.note_waiter(p.agent_id, new, seconds)
+        services.note_waiter(p.agent_id, sharing, new, seconds)
 
 
 def _refuse(data: ReservedFiles) -> NoReturn:
@@ -267,7 +272,8 @@ def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
     heartbeats keep the lease running."""
     data = _perform(p, caller, ask=p.ask)
     if p.timeout_seconds and not data["reservations"]:
-        _note_wait(p, [(row["held"]["reservation_id"], ()) for row in data["refused"][:NAMED]])
+        held = [(row["held"]["reservation_id"], ()) for row in data["refused"][:NAMED]]
+        _note_wait(p, shared_by(workspaces.locate(p.project_root)), held)
     return data
 
 

@@ -212,7 +212,7 @@ def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator
         yield from sorted(near)  # ids rise with time
 
 
-def _in_use(workspaces: Sequence[str]) -> list[str]:
+def in_use(workspaces: Sequence[str]) -> list[str]:
     """Return those of the workspaces that may have reservations; reads the store only where there are several."""
     if len(workspaces) == 1:
         return list(workspaces)
@@ -236,7 +236,7 @@ def find_conflicts(
     have not been compared before.
     """
     found: list[tuple[str, str]] = []
-    used, compared, left = _in_use(workspaces), compared_by(agent_id), at_once
+    used, compared, left = in_use(workspaces), compared_by(agent_id), at_once
 
     def overlaps(pattern: str, other: str) -> bool:
         nonlocal left
@@ -262,7 +262,7 @@ def holders(
 ) -> tuple[list[Reservation], int]:
     """Return the reservations that overlap a pattern in workspaces that share their files, oldest first and at most
     MOST_LISTED, and their total number. Raises VALIDATION_ERROR where that is too much to compare."""
-    near = _near(_in_use(workspaces), pattern, moment)
+    near = _near(in_use(workspaces), pattern, moment)
     keys = sorted(key for key, other, _, _ in near if compared.overlap(pattern, other))  # ids rise with time
     rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
     return [rows[key] for key in keys if key in rows], len(keys)

@@ -1,10 +1,14 @@
-"""Writes of reservations: reserve files exclusively or together, extend and end; by agents, operators, and time."""
+"""Writes of reservations: reserve files exclusively or together, extend and end; by agents, operators, and time.
+
+An agent's write has the names of the agent and of the workspaces whose reservations it reads. Only renewals change
+others' rows beside it: an agent that acts elsewhere renews its leases here, too. So who ends what lapsed locks the row.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, NotRequired
@@ -22,7 +26,7 @@ from handoffs.models import Handoff
 from inbox import services as mail
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update, insert
-from nexus.core.database.store import write
+from nexus.core.database.store import store, write
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
@@ -48,9 +52,15 @@ def by_holder(reservations: Iterable[Reservation]) -> list[list[Reservation]]:
 
 
 def emit_event(
-    type: str, actor: str | None, reservations: Sequence[Reservation], moment: datetime, **more: Any
+    type: str,
+    actor: str | None,
+    reservations: Sequence[Reservation],
+    moment: datetime,
+    numbered: bool = False,  # by position, because `more` has names
+    /,
+    **more: Any,
 ) -> Event:
-    """Append an event about reservations of one agent in one workspace."""
+    """Append an event about reservations of one agent in one workspace. See `emit` for `numbered`."""
     first = reservations[0]
     ends = max(reservation.expires_at for reservation in reservations)
     about = {"expires_at": iso(ends), "handoff_id": first.handoff_id, "task_id": first.task_id, **more}
@@ -66,6 +76,7 @@ def emit_event(
         },
         moment=moment,
         handoff_id=first.handoff_id,
+        numbered=numbered,
     )
 
 
@@ -130,12 +141,12 @@ def reserve(
     project: ProjectDirectory,
     *,
     ask: bool = False,
-    recorded: Callable[[], AbstractContextManager[object]] = nullcontext,
+    recorded: Callable[[], AbstractContextManager[object]] | None = None,
 ) -> Reserved:
     """Reserve all of a wish, or the free part of it; renew what the agent holds in the same way already.
 
-    Changes are made inside `recorded`, in a transaction. Do not call it inside one: the first comparisons may take
-    long, and every writer would wait.
+    Changes by an operator are made inside `recorded`, in a transaction. Do not call it inside one: the first
+    comparisons may take long, and other writers would wait.
 
     Conflicts are returned and not raised. With `ask` their holders get a message, once for each of their
     reservations. A second call with the same client_id returns what the first one reserved. Raises NOT_FOUND,
@@ -155,22 +166,36 @@ def reserve(
 
 
 def _reserve(
-    wish: Wish, project: ProjectDirectory, ask: bool, recorded: Callable[[], AbstractContextManager[object]]
+    wish: Wish, project: ProjectDirectory, ask: bool, recorded: Callable[[], AbstractContextManager[object]] | None
 ) -> Reserved:
     """Run the transaction of `reserve`. Raises Uncompared, too."""
-    with write(), recorded():
+    _record_ends_first()
+    with _acting(wish.agent_id, wish.shared_by, recorded):
         if earlier := _earlier(wish, at_once=selectors.MOST_IN_TURN):
             return earlier
         moment = now()
         workspaces.ensure(project, moment)
         if wish.handoff_id is not None:
             _check_claim(wish, wish.handoff_id, moment)
-        record_ends(moment)
+        _record_ends_in(wish.shared_by, moment)
         conflicts = in_the_way(wish, at_once=selectors.MOST_IN_TURN)
-        taken = _take(wish, free(wish, conflicts), moment)
         asked = _ask(wish, conflicts, moment) if ask else []
         agents.touch(wish.agent_id, moment)
+        taken = _take(wish, free(wish, conflicts), moment)
     return Reserved(taken, conflicts, asked=asked)
+
+
+@contextmanager
+def _acting(
+    agent_id: str, workspace_ids: Sequence[str], recorded: Callable[[], AbstractContextManager[object]] | None
+) -> Iterator[None]:
+    """Open the transaction of an agent's act; an operator's runs alone, because its events are counted."""
+    if recorded is None:
+        with write(agent_id, *workspace_ids):
+            yield
+    else:
+        with write(), recorded():
+            yield
 
 
 def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
@@ -235,7 +260,8 @@ def _check_claim(wish: Wish, handoff_id: str, moment: datetime) -> None:
 
 
 def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation]:
-    """Reserve free patterns, or renew the agent's same reservations. Call it inside a transaction."""
+    """Reserve free patterns, or renew the agent's same reservations. Call it last inside a transaction: after the
+    numbered event, other writers' events wait for the commit."""
     until = moment + timedelta(seconds=wish.seconds)
     made, prolonged, taken = [], [], []
     for item, pattern in enumerate(patterns):
@@ -269,11 +295,12 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
             field="paths",
         )
     if made:
-        event = emit_event("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)
+        event = emit_event("reserved", wish.agent_id, made, moment, True, exclusive=wish.exclusive, reason=wish.reason)
         for reservation in made:
             reservation.claim_epoch = event.event_id
-    insert(*made)
-    prolong(prolonged, wish.seconds, moment)
+    with store().batch():
+        insert(*made)
+        prolong(prolonged, wish.seconds, moment)
     return taken
 
 
@@ -284,6 +311,7 @@ def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[st
     asked = []
     for rows in by_holder(unasked.values()):
         holder = rows[0].agent_id
+        rows.sort(key=lambda row: row.pk)  # the order in which others lock them
         names = ", ".join(row.pattern for row in rows[:NAMED])
         mine = ", ".join(wish.patterns[:NAMED])
         reached = mail.notify(
@@ -304,10 +332,11 @@ def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[st
     return asked
 
 
-def note_waiter(agent_id: str, reservation_ids: Sequence[str], seconds: float) -> None:
-    """Show on reservations that an agent waits for them: until then at most, also if it stops waiting earlier."""
+def note_waiter(agent_id: str, workspace_ids: Sequence[str], reservation_ids: Sequence[str], seconds: float) -> None:
+    """Show on reservations of these workspaces that an agent waits for them: until then at most, also if it stops
+    waiting earlier."""
     moment = now().timestamp()
-    with write():
+    with write(*workspace_ids):
         rows = Reservation.objects.unended().select_for_update().filter(pk__in=reservation_ids)
         for row in rows.order_by("pk"):
             others = [wait for wait in row.waits if wait["until"] > moment and wait["agent_id"] != agent_id]
@@ -318,12 +347,25 @@ def note_waiter(agent_id: str, reservation_ids: Sequence[str], seconds: float) -
 RECORDED_AT_ONCE = 200  # expired reservations: a call must not pay for a year of them
 
 _lapsed = Select(lambda: Reservation.objects.unended().filter(expires_at__lt=Slot("moment")).order_by("expires_at"))
+# It waits for whoever renews one of them, and leaves out what was renewed.
+_lapsed_in = Select(
+    lambda: (
+        Reservation.objects.unended()
+        .filter(workspace_id=Slot("workspace_id"), expires_at__lt=Slot("moment"))
+        .select_for_update()
+    )
+)
 _orphaned = Select(
     lambda: Reservation.objects.unended().filter(~selectors.kept_for(Slot("moment")), handoff_id=Slot("handoff_id"))
 )
 _orphans = Select(
     lambda: Reservation.objects.running(Slot("moment")).filter(
         ~selectors.kept_for(Slot("moment")), handoff_id__isnull=False
+    )
+)
+_orphans_in = Select(
+    lambda: Reservation.objects.running(Slot("moment")).filter(
+        ~selectors.kept_for(Slot("moment")), handoff_id__isnull=False, workspace_id=Slot("workspace_id")
     )
 )
 _lengths = Select(
@@ -366,17 +408,17 @@ def release(
     reservation_ids: Sequence[str] | None,
     paths: Sequence[str] | None,
     claim_epoch: int | None = None,
-    recorded: Callable[[], AbstractContextManager[object]] = nullcontext,
+    recorded: Callable[[], AbstractContextManager[object]] | None = None,
 ) -> Released:
     """Release the agent's own reservations: those named, or all in the project.
 
     One that has already ended stays as it is, and so does one that covers more than a named path. `claim_epoch` is that
     of the caller's latest reservation: later ones are another's, who acts under the same id.
-    The change is made inside `recorded`, in a transaction.
+    An operator's change is made inside `recorded`, in a transaction.
     Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, and STALE_CLAIM where it
     names a later one.
     """
-    with _own(project_root, agent_id, reservation_ids, paths, claim_epoch) as (chosen, named, moment), recorded():
+    with _own(project_root, agent_id, reservation_ids, paths, claim_epoch, recorded) as (chosen, named, moment):
         _record_end(chosen, Outcome.RELEASED, agent_id, moment)
     missed = sorted(named - {*(reservation_ids or ()), *(row.pattern for row in chosen)})
     if not missed:
@@ -421,14 +463,16 @@ def _own(
     reservation_ids: Sequence[str] | None,
     paths: Sequence[str] | None,
     claim_epoch: int | None,
+    recorded: Callable[[], AbstractContextManager[object]] | None = None,
 ) -> Iterator[tuple[list[Reservation], set[str], datetime]]:
     """Open the transaction of an agent's act on its own reservations; yield those chosen, what the call named, and the
     moment."""
     project = workspaces.locate(project_root)
     patterns = None if paths is None else patterns_of(paths, project_root=project_root, project=project)
-    with write():
+    _record_ends_first()
+    with _acting(agent_id, [project.workspace_id], recorded):
         moment = now()
-        record_ends(moment)
+        _record_ends_in([project.workspace_id], moment)
         chosen = _chosen(project.workspace_id, agent_id, reservation_ids, patterns, moment)
         named = {*(reservation_ids or ()), *(patterns or ())}
         if claim_epoch is not None:
@@ -471,12 +515,28 @@ def record_ends(moment: datetime) -> None:
     _record_end(_orphans(moment=moment), Outcome.SETTLED, None, moment)
 
 
+def _record_ends_first() -> None:
+    """Run `record_ends` before the transaction of an act, alone. A plain read decides first."""
+    if _lapsed.first(moment=now()) is not None:
+        with write():
+            record_ends(now())
+
+
+def _record_ends_in(workspace_ids: Sequence[str], moment: datetime) -> None:
+    """Record what ended in workspaces. Call it inside a transaction that has their names. What is left unended cannot
+    be renewed by one that began while its lease ran."""
+    for workspace_id in selectors.in_use(workspace_ids):
+        _record_end(_lapsed_in(workspace_id=workspace_id, moment=moment), Outcome.EXPIRED, None, moment)
+        _record_end(_orphans_in(workspace_id=workspace_id, moment=moment), Outcome.SETTLED, None, moment)
+
+
 def settle(handoff_id: str) -> None:
     """Record the reservations that ended with a claim on a handoff; they were not in force before either. Only reads
     where there are none."""
-    if _orphaned.first(handoff_id=handoff_id, moment=now()) is None:
+    orphan = _orphaned.first(handoff_id=handoff_id, moment=now())
+    if orphan is None:
         return
-    with write():
+    with write(orphan.workspace_id):  # the handoff's, too
         moment = now()
         _record_end(_orphaned(handoff_id=handoff_id, moment=moment), Outcome.SETTLED, None, moment)
 

@@ -23,7 +23,7 @@ from coordination.toolset import run
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings, parse, resolve, without_password
 from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
-from nexus.core.database.postgres.store import django_settings
+from nexus.core.database.postgres.store import MOST_NAMES, django_settings
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import commits, in_one_transaction, store, write
 from nexus.core.operations import runner
@@ -212,8 +212,9 @@ def test_writers_run_beside_those_without_their_names_alone() -> None:
         assert begins("bob", "there")
         assert not begins("here", "bob")
         assert not begins()
-    with write():
-        assert not begins("bob")
+    for names in ((), map(str, range(MOST_NAMES + 1))):
+        with write(*names):
+            assert not begins("bob")
     assert begins()
 
 

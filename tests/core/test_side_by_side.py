@@ -17,18 +17,28 @@ import pytest
 import time_machine
 from django.db import connection
 
-from coordination.models import Artifact, Event, Session, Workspace
+from coordination.models import Agent, Artifact, Event, Session, Workspace
+from coordination.services import sessions
 from coordination.toolset import run
 from handoffs.models import SETTLED, Dependency, Handoff, Remark
 from nexus.core.database.store import in_one_transaction, store, write
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import Toolset
+from nexus.planning import directory, mirror
+from nexus.planning.models import Task
+from nexus.planning.toolset import PLANNING
+from nexus.reservations import services as reservations
+from nexus.reservations.models import Reservation
+from nexus.reservations.toolset import FILES
 from nexus.topics.connections import joined_peer
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
+from nexus_site.serving import health
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, OPERATOR, at_once
 from tests.postgres import SERVER
+from tests.reservations.git import Repo
 from tests.topics.conftest import Client
 
 pytestmark = [
@@ -37,6 +47,7 @@ pytestmark = [
 ]
 
 Answer = dict[str, Any]
+Call = Callable[[], Answer]
 PYTHON = {"strategy": "capability", "capability": "python"}
 WAITING = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = %s"
 
@@ -44,6 +55,13 @@ WAITING = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE
 def call(name: str, /, **arguments: Any) -> Answer:
     """The envelope of a call, which may be a refusal, but never a failure of the store or of the hub."""
     answer = run(LOCAL, name, arguments)
+    assert answer["ok"] or answer["error"]["code"] not in ("DB_ERROR", "INTERNAL_ERROR"), answer
+    return answer
+
+
+def call_of(toolset: Toolset, agent_id: str, name: str, /, **arguments: Any) -> Answer:
+    """As `call`, of another toolset, as an agent."""
+    answer = runner.run(toolset, Caller("test", agent_id=agent_id, connection="test"), name, arguments)
     assert answer["ok"] or answer["error"]["code"] not in ("DB_ERROR", "INTERNAL_ERROR"), answer
     return answer
 
@@ -252,6 +270,115 @@ class TestHandoffs:
 
 
 @pytest.mark.usefixtures("team")
+class TestReservations:
+    @staticmethod
+    def reserves(agent_id: str, project: str, *paths: str, **more: Any) -> Call:
+        asked = {"project_root": project, "agent_id": agent_id, "paths": list(paths), **more}
+        return partial(call_of, FILES, agent_id, "files_reserve", **asked)
+
+    def test_one_agent_has_a_path(self, project: str) -> None:
+        each = (self.reserves(name, project, "src/app.py") for name in ("ann", "bob"))
+        assert codes(beside(*each)) == ["done", "FILES_RESERVED"]
+
+    def test_nor_have_two_of_them_it_in_two_work_trees(self, tmp_path: Path) -> None:
+        repo = Repo.make(tmp_path / "repo")
+        repo.ok("worktree", "add", "-q", str(tmp_path / "tree"))
+        one = self.reserves("ann", str(tmp_path / "repo"), "a.py")
+        other = self.reserves("bob", str(tmp_path / "tree"), "a.py")
+        assert codes(beside(one, other)) == ["done", "FILES_RESERVED"]
+
+    def test_one_whose_holder_acts_elsewhere_at_its_last_moment_goes_on(
+        self, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "other").mkdir()
+        session_id = opened("ann", str(tmp_path / "other"))
+        with time_machine.travel(datetime.now(UTC), tick=False) as clock:
+            assert self.reserves("ann", project, "a.py", seconds=60)()["ok"]
+            clock.shift(60)
+            # Nothing has lapsed when a call looks for that, and a second is over when its transaction begins.
+            monkeypatch.setattr(reservations, "_record_ends_first", lambda: clock.shift(1))
+            renewal = partial(call, "session_heartbeat", session_id=session_id)
+            wish = self.reserves("bob", project, "a.py", ask=True)
+            assert codes(beside(renewal, wish)) == ["done", "FILES_RESERVED"]
+
+    def test_an_agent_has_no_more_than_it_may(self, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reservations, "MOST_HELD", 1)
+        each = (self.reserves("ann", project, path) for path in ("a.py", "b.py"))
+        assert codes(beside(*each)) == ["done", "VALIDATION_ERROR"]
+
+    def test_its_client_id_is_that_of_one_wish(self, project: str, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        roots = (project, str(tmp_path / "other"))
+        each = (self.reserves("ann", root, "a.py", client_id="once") for root in roots)
+        assert codes(beside(*each)) == ["done", "VALIDATION_ERROR"]
+
+    def test_it_is_released_once(self, project: str) -> None:
+        self.reserves("ann", project, "a.py")()
+        releases = partial(call_of, FILES, "ann", "files_release", project_root=project, agent_id="ann")
+        assert codes(beside(releases, releases)) == ["done", "done"]
+        assert count("file.released") == 1
+
+    def test_all_who_asked_for_it_are_kept(self, project: str) -> None:
+        self.reserves("ann", project, "a.py")()
+        beside(*(self.reserves(name, project, "a.py", ask=True) for name in ("bob", "cleo")))
+        assert Reservation.objects.get().asked_by == ["bob", "cleo"]
+
+
+@pytest.mark.usefixtures("team")
+class TestPlanning:
+    @pytest.fixture
+    def machines(self, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        """A project of two machines: the second of two calls at once is made on the other one, in its directory."""
+        here = threading.current_thread()
+        roots = {"here": project, "there": str(tmp_path / "there")}
+        (tmp_path / "there").mkdir()
+        monkeypatch.setattr(directory, "machine", lambda: "here" if threading.current_thread() is here else "there")
+        monkeypatch.setattr(mirror, "Directory", lambda root: directory.Directory(roots[directory.machine()]))
+        return project
+
+    @staticmethod
+    def add(agent_id: str, project: str) -> Answer:
+        return call_of(PLANNING, agent_id, "task_add", project_root=project, title="t", context="c")
+
+    @staticmethod
+    def update(agent_id: str, project: str, status: str = "in_progress", **more: Any) -> Answer:
+        return call_of(PLANNING, agent_id, "task_update", project_root=project, id=1, status=status, **more)
+
+    def test_tasks_have_numbers_of_their_own(self, machines: str) -> None:
+        assert codes(beside(partial(self.add, "ann", machines), partial(self.add, "bob", machines))) == ["done", "done"]
+        assert list(Task.objects.order_by("number").values_list("number", "position")) == [(1, 1), (2, 2)]
+
+    def test_one_is_begun_once(self, machines: str) -> None:
+        self.add("ann", machines)
+        begins = (partial(self.update, name, machines) for name in ("ann", "bob"))
+        assert codes(beside(*begins)) == ["done", "done"]
+        assert (Task.objects.get().claim_epoch, count("task.updated")) == (1, 1)
+
+    def test_who_holds_an_earlier_claim_changes_nothing(self, machines: str) -> None:
+        self.add("ann", machines)
+        epoch = self.update("ann", machines)["data"]["claim_epoch"]
+        self.update("ann", machines, "pending")
+        answers = beside(
+            partial(self.update, "bob", machines), partial(self.update, "ann", machines, "completed", claim_epoch=epoch)
+        )
+        assert codes(answers) == ["done", "STALE_CLAIM"]
+
+    def test_one_whose_handoff_is_claimed_is_not_begun_again(self, project: str) -> None:
+        self.add("ann", project)
+        claim = {"project_root": project, "handoff_id": offered(project, task_id=1), "agent_id": "bob"}
+        answers = beside(partial(call, "handoff_claim", **claim), partial(self.update, "cleo", project))
+        assert codes(answers) == ["done", "done"]
+        assert (Task.objects.get().claim_epoch, count("task.updated")) == (1, 1)
+
+    def test_a_cycle_is_closed_once(self, machines: str) -> None:
+        self.add("ann", machines)
+        closes = (partial(call_of, PLANNING, name, "task_close", project_root=machines) for name in ("ann", "bob"))
+        beside(*closes)
+        closed = Event.objects.filter(type="cycle.closed").order_by("pk")
+        assert [event.payload["tasks"] for event in closed] == [1, 0]
+
+
+@pytest.mark.usefixtures("team")
 def test_calls_wait_for_nobody_in_another_workspace(project: str, tmp_path: Path) -> None:
     session_id = opened("ann", project)
     at_once([lambda: data("session_heartbeat", session_id=session_id)])  # what is done once is done
@@ -277,10 +404,29 @@ def test_calls_wait_for_nobody_in_another_workspace(project: str, tmp_path: Path
         "handoff_complete": handoff,
     }
 
+    files = {"project_root": project, "agent_id": "ann"}
+    others: list[tuple[Toolset, str, Answer]] = [
+        (FILES, "files_reserve", {**files, "paths": ["a.py"]}),
+        (FILES, "files_extend", files),
+        (FILES, "files_release", files),
+        (PLANNING, "plan_start", {"project_root": project, "topic": "t", "issues": ["i"], "research_summary": "r"}),
+        (PLANNING, "plan_decide", {"project_root": project, "issue_id": 1, "summary": "s"}),
+        (PLANNING, "task_add", {"project_root": project, "title": "t", "context": "c"}),
+        (PLANNING, "task_update", {"project_root": project, "id": 1, "status": "completed"}),
+        (PLANNING, "artifact_write", {"project_root": project, "filename": "f", "content": "c"}),
+        (PLANNING, "task_close", {"project_root": project}),
+    ]
+
     def go() -> None:
         with store().without_waiting():
             for name, arguments in calls.items():
                 data(name, **arguments)
+            for toolset, name, arguments in others:
+                answer = call_of(toolset, "ann", name, **arguments)
+                assert answer["ok"], answer
+            sessions.keep_present({"bob"}, set())
+            assert Agent.objects.get(pk="bob").connected_at is not None
+            assert health._writable()
 
     with write("another workspace", "another agent"):
         at_once([go])
@@ -348,7 +494,7 @@ class Crowd:
     def act(self, chance: random.Random) -> None:
         """One call, of whatever kind; a refusal is as good as a success."""
         agent, root = chance.choice(AGENTS), chance.choice(self.roots)
-        acts = [self.step] * 4 + [self.hand_over] * 2 + [self.send, self.read, self.beat]
+        acts = [self.step] * 4 + [self.hand_over, self.plan, self.reserve] * 2 + [self.send, self.read, self.beat]
         chance.choice(acts)(chance, agent, root)
 
     def hand_over(self, chance: random.Random, agent: str, root: str) -> None:
@@ -377,6 +523,46 @@ class Crowd:
 
     def beat(self, chance: random.Random, agent: str, root: str) -> None:
         call("session_heartbeat", session_id=chance.choice(self.sessions))
+
+    def plan(self, chance: random.Random, agent: str, root: str) -> None:
+        if chance.random() < 0.3:
+            call_of(PLANNING, agent, "task_add", project_root=root, title="t", context="c", deps=[1])
+            return
+        status = chance.choice(["pending", "in_progress", "completed"])
+        call_of(PLANNING, agent, "task_update", project_root=root, id=chance.randint(1, 3), status=status)
+
+    def reserve(self, chance: random.Random, agent: str, root: str) -> None:
+        verb, paths = chance.choice(["reserve", "reserve", "release", "extend"]), chance.sample(PATHS, 2)
+        call_of(FILES, agent, f"files_{verb}", project_root=root, agent_id=agent, paths=paths)
+
+
+PATHS = ["a.py", "b.py", "src/c.py", "docs/"]
+
+
+def check_tasks() -> None:
+    """That each has a number of its own, and was begun as often as its epoch says."""
+    told = Counter(
+        (event.workspace_id, event.payload["task_id"])
+        for event in Event.objects.filter(type="task.updated")
+        if event.payload.get("status") == "in_progress"
+    )
+    tasks = list(Task.objects.all())
+    assert len({(task.workspace_id, task.number) for task in tasks}) == len(tasks)
+    assert {(task.workspace_id, task.number): task.claim_epoch for task in tasks if task.claim_epoch} == told
+
+
+def check_reservations() -> None:
+    """That at no time two agents had one path."""
+    holders: dict[tuple[str | None, str], str] = {}
+    for event in Event.objects.filter(stream="file").order_by("pk"):
+        agent = event.payload.get("holder") or event.actor_agent_id
+        for path in ((event.workspace_id, pattern) for pattern in event.payload["patterns"]):
+            if event.type == "file.released":
+                assert holders.pop(path) == agent
+            else:
+                assert holders.setdefault(path, str(agent)) == agent, event.type
+    held = Reservation.objects.unended().values_list("workspace_id", "pattern", "agent_id")
+    assert {(workspace_id, pattern): agent for workspace_id, pattern, agent in held} == holders
 
 
 def check_handoffs() -> None:
@@ -432,3 +618,5 @@ def test_a_crowd_leaves_a_store_in_order_and_a_follower_misses_nothing(tmp_path:
         following.join()
     assert seen == list(Event.objects.order_by("pk").values_list("pk", flat=True))
     check_handoffs()
+    check_tasks()
+    check_reservations()

@@ -370,10 +370,10 @@ def test_it_compares_again_before_the_transaction_what_came_meanwhile(
             monkeypatch.setattr("nexus.reservations.services.write", late)
         return patterns.overlap(one, other)
 
-    def late() -> AbstractContextManager[None]:
+    def late(*names: str) -> AbstractContextManager[None]:
         monkeypatch.setattr("nexus.reservations.services.write", write)
         shop.reserve("cas", "**/c*.py", "**/d*.py", exclusive=False)
-        return write()
+        return write(*names)
 
     shop.reserve("ann", "**/a*.py", exclusive=False)
     monkeypatch.setattr("nexus.reservations.selectors.overlap", overlap)

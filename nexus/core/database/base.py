@@ -114,9 +114,10 @@ class Store(Protocol):
     def write(self, *names: str, late: bool = False) -> AbstractContextManager[None]:
         """Run a writing transaction; inside another one, a savepoint. It waits for its turn within a time limit.
 
-        Without names it runs alone. With names it may run beside transactions that have none of them: what it reads
-        before it writes must be changed only under one of its names, or by who runs alone. One inside it has names of
-        it, too, unless it is `late`: then it waits for those that it has not, and may fail as busy.
+        Without names, or with too many, it runs alone. With names it may run beside transactions that have none of
+        them: what it reads before it writes must be changed only under one of its names, or by who runs alone. One
+        inside it has names of it, too, unless it is `late`: then it waits for those that it has not, and may fail as
+        busy.
         """
 
     def append(self, row: Model, statement: Callable[[], Insertion], *, numbered: bool) -> bool:

@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 
 WRITERS_LOCK = 0x4E787573  # the advisory lock that every writing transaction takes first, shared if it has names
 NAMES = 0x4E787577  # the first half of the locks of names
+MOST_NAMES = 100  # of a transaction: the server has room for some thousand locks of all together
 WRITERS = 8  # what is written at once is mostly round trips
 POOL_SIZE = 20  # as many threads of a hub use the store at a time; more wait for one to come back
 NOTIFY = "SELECT pg_notify(%s, %s)"
@@ -122,13 +123,13 @@ def _connection() -> DatabaseWrapper:
 def write(*names: str, late: bool = False) -> Iterator[None]:
     """Run a writing transaction; inside another, a savepoint.
 
-    Without names it is alone: it takes the advisory lock of all writers. With names it takes that lock shared, and one
-    of its own for each name, in one order for all. It takes them first, because a transaction that holds rows when it
-    asks for a lock can deadlock with the one that holds the lock. Only one that is `late` asks for more: of two that
-    deadlock the server ends one, and its call is repeated.
+    Without names, or with too many, it is alone: it takes the advisory lock of all writers. With names it takes that
+    lock shared, and one of its own for each name, in one order for all. It takes them first, because a transaction
+    that holds rows when it asks for a lock can deadlock with the one that holds the lock. Only one that is `late` asks
+    for more: of two that deadlock the server ends one, and its call is repeated.
     """
     on = _connection()
-    locks = frozenset(zlib.crc32(name.encode()) - 2**31 for name in names)
+    locks = frozenset(zlib.crc32(name.encode()) - 2**31 for name in names if len(names) <= MOST_NAMES)
     if on.in_atomic_block:
         if on.beside is not None and not (locks and locks <= on.beside):
             if not late:
