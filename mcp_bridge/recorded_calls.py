@@ -46,8 +46,8 @@ class RelayedRequest:
 
     def __init__(self, caller: Caller, number: int, key: str, *, repeated: bool) -> None:
         self._connection, self.repeated = caller.connection or "", repeated
-        self._slot, self._secret = f"{self._connection}/{number}", f"{key} {caller.agent_id}"
-        self._name = shake_256(self._secret.encode()).hexdigest(16)
+        self.name, self._secret = f"{self._connection}/{number}", f"{key} {caller.agent_id}"
+        self._key = shake_256(self._secret.encode()).hexdigest(16)
 
     def outcome(self) -> Outcome | None:
         with write():  # behind a killed hub's transaction, which PostgreSQL may still be committing
@@ -56,8 +56,8 @@ class RelayedRequest:
     def record(self, stage: int, outcome: Outcome | None = None) -> None:
         answer = self._as_bytes(outcome) if outcome is not None else b""
         row = {
-            "slot": self._slot,
-            "key": self._name,
+            "slot": self.name,
+            "key": self._key,
             "stage": stage,
             "answer": self._veiled(stage, answer) if 0 < len(answer) <= LONGEST else None,
             "recorded_at": now(),
@@ -70,8 +70,8 @@ class RelayedRequest:
         insert(unsaved(RecordedCall, **row))
 
     def _recorded(self) -> Outcome | None:
-        row = _find.first(slot=self._slot)
-        if row is None or row.key != self._name:
+        row = _find.first(slot=self.name)
+        if row is None or row.key != self._key:
             return None
         if row.answer is None:
             return Outcome(error=LOST)

@@ -86,7 +86,7 @@ def keep_present(agent_ids: Collection[str], session_ids: Collection[str]) -> No
     silent = Q(connected_at=None) | Q(connected_at__lt=due)
     connected = Agent.objects.filter(silent, ~gone, pk__in=agent_ids)
     if rows.exists() or connected.exists():
-        with write():
+        with write("presence"):  # both updates look again at the rows that others changed meanwhile
             rows.update(last_heartbeat_at=moment)
             connected.update(connected_at=moment)
 

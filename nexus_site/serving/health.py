@@ -69,7 +69,7 @@ def _checks() -> tuple[dict[str, bool], str | None]:
 def _writable() -> bool:
     """Return whether a write succeeds; it is rolled back. Only a write finds a read-only file or a full disk."""
     try:
-        with write():  # in the queue like any writer: outside of it, the store would seem busy while others write
+        with write("readiness"):  # in the queue like any writer: else the store would seem busy while others write
             RetentionPass.objects.create()
             transaction.set_rollback(True)
     except (DatabaseError, NexusError):

@@ -360,7 +360,7 @@ class Taking:
         self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
     ) -> None:
         def append() -> Entry:
-            with write():
+            with write(self.turn.agent.pk, self.turn.agent.agent_id):
                 turn = None if self._over else turns.running(self.turn)
                 if turn is None:
                     raise RunnerFailed("the turn has ended")

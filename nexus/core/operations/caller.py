@@ -22,6 +22,7 @@ class Request(Protocol):
     """A write that its connection sends again if it lost the answer. What is recorded of it is in the store."""
 
     repeated: bool  # whether it was sent before
+    name: str  # of the row that records it, for a writing transaction
 
     def outcome(self) -> Outcome | None:
         """Return the recorded outcome; None if nothing was done. If it was done and its outcome is unknown, that is an

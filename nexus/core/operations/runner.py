@@ -419,7 +419,7 @@ def _marked(request: Request, called: Callable[[], Outcome]) -> Outcome:
     with marked(mark):
         outcome = called()
     if commits() > before:
-        with write():
+        with write(request.name):
             request.record(CALLED, outcome)
     return outcome
 
