@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
+from nexus.control import moving
 from nexus.control.git import Git, GitFailed
 from nexus.control.trees import Origin, alone
 
@@ -114,7 +115,7 @@ def take(origin: Origin, branch: str, onto: str, commit: str) -> None:
             raise Moved(f"{branch} moved")
         try:
             if git.run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line == ref:
-                git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+                moving.move(git, commit)
             elif elsewhere := git.line("for-each-ref", "--format=%(worktreepath)", ref):
                 raise GitFailed(f"{branch} is checked out at {elsewhere}")
             else:
@@ -125,6 +126,12 @@ def take(origin: Origin, branch: str, onto: str, commit: str) -> None:
             raise
         if git.commit_of(ref) != commit:
             raise Moved(f"{branch} moved")
+
+
+def take_back(origin: Origin) -> None:
+    """Take back what a killed hub did to the origin's work tree. Raises the errors of `moving.take_back`."""
+    with alone(origin.common):
+        moving.take_back(origin.git())
 
 
 def release(origin: Origin, refs: list[str]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from nexus.control import protected_paths
+from nexus.control import moving, protected_paths
 from nexus.control.git import Git, GitFailed, Said
 from nexus.control.rules import Permissions
 
@@ -724,7 +724,7 @@ def _merged(git: Git, head: str, message: str) -> Merge:
     if said.code:
         return Merge(None, sorted(set(conflicts)))
     commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
-    git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+    moving.move(git, commit)
     return Merge(commit, [])
 
 

@@ -29,7 +29,8 @@ from nexus.control import merging, trees
 from nexus.control.git import GitFailed
 from nexus.control.members import Actor
 from nexus.control.merging import LANE, Conflict, Moved
-from nexus.control.models import MergeState, MergeStep, PoolWorktree, ReturnCause, WorktreeMerge
+from nexus.control.models import MergeQuerySet, MergeState, MergeStep, PoolWorktree, ReturnCause, WorktreeMerge
+from nexus.control.moving import Locked
 from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import FOLDER, LOCKS, Origin
@@ -205,7 +206,7 @@ class Lane(Work[Claimed, "Outcome | None"]):
                 return _merged(item.entry)
             except Lost:
                 return None
-            except (trees.Busy, NotNow) as busy:
+            except (trees.Busy, Locked, NotNow) as busy:
                 return Outcome(MergeState.WAITING, why=str(busy))
             except (GitFailed, OSError) as error:
                 return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
@@ -242,6 +243,7 @@ def _merged(entry: WorktreeMerge) -> Outcome:
     row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
     origin = worktrees.own(row).source
     _clear(origin, entry)
+    merging.take_back(origin)
     checks = reviewed(workspace_id_of(origin.top))
     if checks:
         check_sandbox()  # first: each try leaves a commit in the origin

@@ -1,0 +1,173 @@
+"""A person's work tree while the hub moves it: whatever a kill leaves is taken back, and nobody's change is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nexus.control import merging, moving, trees
+from nexus.control.git import GitFailed
+from nexus.control.moving import Locked
+from tests.acceptance.pool import until
+from tests.control.test_worktrees import git, pool, repository
+
+__all__ = ["pool", "repository"]
+
+NAMES = ("changed.txt", "new\nline.txt", "gone.txt", "added/a.txt", "-dash", "deep/é.bin")
+OLD = {name: f"{name} was\n" * 3 for name in NAMES if not name.startswith(("added", "-"))}
+NEW = {name: f"{name} is\n" * 4 for name in NAMES if name != "gone.txt"}
+STATES = st.sampled_from(["old", "new", "missing", "begun", "theirs", "staged"])
+
+
+def half_moved(place: Path) -> tuple[str, str]:
+    """Make a repository of two commits whose branch is at the first, with the note of a move to the second."""
+    place.mkdir()
+    git(place, "init", "--quiet")
+    for name, text in {**OLD, "mine.txt": "committed\n"}.items():
+        _write(place / name, text)
+    git(place, "add", ".")
+    git(place, "commit", "--quiet", "-m", "Old")
+    for name, text in NEW.items():
+        _write(place / name, text)
+    (place / "gone.txt").unlink()
+    git(place, "add", ".")
+    git(place, "commit", "--quiet", "-m", "New")
+    onto, commit = git(place, "rev-parse", "HEAD~1"), git(place, "rev-parse", "HEAD")
+    git(place, "update-ref", "refs/heads/main", onto)
+    git(place, "update-ref", f"{moving.MOVING}/main", commit)
+    return onto, commit
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _arguments() -> Iterator[str]:
+    """Yield the arguments of all processes but this one."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            yield from process.cmdline() if process.pid != os.getpid() else ()
+
+
+def _aged(lock: Path) -> None:
+    os.utime(lock, (time.time() - 90,) * 2)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    states=st.fixed_dictionaries(dict.fromkeys(NAMES, STATES)),
+    index=st.sampled_from(["old", "new"]),
+    mine=st.booleans(),
+)
+def test_whatever_a_kill_leaves_is_taken_back(states: dict[str, str], index: str, mine: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="nexus-moving-") as directory:
+        place = Path(directory) / "repository"
+        onto, commit = half_moved(place)
+        git(place, "read-tree", onto if index == "old" else commit)
+        if mine:
+            (place / "mine.txt").write_text("not committed\n")
+            (place / "untracked.txt").write_text("not tracked\n")
+        theirs = set()
+        for name, state in states.items():
+            path, text = place / name, {"old": OLD, "new": NEW}.get(state, {}).get(name)
+            if state == "begun":
+                text = NEW.get(name, "")[:7] or None
+            elif state in ("theirs", "staged"):
+                text = f"{name} of a person\n"
+                theirs.add(name)
+            path.unlink(missing_ok=True) if text is None else _write(path, text)
+            if state == "staged":
+                git(place, "update-index", "--add", "--", name)
+        (place / ".git" / "index.lock").touch()
+        _aged(place / ".git" / "index.lock")
+        origin = trees.origin_of(str(place))
+        if theirs:
+            with pytest.raises(GitFailed) as refusal:
+                merging.take_back(origin)
+            assert all(repr(name) in str(refusal.value) for name in theirs), refusal.value
+        merging.take_back(origin)
+        for name in NAMES:
+            path = place / name
+            if name in theirs:
+                assert path.read_text() == f"{name} of a person\n"
+            else:
+                assert (path.read_text() if path.exists() else None) == OLD.get(name), name
+        changed = theirs | ({"mine.txt", "untracked.txt"} if mine else set())
+        said = git(place, "status", "--porcelain", "-z", "--untracked-files=all").split("\0")
+        assert {line.lstrip().partition(" ")[2].lstrip() for line in said if line} == changed
+        assert git(place, "rev-parse", "HEAD") == onto
+        if not theirs:
+            merging.take(origin, "main", onto, commit)
+            assert {name: (place / name).read_text() for name in NEW} == NEW and not (place / "gone.txt").exists()
+            assert git(place, "for-each-ref", moving.MOVING) == ""
+
+
+def test_a_lock_of_git_that_may_run_is_waited_for(tmp_path: Path) -> None:
+    place = tmp_path / "repository"
+    half_moved(place)
+    lock = place / ".git" / "index.lock"
+    lock.touch()
+    origin = trees.origin_of(str(place))
+    with pytest.raises(Locked, match=r"index\.lock"):
+        merging.take_back(origin)
+    assert lock.exists() and (place / "changed.txt").read_text() == NEW["changed.txt"]
+    _aged(lock)
+    merging.take_back(origin)
+    assert git(place, "status", "--porcelain") == ""
+
+
+def test_a_lock_that_is_not_of_a_move_stays(repository: Path) -> None:
+    lock = repository / ".git" / "index.lock"
+    lock.touch()
+    _aged(lock)
+    merging.take_back(trees.origin_of(str(repository)))
+    assert lock.exists()
+
+
+def test_a_move_that_a_person_finished_is_over(tmp_path: Path) -> None:
+    place = tmp_path / "repository"
+    half_moved(place)
+    git(place, "commit", "--quiet", "-m", "By hand")
+    merging.take_back(trees.origin_of(str(place)))
+    assert git(place, "status", "--porcelain") == "" and (place / "changed.txt").read_text() == NEW["changed.txt"]
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_hub_that_is_killed_while_git_moves_it_is_followed_by_one_that_moves_it(
+    repository: Path, tmp_path: Path, detached: bool
+) -> None:
+    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    for number in range(2_000):
+        _write(Path(tree.path) / f"{number % 40}" / f"{number}.txt", f"{number}\n")
+    if detached:
+        git(repository, "checkout", "--quiet", "--detach")
+    lock = repository / ".git" / "index.lock"
+    child = os.fork()
+    if child == 0:
+        try:
+            trees.merge(tree, "Merge")
+        finally:
+            os._exit(0)
+    ended = False
+    while not lock.exists() and not (ended := os.waitpid(child, os.WNOHANG)[0] == child):
+        pass
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    until(lambda: not any(str(repository) in word for word in _arguments()))  # its guardian ends git
+    for each in (repository / ".git").rglob("*.lock"):
+        _aged(each)
+    if (merged := trees.merge(tree, "Merge").commit) is not None:
+        assert git(repository, "rev-parse", "HEAD") == merged
+    assert git(repository, "status", "--porcelain") == "" and (repository / "39" / "1999.txt").exists()
