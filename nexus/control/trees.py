@@ -58,9 +58,19 @@ git init --quiet --bare --template= --initial-branch=none --object-format="$FORM
 cd "$TREE"
 export GIT_DIR="$SCRATCH/git" GIT_WORK_TREE="$TREE"
 """
+# What git-lfs keeps is a pointer in HEAD, and content in the worktree once the agent has fetched it there. That is no
+# change, as long as the pointer is of it. This needs no git-lfs here, and no filter of the configuration runs.
 ADD = """
 git read-tree "$head"
-git -c core.excludesFile="$own/info/exclude" add --all -- .
+cat > "$SCRATCH/clean" << 'END'
+if [ "$(head -c 42 < "$1")" = "version https://git-lfs.github.com/spec/v1" ]; then exec cat; fi
+sum=$(sha256sum < "$1")
+pointer=$(printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %s' "${sum%% *}" "$(wc -c < "$1")")
+if [ "$(git cat-file blob ":$1" 2>/dev/null)" = "$pointer" ]; then printf '%s\\n' "$pointer"; else cat; fi
+END
+lfs=filter.lfs.clean=
+[ ! -d "$own/lfs/objects" ] || lfs="filter.lfs.clean=sh '$SCRATCH/clean' %f"
+git -c core.excludesFile="$own/info/exclude" -c "$lfs" add --all -- .
 content=$(git write-tree)
 commit=$head
 if [ "$content" != "$(git rev-parse "$head^{tree}")" ]; then
@@ -95,6 +105,8 @@ printf '/commit\\0'
     git log --stdin --no-walk=unsorted --no-show-signature -z --format='%h %s' < "$SCRATCH/commits"
 printf '/repository\\0'
 find . -mindepth 2 -name .git -print0
+printf '/lfs\\0'
+[ ! -d "$own/lfs/objects" ] || find "$own/lfs/objects" -type f -printf '%P\\0'
 printf '/ignored\\0'
 git -c core.excludesFile="$own/info/exclude" ls-files -z --others --ignored --exclude-standard --directory
 """
@@ -576,7 +588,7 @@ def _losses(tree: Tree) -> Losses:
         MOST=str(MOST_COMMITS),
         MESSAGE="x",
     )
-    found: dict[str, list[str]] = {"/file": [], "/commit": [], "/repository": [], "/ignored": []}
+    found: dict[str, list[str]] = {"/file": [], "/commit": [], "/repository": [], "/lfs": [], "/ignored": []}
     kind = found["/file"]
     for name in said.output.split(b"\0")[:-1]:
         kind = found.get(os.fsdecode(name), kind)
@@ -584,6 +596,8 @@ def _losses(tree: Tree) -> Losses:
             kind.append(os.fsdecode(name))
     changes = [*found["/file"], *(f"commit {commit}" for commit in found["/commit"])]
     lost = [f"the repository {Path(name).parent}" for name in found["/repository"]]
+    kept = Path(tree.source.common, "lfs", "objects")
+    lost += [f"the LFS object {Path(name).name}" for name in found["/lfs"] if not (kept / name).is_file()]
     lost += [f"{name}, which is ignored" for name in found["/ignored"] if _is_large(os.path.join(tree.path, name))]
     if said.cut:
         lost.append("more than can be listed")
