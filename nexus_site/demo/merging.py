@@ -46,6 +46,7 @@ class Task:
     line: str
     file: str
     accepted: str  # the line that is in the target branch at the end; empty: an operator refuses the work
+    remark: str = ""  # what an operator asks for instead, in a comment on that line
     handoff: str = ""
     stage: int = 0
 
@@ -59,7 +60,7 @@ class Task:
 
 
 def tasks() -> list[Task]:
-    """Return ten tasks: 2 and 3 change the same line, 7 fails its checks at first, 10 is refused."""
+    """Return ten tasks: 2 and 3 change the same line, 4 is commented on, 7 fails its checks at first, 10 is refused."""
     wanted = [
         ("apples: 3", "apples.txt"),
         ("soup: 4", "soup.txt"),
@@ -72,8 +73,11 @@ def tasks() -> list[Task]:
         ("lemons: 10", "lemons.txt"),
         ("poison: 11", "poison.txt"),
     ]
-    accepted = {7: "eggs: 12", 10: ""}
-    return [Task(number, line, file, accepted.get(number, line)) for number, (line, file) in enumerate(wanted, 1)]
+    accepted = {4: "dates: 6 boxes", 7: "eggs: 12", 10: ""}
+    return [
+        Task(number, line, file, accepted.get(number, line), accepted[4] if number == 4 else "")
+        for number, (line, file) in enumerate(wanted, 1)
+    ]
 
 
 class Stage(Protocol):
@@ -260,7 +264,7 @@ class Rehearsal:
         if status == "SUBMITTED":
             return self._decide(task, handoff)
         if status == "COMPLETED":
-            return self._published(task)
+            return self._follow(task, handoff)
         if status == "CANCELLED":
             return OVER if "closed" in self._comment(task) or "cancelled" in self._comment(task) else 9
         return 3
@@ -275,7 +279,7 @@ class Rehearsal:
         return 1
 
     def _decide(self, task: Task, handoff: Row) -> int:
-        """Merge work that passed its checks and accept what is merged, or refuse it."""
+        """Review work that passed its checks: comment on it, approve what is there now, or refuse it."""
         checks = handoff["checks"][-1]
         if checks["state"] != "passed":
             return 4
@@ -285,20 +289,34 @@ class Rehearsal:
             self.call("control.pool_worktree_keep", agent_id=task.builder)
             self.forge.change_issue(task.number, state="closed")
             return 8
-        entry = self._entry(task, checks["ended_at"])
-        if entry is None or entry["state"] == "returned":
-            self.call("control.pool_worktree_queue", agent_id=task.builder)
-            return 6
-        if entry["state"] != "merged":
-            return 6
-        self.call("coordination.handoff_approve", handoff_id=task.handoff)
-        return 8
+        review = self._review(task)
+        if task.remark and all(comment["path"] != task.file for comment in review["comments"]):
+            text = f"Write {task.remark} instead. (The project is {self.project}.)"
+            self.call("control.pool_add_comment", agent_id=task.builder, path=task.file, line=1, text=text)
+            return 5
+        if any(comment["sent_at"] is None for comment in review["comments"]):
+            self.call("control.pool_send_comments", agent_id=task.builder)
+            return 5
+        self.call("control.pool_approve_work", agent_id=task.builder, seen=review["seen"])
+        return 6
+
+    def _review(self, task: Task) -> Row:
+        return self.call("control.pool_get_review", agent_id=task.builder)
+
+    def _follow(self, task: Task, handoff: Row) -> int:
+        """Follow approved work through the merge lane; approve it again once its agent has corrected what came back."""
+        entry = self._entry(task, handoff["checks"][-1]["ended_at"])
+        if entry is not None and entry["state"] == "merged":
+            return self._published(task)
+        if entry is not None and entry["state"] == "returned" and not self._is_at_work(task.builder):
+            self.call("control.pool_approve_work", agent_id=task.builder, seen=self._review(task)["seen"])
+        return 7
 
     def _is_at_work(self, builder: str) -> bool:
         """Return whether an agent has an open turn. One that a kill cut off, and nothing begins again, is retried."""
         runs = self.call("control.pool_list_runs", agent_id=builder, limit=10)["runs"]
         for each in runs:
-            if each["needs_person"] and each["source"] in ("lane", "retry"):
+            if each["needs_person"] and each["source"] in ("lane", "review", "retry"):
                 self.call("control.pool_retry_run", run_id=each["run_id"])
                 return True
         return any(each["outcome"] in LIVE for each in runs)
@@ -343,6 +361,7 @@ class Rehearsal:
         kept = self.git("for-each-ref", "--format=%(refname:short)", "refs/heads/nexus").splitlines()
         mail = [row for builder in BUILDERS for row in self._mail(builder)]
         unread = [self.call("coordination.inbox_count", agent_id=builder) for builder in BUILDERS]
+        remarks = self._review(next(task for task in self.tasks if task.remark))["comments"]
         left = self.call("control.pool_list_runs", which="needing_person")["runs"]
         merged = self.git("log", "--first-parent", "--format=%s", "main").splitlines()
         return Summary(
@@ -363,7 +382,8 @@ class Rehearsal:
                 Line("entries of the lane that merged", len(accepted), _count(merges, "state", "merged")),
                 Line("that came back for a conflict", 1, _count(merges, "cause", "conflict")),
                 Line("results that failed their checks", 1, _count(runs, "state", "failed")),
-                Line("results whose receipts are complete", len(self.tasks) + 1, sum(map(_is_complete, runs))),
+                Line("comments of reviews that are done", 1, _count(remarks, "outcome", "done")),
+                Line("results whose receipts are complete", len(self.tasks) + 2, sum(map(_is_complete, runs))),
                 Line("pull requests", len(accepted), len(self.forge.pulls)),
                 Line(
                     "of these merged", len(accepted), sum(bool(row["merged_at"]) for row in self.forge.pulls.values())
@@ -400,11 +420,12 @@ def show(directory: Path, pause: float, account: Lines, write: Callable[[str], o
     """Play it in an empty directory, and print the log as it grows. Raises DemoFailure."""
     home = directory / "home"
     write(
-        "Ten issues of a forge, five agents in worktrees of one repository. Two issues change the same line, one fails"
+        "Ten issues of a forge, five agents in worktrees of one repository. Two issues change the same line, one gets"
     )
     write(
-        "its checks at first, one is refused. The hub is killed twice meanwhile. A script answers instead of a model."
+        "a comment in its review, one fails its checks at first, one is refused. The hub is killed twice meanwhile. A"
     )
+    write("script answers instead of a model.")
     with closing(DemoHub(home, pause)) as hub, forge.serving(directory / "remotes") as github, instead(own_store(home)):
         write(f"{links(hub.url, 'Board', 'Lane', 'Forges', 'Runs', 'Timeline', 'Attention')}\n")
         seen = newest_event()
