@@ -151,6 +151,15 @@ def test_it_tells_only_whole_names_of_very_many_files(made: Path, monkeypatch: p
     assert answer["truncated"]
 
 
+def test_a_repository_without_a_commit_gives_no_worktree(db: None, tmp_path: Path) -> None:
+    place = tmp_path / "empty"
+    place.mkdir()
+    git(place, "init", "--quiet")
+    error = does("pool_create_agent", agent_id="smith", cwd=str(place), worktree=True)["error"]
+    assert error["code"] == "WORKTREE_REFUSED" and "has no commit yet" in error["message"]
+    assert not PoolAgent.objects.exists() and git(place, "for-each-ref") == ""
+
+
 def test_it_cuts_a_diff_that_is_too_long(made: Path) -> None:
     (made / "long.txt").write_text("word\n" * trees.DIFF_BYTES)
     answer = does("pool_worktree_diff", agent_id="smith")["data"]

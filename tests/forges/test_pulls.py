@@ -308,6 +308,24 @@ def test_a_pull_request_that_is_rejected_waits_for_a_person(
     assert len(github.pulls) == 1 and ForgeIssue.objects.get().last_error is None
 
 
+def test_a_token_that_is_revoked_between_push_and_pull_request_loses_nothing(
+    github: GitHub, submitted: Handoff, look: Look, project: str
+) -> None:
+    github.rejects["POST /repos/acme/shop/pulls"] = 401
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    look()
+    row = ForgeIssue.objects.get()
+    assert Forge.objects.get().refused_at is not None and row.published_at is not None and row.last_error is None
+    calls = len(github.calls)
+    again(look)
+    assert len(github.calls) == calls
+    github.rejects.clear()
+    given = {"kind": "github", "repository": "acme/shop", "project_root": project, "label": "nexus"}
+    assert run(OPERATOR, "forge_connect", {**given, "url": github.url, "token": github.token})["ok"]
+    again(look)
+    assert len(github.pulls) == 1 and ForgeIssue.objects.get().pull_state == "open"
+
+
 def test_an_issue_that_is_gone_holds_up_no_other(github: GitHub, look: Look) -> None:
     github.rejects["POST /repos/acme/shop/issues/1/comments"] = 404
     github.add_issue(1, "Cart")

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from coordination.toolset import run
 from handoffs.models import Handoff
 from nexus.core.background_work import work_once
 from nexus.forges.models import Forge, ForgeDelivery, ForgeIssue
 from nexus.forges.rounds import ROUNDS
-from tests.forges.github_server import GitHub
+from tests.conftest import OPERATOR
+from tests.forges.github_server import GitHub, serve
 
 Send = Callable[..., int]
 
@@ -26,11 +28,11 @@ def send(forge: Forge) -> Send:
     """Call the webhook as GitHub does, from anywhere; return the answer's status."""
     client = Client()
 
-    def sent(delivery: str = "d-1", event: str = "issues", secret: str = forge.secret, **headers: Any) -> int:
+    def sent(delivery: str = "d-1", event: str = "issues", secret: str = "", to: Forge = forge, **headers: Any) -> int:
         body = json.dumps({"action": "labeled", "issue": {"number": 1}}).encode()
-        signature = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        signature = "sha256=" + hmac.new((secret or to.secret).encode(), body, hashlib.sha256).hexdigest()
         given = {"X-Hub-Signature-256": signature, "X-GitHub-Event": event, "X-GitHub-Delivery": delivery, **headers}
-        path = f"/api/v1/forges/{forge.pk}/webhook"
+        path = f"/api/v1/forges/{to.pk}/webhook"
         return client.post(
             path, body, content_type="application/json", headers=given, REMOTE_ADDR="203.0.113.9"
         ).status_code
@@ -54,6 +56,26 @@ def test_the_same_call_again_is_one_event(github: GitHub, forge: Forge, send: Se
     calls = len(github.calls)
     assert send() == 202 and work_once(ROUNDS) == [] and len(github.calls) == calls
     assert ForgeDelivery.objects.count() == 2 and Handoff.objects.count() == 1
+
+
+def test_calls_of_two_forges_that_come_out_of_order_end_in_what_is_true(
+    github: GitHub, forge: Forge, send: Send, project: str
+) -> None:
+    with serve() as elsewhere:
+        given = {"kind": "github", "repository": "acme/shop", "project_root": project, "label": "nexus"}
+        assert run(OPERATOR, "forge_connect", {**given, "url": elsewhere.url, "token": elsewhere.token})["ok"]
+        other = Forge.objects.exclude(pk=forge.pk).get()
+        for server in (github, elsewhere):
+            server.add_issue(1, "Cart")
+        work_once(ROUNDS)
+        elsewhere.change_issue(1, state="closed")
+        github.change_issue(1, title="Basket")
+        # That of the close comes first, and that of the label last; both forges number their calls alike.
+        assert [send("d-2", to=other), send("d-2"), send("d-1"), send("d-1", to=other)] == [202] * 4
+        work_once(ROUNDS)
+        work_once(ROUNDS)
+    statuses = dict(ForgeIssue.objects.values_list("forge_id", "handoff__status"))
+    assert statuses == {forge.pk: "OPEN", other.pk: "CANCELLED"} and ForgeDelivery.objects.count() == 4
 
 
 def test_a_wrong_signature_changes_nothing(forge: Forge, send: Send) -> None:
