@@ -57,10 +57,11 @@ def _has(git: Git, ref: str, commit: str) -> bool:
     return git.run("merge-base", "--is-ancestor", commit, ref, expect=(0, 1)).code == 0
 
 
-def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> Prepared:
-    """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed."""
+def prepare(origin: Origin, branch: str, base: str, work: str, message: str, onto: str = "") -> Prepared:
+    """Merge a commit onto the head of a branch, or onto a merge that will be, outside of every work tree. Raises
+    GitFailed."""
     git = origin.git()
-    onto = git.commit_of(f"refs/heads/{branch}")
+    onto = onto or git.commit_of(f"refs/heads/{branch}")
     if not onto:
         raise GitFailed(f"there is no branch {branch} any more")
     if _has(git, onto, work):

@@ -17,7 +17,7 @@ from django.test import Client as Browser
 from coordination.log.lines import lines
 from coordination.models import Event
 from inbox.monitoring import Picture
-from nexus.control import verification
+from nexus.control import trees, verification
 from nexus.control.attention import KINDS
 from nexus.control.merging import LANE
 from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
@@ -145,6 +145,128 @@ def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, 
     assert "| check:fit: exit code 1\n| first.txt\n" in said and "| second.txt" in said
     assert not list((CoreSettings.current().home / lane.SCRATCH).iterdir())
     assert not (repository / "second.txt").exists() and not (repository / "made").exists()
+
+
+@pytest.fixture
+def slow(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A lane whose last checks were slow; returns the files that each later run of checks saw."""
+    approve(repository, fit="test ! -e bad.txt")
+    make("zero", zero="0\n")
+    assert ended(queue("zero")).check_seconds is not None
+    monkeypatch.setattr(lane, "SLOW_SECONDS", 0.0)
+    runs: list[list[str]] = []
+
+    def counted(known: Any, tree: trees.Tree, alive: Any) -> str:
+        runs.append(sorted(path.stem for path in Path(tree.path).glob("*.txt") if path.stem not in ("notes", "zero")))
+        return real(known, tree, alive)
+
+    real = verification.failures
+    monkeypatch.setattr(lane, "failures", counted)
+    return runs
+
+
+def merged_in_order(repository: Path) -> list[str]:
+    subjects = git(repository, "log", "--first-parent", "--reverse", "--format=%s").split("\n")
+    return [subject.rpartition(" ")[2] for subject in subjects if subject.startswith("Merge ")][1:]
+
+
+def test_entries_are_checked_together_while_checks_are_slow(
+    make: Make, repository: Path, slow: list[list[str]]
+) -> None:
+    for name in ("a", "b", "c"):
+        make(name, **{name: f"{name}\n"})
+    merges = [queue(name) for name in ("a", "b", "c")]
+    assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 3
+    assert slow == [["a", "b", "c"]], "one run for all"
+    assert (
+        merged_in_order(repository) == ["a", "b", "c"] and git(repository, "status", "--porcelain") == "?? nexus.toml"
+    )
+    for merge in merges:
+        row = WorktreeMerge.objects.get(pk=merge["merge_id"])
+        assert git(repository, "rev-parse", f"{row.result}^2") == row.commit
+    assert told("worktree.merged").count("worktree.merged") == 4
+
+
+def test_of_entries_that_were_checked_together_only_the_one_that_fails_comes_back(
+    make: Make, repository: Path, slow: list[list[str]]
+) -> None:
+    for name in ("a", "b", "bad", "d", "e"):
+        make(name, **{name: f"{name}\n"})
+    merges = [queue(name) for name in ("a", "b", "bad", "d", "e")]
+    states = [ended(merge).state for merge in merges]
+    assert states == [MergeState.MERGED] * 2 + [MergeState.RETURNED] + [MergeState.MERGED] * 2
+    assert slow == [["a", "b", "bad", "d", "e"], ["a", "b"], ["a", "b", "bad"], ["a", "b", "d", "e"]]
+    assert merged_in_order(repository) == ["a", "b", "d", "e"]
+    back = WorktreeMerge.objects.get(pk=merges[2]["merge_id"])
+    assert (back.cause, back.checked_with) == ("checks", merges[0]["merge_id"]) and back.onto is not None
+    assert "check:fit: exit code 1" in Turn.objects.get().content and back.onto in Turn.objects.get().content
+    assert git(repository, "show", "nexus/bad:bad.txt") == "bad"
+
+
+def test_the_first_of_several_that_fails_comes_back_alone(make: Make, repository: Path, slow: list[list[str]]) -> None:
+    for name in ("bad", "b"):
+        make(name, **{name: f"{name}\n"})
+    merges = [queue(name) for name in ("bad", "b")]
+    assert [ended(merge).state for merge in merges] == [MergeState.RETURNED, MergeState.MERGED]
+    assert slow == [["b", "bad"], ["bad"], ["b"]] and merged_in_order(repository) == ["b"]
+
+
+def test_what_cannot_be_merged_onto_the_others_has_its_own_turn(
+    make: Make, repository: Path, slow: list[list[str]]
+) -> None:
+    make("a", notes="a\n")
+    make("b", b="b\n")
+    make("c", notes="c\n")
+    make("d", d="d\n")
+    merges = [queue(name) for name in ("a", "b", "c", "d")]
+    ended(merges[0])
+    rows = [WorktreeMerge.objects.get(pk=merge["merge_id"]) for merge in merges]
+    assert [(row.state, row.cause) for row in rows] == [
+        ("merged", None),
+        ("merged", None),
+        ("returned", "conflict"),
+        ("merged", None),
+    ]
+    assert slow == [["b"], ["b", "d"]], "a changes what c changes"
+
+
+def test_what_is_checked_with_others_cannot_be_withdrawn_until_it_waits_again(
+    make: Make, repository: Path, slow: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bad", "b"):
+        make(name, **{name: f"{name}\n"})
+    merges = [queue(name) for name in ("bad", "b")]
+    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+    assert item is not None
+    said: list[str] = []
+
+    def withdraws(*given: Any) -> str:
+        said.append(refused("pool_withdraw_merge", merge_id=merges[1]["merge_id"]))
+        return real(*given)
+
+    real = verification.failures
+    monkeypatch.setattr(lane, "failures", withdraws)
+    LANE_WORK.settle(item, LANE_WORK.act(item))
+    assert len(said) == 2 and all("is checking" in each for each in said)
+    assert does("pool_withdraw_merge", merge_id=merges[1]["merge_id"])["ok"]
+    assert not (repository / "b.txt").exists()
+
+
+def test_a_hub_that_dies_after_it_took_several_is_followed_by_one_that_records_them(
+    make: Make, repository: Path, slow: list[list[str]]
+) -> None:
+    for name in ("a", "b"):
+        make(name, **{name: f"{name}\n"})
+    merges = [queue(name) for name in ("a", "b")]
+    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+    assert item is not None
+    outcome = LANE_WORK.act(item)
+    head = git(repository, "rev-parse", "HEAD")
+    assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 2
+    LANE_WORK.settle(item, outcome)
+    rows = [WorktreeMerge.objects.get(pk=merge["merge_id"]) for merge in merges]
+    assert [row.result for row in rows] == [git(repository, "rev-parse", "HEAD~1"), head]
+    assert git(repository, "rev-parse", "HEAD") == head and len(told("worktree.merged")) == 3
 
 
 def test_what_the_work_says_of_checks_does_not_count(make: Make, repository: Path) -> None:

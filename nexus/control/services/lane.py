@@ -1,5 +1,8 @@
 """The merge lane: approved work of worktrees is merged, checked and taken, one entry of a branch after the other.
 
+Where checks are slow, the entries that wait behind one are merged onto it, and checked together. If that fails, fewer
+are checked, until it is known whose work fails: only that comes back, and what is before it is taken.
+
 An entry is claimed by an epoch and a lock of the home, which ends with its process. A hub that was killed leaves a
 running entry; the next claim begins it anew. Each step reads where the branch is, so that doing it again is safe.
 """
@@ -11,10 +14,11 @@ import hashlib
 import os
 import shutil
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -43,6 +47,8 @@ from nexus.core.operations.errors import NexusError, not_found
 
 HELD = timedelta(minutes=30)  # by a hub of another home, since its last step
 SCRATCH = "lane"  # below the home
+BATCH = 8  # entries that are checked together
+SLOW_SECONDS = 20.0  # that the last checks of a lane took; from then on entries are checked together
 TAIL = 4_000  # characters of a failed check's output that are kept
 WHOLE = 20_000  # characters of conflicts in a message
 
@@ -118,9 +124,9 @@ def withdraw(merge_id: str, by: str) -> WorktreeMerge:
         entry = WorktreeMerge.objects.select_related("worktree__agent").filter(pk=merge_id).first()
         if entry is None:
             raise not_found("merge", merge_id[:200])
-        waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING)
+        waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING, checked_with=None)
         if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment):
-            raise refusal(f"its entry {merge_id} is {entry.state}")
+            raise refusal(f"its entry {merge_id} is {entry.step if entry.checked_with else entry.state}")
         PoolWorktree.objects.filter(pk=entry.worktree_id).update(approved="")
         worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, into=entry.target)
     entry.state, entry.ended_at = MergeState.WITHDRAWN, moment
@@ -155,6 +161,7 @@ class Outcome:
     why: str = ""
     conflicts: Sequence[Conflict] = field(default_factory=list)
     commit: str | None = None
+    others: Sequence[tuple[WorktreeMerge, Outcome]] = ()  # that were checked together with it
 
 
 class Lost(Exception):
@@ -197,6 +204,8 @@ class Lane(Work[Claimed, "Outcome | None"]):
                     )
             except IntegrityError:  # another hub made another entry of the lane the running one
                 return None
+            if claimed:
+                _release_others(entry)
         entry.epoch += 1
         return Claimed(entry, lock) if claimed else None
 
@@ -247,9 +256,8 @@ def _merged(entry: WorktreeMerge) -> Outcome:
     checks = reviewed(workspace_id_of(origin.top))
     if checks:
         check_sandbox()  # first: each try leaves a commit in the origin
-    message = f"Merge {row.branch}, the work of {row.agent.agent_id}"
     while True:
-        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, message)
+        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row))
         if prepared.conflicts:
             _record(entry, onto=prepared.onto)
             count = len(prepared.conflicts)
@@ -262,15 +270,75 @@ def _merged(entry: WorktreeMerge) -> Outcome:
         if prepared.commit is None:  # a hub took it, and was killed before it recorded that
             return Outcome(MergeState.MERGED, commit=entry.result or prepared.onto)
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
-        if why := _checked(entry, origin, prepared.commit, checks):
-            return Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:])
-        _record(entry, step=MergeStep.TAKING)
+        merges = [(entry, prepared.commit), *_others(entry, origin, prepared.commit, checks)]
+        passed, why = _passed(entry, origin, [commit for _, commit in merges], checks)
+        ends = [Outcome(MergeState.MERGED, commit=commit) for _, commit in merges[:passed]]
+        if why:
+            ends.append(Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:]))
+        if passed:
+            _record(entry, step=MergeStep.TAKING)
+            try:
+                merging.take(origin, entry.target, prepared.onto, merges[passed - 1][1])
+            except Moved:
+                _record(entry, step=MergeStep.MERGING)
+                continue
+        others = [other for other, _ in merges[1:]]
+        return replace(ends[0], others=list(zip(others, ends[1:], strict=False)))
+
+
+def _others(
+    entry: WorktreeMerge, origin: Origin, last: str, checks: Mapping[str, Check]
+) -> list[tuple[WorktreeMerge, str]]:
+    """Merge the entries that wait behind one onto its merge, each onto the one before, if checks are slow in this lane.
+    Return them with their merges, up to the first that cannot be merged, whose turn comes. Raises Lost."""
+    lane = WorktreeMerge.objects.filter(repository=entry.repository, target=entry.target)
+    took = lane.exclude(check_seconds=None).order_by("-merge_id").values_list("check_seconds", flat=True).first()
+    _release_others(entry)
+    if not checks or took is None or took < SLOW_SECONDS:
+        return []
+    found = list[tuple[WorktreeMerge, str]]()
+    for other in lane.open().filter(merge_id__gt=entry.pk).select_related("worktree__agent")[: BATCH - 1]:
+        row = other.worktree
         try:
-            merging.take(origin, entry.target, prepared.onto, prepared.commit)
-        except Moved:
-            _record(entry, step=MergeStep.MERGING)
-            continue
-        return Outcome(MergeState.MERGED, commit=prepared.commit)
+            prepared = merging.prepare(origin, entry.target, row.base, other.commit, _subject(row), last)
+        except GitFailed:
+            break
+        if prepared.commit is None:
+            break
+        _record(entry)  # raises Lost
+        with write():
+            waiting = lane.filter(pk=other.pk, state=MergeState.WAITING)
+            if not waiting.update(step=MergeStep.CHECKING, checked_with=entry.pk, onto=last, result=prepared.commit):
+                break  # it was withdrawn
+        other.onto = last
+        found.append((other, last := prepared.commit))
+    return found
+
+
+def _release_others(entry: WorktreeMerge) -> None:
+    """Let the entries that were checked with one wait for their turn."""
+    with write():
+        together = WorktreeMerge.objects.filter(state=MergeState.WAITING, checked_with=entry.pk)
+        together.update(step=None, checked_with=None)
+
+
+def _passed(
+    entry: WorktreeMerge, origin: Origin, merges: Sequence[str], checks: Mapping[str, Check]
+) -> tuple[int, str]:
+    """Return how many of the merges, from the first on, pass the checks, and why the next one fails, if there is one.
+    All together are tried first, then half of what is in doubt. Raises NotNow and Lost."""
+    passed, failed, tried, why = 0, len(merges) + 1, len(merges), ""
+    while failed - passed > 1:
+        if said := _checked(entry, origin, merges[tried - 1], checks):
+            failed, why = tried, said
+        else:
+            passed = tried
+        tried = (passed + failed) // 2
+    return passed, why
+
+
+def _subject(row: PoolWorktree) -> str:
+    return f"Merge {row.branch}, the work of {row.agent.agent_id}"
 
 
 def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[str, Check]) -> str:
@@ -278,8 +346,11 @@ def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[
     if not checks:
         return ""
     path = Path(os.path.realpath(CoreSettings.current().home)) / SCRATCH / f"{entry.pk}-{entry.epoch}"
+    began = time.monotonic()
     with trees.scratch(origin, commit, str(path)) as tree:
-        return failures(checks, tree, partial(_record, entry))
+        why = failures(checks, tree, partial(_record, entry))
+    _record(entry, check_seconds=time.monotonic() - began)
+    return why
 
 
 def _clear(origin: Origin, entry: WorktreeMerge) -> None:
@@ -306,10 +377,25 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
     moment = now()
     with write():
         mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
-        over = outcome.state != MergeState.WAITING
-        changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
-        if not mine.update(**changes, ended_at=moment if over else None):
+        if not _end(mine, outcome, moment):
             return
+        _tell(entry, outcome, moment)
+        together = WorktreeMerge.objects.filter(state=MergeState.WAITING, checked_with=entry.pk)
+        for other, end in outcome.others:
+            if _end(together.filter(pk=other.pk), end, moment):
+                _tell(other, end, moment)
+        _release_others(entry)
+
+
+def _end(entries: MergeQuerySet, outcome: Outcome, moment: datetime) -> bool:
+    over = outcome.state != MergeState.WAITING
+    changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
+    return bool(entries.update(**changes, ended_at=moment if over else None))
+
+
+def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
+    """Record what came of an entry's work, and tell its agent. Call it inside a transaction."""
+    if outcome.state != MergeState.WAITING:
         row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
         about = {"merge_id": entry.pk, "into": entry.target}
         if outcome.state == MergeState.MERGED:
