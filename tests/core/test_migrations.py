@@ -30,13 +30,13 @@ django.setup()
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from tests.core.test_migrations import schema
+from tests.core.test_migrations import rows, schema
 from tests.migrations import loader_of_replaced
 executor = MigrationExecutor(connection)
 executor.loader = loader_of_replaced(connection)
 executor.migrate(executor.loader.graph.leaf_nodes())
 call_command("migrate", verbosity=0)  # the triggers
-print(json.dumps(schema(connection)))
+print(json.dumps([schema(connection), rows(connection)]))
 """
 OF_SQLITE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 OF_POSTGRESQL = [
@@ -46,8 +46,9 @@ OF_POSTGRESQL = [
     FROM information_schema.columns WHERE table_schema = current_schema()
     """,
     "SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()",
+    # PostgreSQL names a column's own check after the column, which may have had another name then.
     """
-    SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+    SELECT 'constraint', conrelid::regclass::text, regexp_replace(conname, '.*_check$', ''), pg_get_constraintdef(oid)
     FROM pg_constraint WHERE connamespace = current_schema()::regnamespace
     """,
     "SELECT 'trigger', tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
@@ -69,6 +70,14 @@ def schema(database: BaseDatabaseWrapper) -> list[list[Any]]:
     return sorted((list(row) for row in rows), key=repr)
 
 
+def rows(database: BaseDatabaseWrapper) -> dict[str, int]:
+    """How many rows each table of a store has; those without any left out."""
+    tables = database.introspection.django_table_names()
+    with database.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(f"SELECT '{table}', (SELECT count(*) FROM {table})" for table in tables))
+        return {table: count for table, count in cursor.fetchall() if count}
+
+
 def _parts(sql: str) -> list[str]:
     """Of a CREATE TABLE its columns and constraints, of another statement the whole."""
     head, _, body = " ".join(sql.split()).removesuffix(")").partition("(")
@@ -84,7 +93,7 @@ def _parts(sql: str) -> list[str]:
     return [head, *sorted(part.strip() for part in parts)]
 
 
-def test_a_fresh_store_has_the_schema_that_the_replaced_migrations_made(db: None, tmp_path: Path) -> None:
+def test_a_fresh_store_is_as_the_replaced_migrations_made_it(db: None, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
@@ -93,7 +102,35 @@ def test_a_fresh_store_has_the_schema_that_the_replaced_migrations_made(db: None
         [sys.executable, "-c", MIGRATE], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE
     )
 
-    assert json.loads(replaced.stdout) == schema(connection)
+    assert json.loads(replaced.stdout) == [schema(connection), rows(connection)]
+
+
+UNDONE = """
+import json, django
+django.setup()
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from nexus.core.database.store import store
+from nexus.core.operations.errors import NexusError
+right = MigrationRecorder.record_applied
+MigrationRecorder.record_applied = lambda *_: 1 / 0
+try:
+    store().prepare()
+except NexusError as error:
+    print(json.dumps([error.code, connection.introspection.table_names()]))
+MigrationRecorder.record_applied = right
+store().prepare()
+print(json.dumps(store().pending()))
+"""
+
+
+def test_tables_that_could_not_all_be_made_are_undone_and_made_at_the_next_start(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
+
+    done = subprocess.run([sys.executable, "-c", UNDONE], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE)
+
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [["MIGRATION_ERROR", []], False]
 
 
 @pytest.mark.parametrize("count", range(len(STEPS) + 1))

@@ -9,7 +9,8 @@ from typing import Any
 from django.apps import apps
 from django.db import connection
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations import AddField
+from django.db.migrations import AddField, RunPython, RunSQL
+from django.db.migrations.state import ProjectState
 
 from nexus.core.apps import own_labels
 from nexus.core.operations.errors import Code, NexusError
@@ -60,6 +61,35 @@ def refuse_newer(where: object, applied: set[tuple[str, str]]) -> None:
             f"The store at {where} was written by a newer version. Upgrade Nexus or choose another store.",
             {"unknown_migrations": sorted(".".join(row) for row in newer)},
         )
+
+
+def create_tables() -> None:
+    """Give a store that has no table all of them at once, as this version's migrations leave them.
+
+    It is all done or nothing. `migrate` would make them step by step, and for most steps Django makes the classes of
+    all models anew: that takes some five times as long. Of the steps, those in SQL and Python are run at the end.
+    """
+    from django.db.migrations.executor import MigrationExecutor  # few processes migrate
+
+    executor = MigrationExecutor(connection)
+    if executor.loader.applied_migrations:
+        return
+    plan = [migration for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
+    state = ProjectState(real_apps=executor.loader.unmigrated_apps)
+    for migration in plan:
+        migration.mutate_state(state, preserve=False)
+    with connection.schema_editor() as editor:
+        for model in state.apps.get_models():
+            if model._meta.can_migrate(connection):
+                editor.create_model(model)
+        while editor.deferred_sql:  # the indexes, which a step may move
+            editor.execute(editor.deferred_sql.pop(0), None)
+        for migration in plan:
+            for step in migration.operations:
+                if isinstance(step, RunSQL | RunPython):
+                    step.database_forwards(migration.app_label, editor, state, state)
+            for label, name in [*migration.replaces, (migration.app_label, migration.name)]:
+                executor.recorder.record_applied(label, name)
 
 
 class AddColumn(AddField):

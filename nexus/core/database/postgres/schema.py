@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings, without_password
-from nexus.core.database.migrations import pending_migrations, postgres_text, refuse_newer
+from nexus.core.database.migrations import create_tables, pending_migrations, postgres_text, refuse_newer
 from nexus.core.database.postgres.connection import UNREACHABLE, failure, is_lost, parameters
 from nexus.core.operations.errors import Code, NexusError
 
@@ -139,6 +139,7 @@ def _migrate() -> None:
         if not pending():  # another process did it while this one waited
             return
         try:
+            create_tables()
             call_command("migrate", interactive=False, verbosity=0)
         except NexusError:
             raise

@@ -18,7 +18,7 @@ from django.db import DatabaseError, connection, transaction
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
-from nexus.core.database.migrations import pending_migrations, refuse_newer
+from nexus.core.database.migrations import create_tables, pending_migrations, refuse_newer
 from nexus.core.database.sqlite.errors import READ_ONLY, beside, failure, not_a_store, refuse_damaged
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
@@ -97,6 +97,7 @@ def _migrate(database: Path) -> None:
     try:
         with FileLock(f"{database}.migrate.lock", timeout=LOCK_SECONDS, mode=0o600):
             if pending() or migration_mark(database).exists():
+                create_tables()
                 call_command("migrate", interactive=False, verbosity=0)
     except Timeout:
         raise NexusError(
