@@ -55,8 +55,8 @@ REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests th
 
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
-# Each run draws other examples, so a suite that runs often needs few. On PostgreSQL only the queries are others.
-settings.register_profile("part", settings.get_profile("whole"), max_examples=10 if SERVER else 25)
+# Each run draws other examples, so a suite that runs often needs few.
+settings.register_profile("part", settings.get_profile("whole"), max_examples=10)
 settings.load_profile("part")
 for phase in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, phase, 180)
