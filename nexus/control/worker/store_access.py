@@ -54,12 +54,16 @@ async def await_exclusive_role(kind: str, standing_by: str) -> ExclusiveRole:
 
 
 async def _taken(kind: str) -> ExclusiveLock | None:
-    """Return the lock of a kind; None while another process has it. Retries until the store answers."""
+    """Return the lock of a kind; None while another process has it. Retries until the store answers, and says once why
+    it does not."""
+    said = False
     while True:
         try:
             return await in_thread(READERS, lambda: store().exclusive_lock(kind))
         except (DatabaseError, OSError) as error:
-            log.warning("The pool's lock could not be taken (%s); it is tried again.", error)
+            if not said:
+                log.warning("The pool's lock could not be taken (%s); it is tried again.", error)
+            said = True
         await asyncio.sleep(LOOK_SECONDS)
 
 

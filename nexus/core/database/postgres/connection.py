@@ -10,11 +10,12 @@ import logging
 import secrets
 import threading
 from collections.abc import Hashable, Mapping
-from contextlib import closing
-from typing import Any
+from contextlib import closing, suppress
+from typing import Any, Self
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import PoolTimeout
 
 from nexus.core.config import CoreSettings
 from nexus.core.database.base import LOOK_SECONDS
@@ -63,6 +64,9 @@ SPOKEN: Mapping[str, str] = {
     'role "': "28000",
     'database "': "3D000",
 }
+    "too many clients": "53300",
+    "too many connections": "53300",
+    "remaining connection slots": "53300",
 
 
 def _source(error: BaseException) -> psycopg.Error | None:
@@ -115,6 +119,8 @@ def failure(error: BaseException) -> NexusError | None:
     if isinstance(_source(error), psycopg.DataError) and "NUL" in str(error):
         return invalid("A text holds a NUL character; remove it.")
     if code not in CAUSES:
+    if isinstance(_source(error), PoolTimeout) and (why := Connection.why_not()) is not None and not is_lost(why):
+        return failure(why)
         return None
     cause, message = CAUSES[code]
     return NexusError(Code.DB_ERROR, message, {"cause": cause})
@@ -129,6 +135,47 @@ AGAIN_SECONDS = 1.0  # after the connection was lost
 
 
 class _Listener:
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns at each try; `Connection` says what matters
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection to the store's server. The log says once why none can be made, and once that one was made again."""
+
+    _lock = threading.Lock()
+    _error: psycopg.OperationalError | None = None  # of this process's last try
+
+    @classmethod
+    def connect(cls, *args: Any, **parameters: Any) -> Self:
+        try:
+            made = super().connect(*args, **parameters)
+        except psycopg.OperationalError as error:
+            if (cause := _cause(error)) != _cause(cls._tried(error)):
+                said = " ".join(str(error).split())
+                log.warning("The database is away (%s): %s. It is tried again.", cause, said)
+            raise
+        if cls._tried(None) is not None:
+            log.warning("The database is back.")
+        return made
+
+    @classmethod
+    def _tried(cls, error: psycopg.OperationalError | None) -> psycopg.OperationalError | None:
+        """Record the outcome of a try; return that of the one before."""
+        with Connection._lock:
+            before, Connection._error = Connection._error, error
+        return before
+
+    @classmethod
+    def why_not(cls) -> psycopg.OperationalError | None:
+        """Return why no connection can be made, if the last try failed."""
+        return Connection._error
+
+
+def _cause(error: psycopg.OperationalError | None) -> str | None:
+    if error is None:
+        return None
+    known = failure(error)
+    return str(known.details.get("cause")) if known else "unknown"
+
     """A thread that counts notifications of others' commits; it ends with the process."""
 
     def __init__(self) -> None:
@@ -137,18 +184,12 @@ class _Listener:
 
     def _run(self) -> None:
         pause = threading.Event()
-        known = True
         while True:
-            try:
+            with suppress(psycopg.Error):  # `Connection` says what matters
                 address = parameters(CoreSettings.current())
-                with closing(psycopg.connect(**address, autocommit=True)) as connection:
+                with closing(Connection.connect(**address, autocommit=True)) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
-                    known = True
                     self._listen(connection)
-            except psycopg.Error as error:
-                if known:
-                    log.warning("Not listening for commits (%s); it is tried again.", type(error).__name__)
-                known = False
             self.count += 1
             pause.wait(AGAIN_SECONDS)
 

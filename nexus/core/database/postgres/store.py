@@ -91,6 +91,7 @@ def django_settings(config: CoreSettings) -> dict[str, Any]:
         "OPTIONS": {
             **options,
             "pool": {
+                "connection_class": postgres_connection.Connection,
                 "min_size": 1,
                 "max_size": POOL_SIZE,
                 "max_idle": IDLE_SECONDS,
@@ -330,7 +331,7 @@ class ExclusiveLock:
 def exclusive_lock(kind: str) -> ExclusiveLock | None:
     """Take the lock that makes this process the only one of a kind at the store; None while another has it."""
     with connection.wrap_database_errors:
-        holder = psycopg.connect(**parameters(CoreSettings.current()), autocommit=True)
+        holder = postgres_connection.Connection.connect(**parameters(CoreSettings.current()), autocommit=True)
         try:
             second = zlib.crc32(kind.encode()) >> 1
             got = holder.execute("SELECT pg_try_advisory_lock(%s, %s)", [KINDS, second]).fetchone()
