@@ -71,10 +71,10 @@ def nats(settings: str = "", *, credentials: str = "") -> Iterator[Nats]:
 
 
 class Network:
-    """Carries connections to a port; `cut` carries nothing more, and tells nobody."""
+    """Carries connections to a port, `to`; `cut` carries nothing more, and tells nobody."""
 
     def __init__(self, port: int) -> None:
-        self._to = port
+        self.to = port
         self.cut = False
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._door.getsockname()[1]
@@ -83,6 +83,10 @@ class Network:
     def close(self) -> None:
         self._door.close()
 
+    def passed(self, data: bytes) -> bytes:
+        """What it makes of what it carries."""
+        return data
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -90,12 +94,12 @@ class Network:
                 threading.Thread(target=self._carry, args=(near,), daemon=True).start()
 
     def _carry(self, near: socket.socket) -> None:
-        with contextlib.suppress(OSError), near, socket.create_connection(("127.0.0.1", self._to)) as far:
+        with contextlib.suppress(OSError), near, socket.create_connection(("127.0.0.1", self.to)) as far:
             other = {near: far, far: near}
             while True:
                 for source in select.select([near, far], [], [], 0.05)[0] if not self.cut else ():
                     if not (data := source.recv(65_536)):
                         return
-                    other[source].sendall(data)
+                    other[source].sendall(self.passed(data))
                 if self.cut:
                     time.sleep(0.01)

@@ -45,6 +45,7 @@ EXIT_SECONDS = 1.0  # for a process that ends to send what it committed
 Heard = Callable[[bytes | None], None]  # gets a message, or None if some may have been missed; on the wire's thread
 
 ROOT = "nexus"  # the first word of every subject
+PROBE = "probe"  # the last of one that nobody hears
 PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what a subject has as it is
 PLAIN_ID = re.compile(rb"[0-9]{1,18}")
 
@@ -204,6 +205,7 @@ class Wire:
         with self._lock:
             self._changed = set(self._heard)
         asked = -math.inf
+        await connection.publish(self._prefix + PROBE, b"")  # a server that forbids it says so before the first message
         while True:
             connection.check()
             with self._lock:
@@ -221,6 +223,7 @@ class Wire:
                     await connection.publish(self._prefix + subject, content)
                 if begun or is_last or time.monotonic() >= asked + ASK_SECONDS:
                     await connection.confirm()
+                    connection.check()  # what it forbids, it has said by now
                     asked = time.monotonic()
             if self.problem is not None:
                 log.warning("NATS is reached again.")
@@ -373,8 +376,8 @@ async def problem_of(url: str) -> str | None:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await connection.open(lambda: None)
-            await connection.begin("doctor", f"{ROOT}.doctor", nobody)
-            await connection.publish(f"{ROOT}.doctor", b"")
+            await connection.begin("doctor", f"{ROOT}.{PROBE}", nobody)
+            await connection.publish(f"{ROOT}.{PROBE}", b"")
             await connection.confirm()
         connection.check()
     except Exception as error:
