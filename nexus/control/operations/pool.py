@@ -140,8 +140,10 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     if machine == HUB:
         sandbox.check(runner)
     elif p.worktree:
-        why = f"agents of the runner {runner.name} live on the machine {machine}, and worktrees are made at the hub"
-        raise worktrees.refusal(why)
+        raise worktrees.refusal(
+            f"agents of the runner {runner.name} live on the machine {machine}, and worktrees are made at the hub "
+            "alone. Give the agent a clone on that machine as its cwd, or take a runner without labels"
+        )
     wakeups.check_kinds(p.wake_on or [])
     order = pool.Order(
         agent_id=p.agent_id,
