@@ -60,19 +60,7 @@ class Cluster:
         if (owner := _owner()) is not None:
             shutil.chown(self.home, owner)
         try:
-            locale = ("--encoding=UTF8", "--locale=C.UTF-8", "--lc-collate=C")
-            self._run("initdb", f"--username={USER}", "--auth=trust", "--no-sync", *locale, f"--pgdata={self._data}")
-            lines = [
-                f"listen_addresses = '{self.host}'",
-                f"port = {self.port}",
-                "unix_socket_directories = ''",
-                "max_connections = 300",
-                *self.settings,
-            ]
-            with (self._data / "postgresql.conf").open("a") as file:
-                file.write("\n".join([*lines, ""]))
-            with (self._data / "pg_hba.conf").open("a") as file:
-                file.write("host all all samenet trust\n")
+            self._create()
             self.start()
         except BaseException:
             self.__exit__()
@@ -84,6 +72,23 @@ class Cluster:
         if (self._data / "postmaster.pid").exists():
             self.stop()
         shutil.rmtree(self.home)
+
+    def _create(self) -> None:
+        locale = ("--encoding=UTF8", "--locale=C.UTF-8", "--lc-collate=C")
+        self._run("initdb", f"--username={USER}", "--auth=trust", "--no-sync", *locale, f"--pgdata={self._data}")
+        self._configure(
+            f"listen_addresses = '{self.host}'",
+            f"port = {self.port}",
+            "unix_socket_directories = ''",
+            "max_connections = 300",
+            *self.settings,
+        )
+        with (self._data / "pg_hba.conf").open("a") as file:
+            file.write("host all all samenet trust\n")
+
+    def _configure(self, *lines: str) -> None:
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.write("\n".join([*lines, ""]))
 
     def start(self) -> None:
         """Start the server, and return once it takes connections."""
@@ -107,6 +112,23 @@ class Cluster:
             done = subprocess.run(command, user=_owner(), cwd=self.home, stdin=-3, stdout=file, stderr=file)
         if done.returncode:
             raise RuntimeError(f"{program} failed: {output.read_text()}")
+
+
+class Standby(Cluster):
+    """A server that follows a primary, takes no writes, and may become the primary."""
+
+    def __init__(self, primary: Cluster) -> None:
+        super().__init__(primary.settings, host=primary.host)
+        self._primary = primary
+
+    def _create(self) -> None:
+        data = f"--pgdata={self._data}"
+        self._run("pg_basebackup", f"--dbname={self._primary.url}", "--write-recovery-conf", "--checkpoint=fast", data)
+        self._configure(f"port = {self.port}")
+
+    def promote(self) -> None:
+        """Make it the primary, and return once it takes writes."""
+        self._run("pg_ctl", "promote", "--wait", f"--pgdata={self._data}")
 
 
 def _owner() -> str | None:

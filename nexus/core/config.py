@@ -109,7 +109,8 @@ def check_url(text: str) -> None:
     form = "postgresql://user:password@host:5432/name"
     try:
         parts = urlsplit(text)
-        _ = parts.port
+        for server in parts.netloc.rpartition("@")[2].split(","):
+            _ = urlsplit(f"//{server}").port
     except ValueError:
         raise ValueError(f"use an address of the form {form}; special characters are %-encoded") from None
     if parts.scheme not in ("postgresql", "postgres"):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -16,13 +17,14 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
+from psycopg_pool import PoolTimeout
 
 from coordination.log.emit import emit
 from coordination.models import Agent, Event
 from coordination.toolset import run
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings, parse, resolve, without_password
-from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
+from nexus.core.database.postgres.connection import Connection, failure, is_busy, is_lost, parameters
 from nexus.core.database.postgres.store import MOST_NAMES, django_settings
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import commits, in_one_transaction, store, write
@@ -48,6 +50,7 @@ postgresql = pytest.mark.skipif(not SERVER, reason="on PostgreSQL alone")
         (f"postgresql://u:{SECRET}@h/", "name the database"),
         (f"postgresql://u:{SECRET}@h:99999/x", "%-encoded"),
         (f"postgresql://u:{SECRET}@h:port/x", "%-encoded"),
+        (f"postgresql://u:{SECRET}@h:5432,i:port/x", "%-encoded"),
         (f"postgresql://u:{SECRET}@h/x?colour={SECRET}", "libpq's parameters"),
         (f"postgresql://u:{SECRET}%ZZ@h/x", "libpq's parameters"),
         (f"postgresql://u:{SECRET}@h/x\x00", "NUL"),
@@ -117,7 +120,12 @@ def spoken(text: str) -> psycopg.Error:
         (psycopg.InterfaceError("the connection is closed"), True, "unreachable"),
         (psycopg.errors.InsufficientPrivilege(), False, "forbidden"),
         (psycopg.errors.DiskFull(), False, "disk_full"),
-        (psycopg.errors.ReadOnlySqlTransaction(), False, "read_only"),
+        (psycopg.errors.ReadOnlySqlTransaction(), True, "read_only"),
+        (spoken('connection to server at "h", port 5432 failed: session is read-only'), True, "read_only"),
+        (spoken("FATAL:  sorry, too many clients already"), True, "too_many_connections"),
+        (spoken('FATAL:  too many connections for role "ann"'), True, "too_many_connections"),
+        (spoken("FATAL:  the database system is starting up"), True, "unreachable"),
+        (spoken("FATAL:  the database system is in recovery mode"), True, "unreachable"),
         (spoken('FATAL:  password authentication failed for user "ann"'), False, "refused"),
         (spoken('FATAL:  role "ann" does not exist'), False, "refused"),
         (spoken('FATAL:  database "nix" does not exist'), False, "missing"),
@@ -134,6 +142,31 @@ def test_it_tells_what_may_be_sent_again_from_what_may_not(
         assert known.details.get("retryable", False) is retryable is is_busy(raised)
         assert known.details.get("cause") == cause
         assert is_lost(raised) is (cause == "unreachable")
+
+
+def test_a_pool_without_connections_says_why_none_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cause() -> tuple[Any, Any]:
+        known = failure(PoolTimeout("couldn't get a connection after 5.00 sec"))
+        assert known is not None
+        return known.details.get("retryable", False), known.details["cause"]
+
+    assert cause() == (True, "unreachable")
+    for text, expected in (
+        ("connection failed: session is read-only", (True, "read_only")),
+        ('FATAL:  password authentication failed for user "ann"', (False, "refused")),
+        ("connection failed: Connection refused", (True, "unreachable")),
+    ):
+        monkeypatch.setattr(Connection, "_error", spoken(text))
+        assert cause() == expected
+
+
+def test_it_takes_several_hosts() -> None:
+    url = f"postgresql://u:{SECRET}@one:5432,[::1]:5433/x"
+    config = resolve({}, {"database_url": url}).settings
+    assert config.location == "postgresql://u@one:5432,[::1]:5433/x"
+    options = django_settings(config)["OPTIONS"]
+    assert (options["host"], options["port"]) == ("one,::1", "5432,5433")
+    assert options["target_session_attrs"] == "read-write"
 
 
 def test_it_knows_nothing_of_other_errors() -> None:
@@ -320,6 +353,43 @@ def test_it_does_not_wait_where_that_is_asked(other: psycopg.Connection[Any]) ->
     with connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
         assert cursor.fetchone() == (f"{settings.NEXUS.busy_timeout_ms // 1000}s",)
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_at_a_server_that_takes_no_writes_is_held_no_more() -> None:
+    lock = store().exclusive_lock("test")
+    assert lock is not None and lock.held()
+    lock._holder.execute("SET default_transaction_read_only = on")  # type: ignore[attr-defined]
+    assert not lock.held()
+    lock.release()
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_server_that_takes_no_writes_is_left(other: psycopg.Connection[Any]) -> None:
+    def refuse() -> None:
+        with write(), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            Agent.objects.create(agent_id="ann", created_at=now(), updated_at=now())
+
+    def connections() -> set[int]:
+        found = other.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND query NOT LIKE 'LISTEN%' AND query NOT LIKE 'SHOW%'"  # who listens is in no pool
+        )
+        return {row[0] for row in found}
+
+    Agent.objects.count()
+    before = connections()
+    with pytest.raises(DatabaseError):
+        refuse()
+    connection.close()
+    deadline = time.monotonic() + START_SECONDS
+    while before & connections():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    add(1)
 
 
 def end_all(other: psycopg.Connection[Any]) -> None:

@@ -30,6 +30,7 @@ DEFAULTS = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "client_encoding": "utf8",
+    "target_session_attrs": "read-write",  # of several hosts the primary, and no standby that took its address
 }
 NAME = {"application_name": "nexus"}  # by which who takes the store's place knows its users: no URL gives another
 
@@ -45,28 +46,34 @@ LOCKED = {"55P03", "40001", "40P01"}  # lock_not_available, serialization_failur
 LOST = {"57P01", "57P02", "57P03"}  # admin_shutdown, crash_shutdown, cannot_connect_now
 CONNECTION_CLASS = "08"
 UNREACHABLE = "unreachable"
+READ_ONLY = "read_only"
 CAUSES: Mapping[str, tuple[str, str]] = {
     "28P01": ("refused", "The database server refuses the user or the password of the database URL."),
     "28000": ("refused", "The database server refuses the user of the database URL: see its pg_hba.conf."),
     "3D000": ("missing", "The database that the URL names does not exist. Create it: see docs/how-to/scale-out.md."),
     "42501": ("forbidden", "The user of the database URL may not do this. Make it the owner of the database."),
     "53100": ("disk_full", "The disk of the database server is full; nothing of this call was written."),
-    "25006": ("read_only", "The database server takes no writes: it is a standby. Name the primary in the URL."),
+    "25006": (
+        READ_ONLY,
+        "The database server takes no writes: it is a standby, or another server is taking its place. Send the same "
+        "call again in a moment. If it stays so, name the primary in the database URL.",
+    ),
     "58030": ("io_error", "The disk of the database server refused a read or a write. See the server's log."),
     "XX001": ("damaged", "The database is damaged: see the server's log, and restore a backup."),
     "XX002": ("damaged", "An index of the database is damaged: see the server's log, then REINDEX DATABASE."),
 }
 # The server's own words at connecting come without a code.
 SPOKEN: Mapping[str, str] = {
+    "too many clients": "53300",
+    "too many connections": "53300",
+    "remaining connection slots": "53300",
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
     "no pg_hba.conf entry": "28000",
     'role "': "28000",
     'database "': "3D000",
+    "session is read-only": "25006",
 }
-    "too many clients": "53300",
-    "too many connections": "53300",
-    "remaining connection slots": "53300",
 
 
 def _source(error: BaseException) -> psycopg.Error | None:
@@ -96,8 +103,7 @@ def is_lost(error: BaseException) -> bool:
 
 def is_busy(error: BaseException) -> bool:
     """Return whether the same call may succeed in a moment: another writer was first, or the server was away."""
-    code = state(error)
-    return code in LOCKED or code == "53300" or is_lost(error)
+    return state(error) in {*LOCKED, "53300", "25006"} or is_lost(error)
 
 
 def failure(error: BaseException) -> NexusError | None:
@@ -113,28 +119,22 @@ def failure(error: BaseException) -> NexusError | None:
     if code == "53300":
         text = "The database server has no connection left (max_connections). Send the same call again in a moment."
         return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": "too_many_connections"})
+    if isinstance(_source(error), PoolTimeout) and (why := Connection.why_not()) is not None and not is_lost(why):
+        return failure(why)
     if is_lost(error):
         text = "The database server cannot be reached; nothing of this call was written. Send it again in a moment."
         return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": UNREACHABLE})
     if isinstance(_source(error), psycopg.DataError) and "NUL" in str(error):
         return invalid("A text holds a NUL character; remove it.")
     if code not in CAUSES:
-    if isinstance(_source(error), PoolTimeout) and (why := Connection.why_not()) is not None and not is_lost(why):
-        return failure(why)
         return None
     cause, message = CAUSES[code]
-    return NexusError(Code.DB_ERROR, message, {"cause": cause})
+    return NexusError(
+        Code.DB_ERROR, message, {"retryable": True, "cause": cause} if is_busy(error) else {"cause": cause}
+    )
 
 
 log = logging.getLogger(__name__)
-
-CHANNEL = "nexus_commits"
-OWN = secrets.token_hex(8)  # names this process: it learns of its own commits sooner
-PAUSE_SECONDS = 0.015  # between two looks at what the listener counted
-AGAIN_SECONDS = 1.0  # after the connection was lost
-
-
-class _Listener:
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns at each try; `Connection` says what matters
 
 
@@ -176,6 +176,20 @@ def _cause(error: psycopg.OperationalError | None) -> str | None:
     known = failure(error)
     return str(known.details.get("cause")) if known else "unknown"
 
+
+CHANNEL = "nexus_commits"
+OWN = secrets.token_hex(8)  # names this process: it learns of its own commits sooner
+PAUSE_SECONDS = 0.015  # between two looks at what the listener counted
+AGAIN_SECONDS = 1.0  # after the connection was lost
+
+
+def takes_writes(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether a connection's server is a primary. After a switch-over, a connection to the former one may last.
+    Raises psycopg.Error."""
+    return connection.execute("SHOW transaction_read_only").fetchone() == ("off",)
+
+
+class _Listener:
     """A thread that counts notifications of others' commits; it ends with the process."""
 
     def __init__(self) -> None:
@@ -193,8 +207,8 @@ def _cause(error: psycopg.OperationalError | None) -> str | None:
             self.count += 1
             pause.wait(AGAIN_SECONDS)
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        while True:
+    def _listen(self, connection: Connection) -> None:
+        while takes_writes(connection):
             self.count += 1  # what was committed before the listening began, or reached nobody
             for notification in connection.notifies(timeout=LOOK_SECONDS):
                 if notification.payload != OWN:

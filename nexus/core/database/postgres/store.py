@@ -21,7 +21,7 @@ from nexus.core.database.postgres import connection as postgres_connection
 from nexus.core.database.postgres import partitions as ranges
 from nexus.core.database.postgres import schema
 from nexus.core.database.postgres.backend.base import DatabaseWrapper
-from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters
+from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters, takes_writes
 from nexus.core.database.postgres.partitions import partitions
 from nexus.core.operations.errors import Code, NexusError
 
@@ -313,12 +313,12 @@ class ExclusiveLock:
         self._holder = holder
 
     def held(self) -> bool:
-        """Ask the server, which releases the lock when the connection ends."""
+        """Ask the server, which releases the lock when the connection ends. One that takes no writes is the primary no
+        more, and its locks count no more."""
         try:
-            self._holder.execute("SELECT 1")
+            return takes_writes(self._holder)
         except psycopg.Error:
             return False
-        return True
 
     def release(self) -> None:
         """Release the lock before the connection ends: the server notices the end a moment later, and would refuse

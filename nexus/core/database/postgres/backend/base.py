@@ -13,6 +13,8 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError
 from django.db.backends.postgresql import base, operations
 from django.db.models import Model
+from django.db.utils import DatabaseErrorWrapper
+from django.utils.functional import cached_property
 from psycopg import OperationalError
 from psycopg_pool import ConnectionPool
 
@@ -26,6 +28,17 @@ class DatabaseOperations(operations.DatabaseOperations):
 
     def adapt_json_value(self, value: Any, encoder: type[json.JSONEncoder] | None) -> str:
         return json.dumps(value, cls=encoder)
+
+
+class ErrorWrapper(DatabaseErrorWrapper):
+    """Django's, which leaves a server that takes no writes: another may have become the primary at the same address,
+    while connections to the former one last."""
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        pool = self.wrapper.pool  # type: ignore[attr-defined]  # the stubs leave it out
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) and pool:
+            pool.drain()
+        super().__exit__(kind, error, traceback)
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -50,6 +63,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._before: dict[str, tuple[int, frozenset[int] | None]] = {}  # how many rows, and which locks, by savepoint
         self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
         self._batches = 0  # that are being filled
+
+    @cached_property
+    def wrap_database_errors(self) -> ErrorWrapper:
+        return ErrorWrapper(self)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Return a connection that works. A server that restarted has ended all idle ones, and the pool would try them
