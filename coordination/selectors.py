@@ -137,6 +137,16 @@ def present_sessions(moment: datetime) -> QuerySet[Session]:
     return Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__gte=since)
 
 
+_heartbeats = Select(
+    lambda: (
+        Session.objects.filter(workspace_id=Slot("workspace_id"), status=SessionStatus.ACTIVE)
+        .values_list("agent_id")
+        .annotate(latest=Max("last_heartbeat_at"))
+        .order_by("agent_id")
+    )
+)
+
+
 def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[str]]:
     """Return the agents with an active session in a workspace, sorted: those present, and those with only old
     heartbeats.
@@ -144,15 +154,9 @@ def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[s
     An agent is present if it has an active session with a heartbeat within presence_ttl_seconds.
     """
     horizon = moment - timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
-    heartbeats = (
-        Session.objects.filter(workspace_id=workspace_id, status=SessionStatus.ACTIVE)
-        .values_list("agent_id")
-        .annotate(latest=Max("last_heartbeat_at"))
-        .order_by("agent_id")
-    )
     present: list[str] = []
     stale: list[str] = []
-    for agent_id, latest in heartbeats:
+    for agent_id, latest in _heartbeats(workspace_id=workspace_id):
         (present if latest >= horizon else stale).append(agent_id)
     return present, stale
 
