@@ -88,7 +88,7 @@ def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
         **_whole(handoff),
         "outcome": selectors.outcome(handoff),
         "remarks": remarks_of(handoff),
-        "checks": check_runs.rows_of(handoff),
+        "checks": check_runs.rows_of(selectors.check_runs_of(handoff)),
     }
 
 

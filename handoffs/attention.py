@@ -8,14 +8,14 @@ from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 
 from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Event, Workspace
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, describe, eligible_agents
-from handoffs import selectors
+from handoffs import check_runs, selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
 from handoffs.events import titles
@@ -23,7 +23,6 @@ from handoffs.lifecycle import OPERATOR, STEPS, Part
 from handoffs.models import (
     HELD,
     STREAM,
-    UNFINISHED,
     CheckRun,
     CheckState,
     Handoff,
@@ -40,7 +39,6 @@ from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
 EXAMINED = 200  # open handoffs looked at, the oldest
-NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --control` there"
 NAMED = 3  # agents, or debts of one, that a line names
 
 
@@ -77,19 +75,15 @@ def _failed(picture: Picture, each: int) -> Found:
     """Find results whose checks failed once too often."""
     found = _checked(picture).filter(state=CheckState.FAILED)
     return _found_runs(
-        found, each, lambda run: f"{run.handoff.claimed_by} says that it is done, and {_failures(run)[:300]} failed"
+        found,
+        each,
+        lambda run: f"{run.handoff.claimed_by} says that it is done, and {check_runs.failures(run)[:300]} failed",
     )
-
-
-def _failures(run: CheckRun) -> str:
-    return ", ".join(receipt["criterion"] for receipt in run.receipts if not receipt["passed"])
 
 
 def _unchecked(picture: Picture, each: int) -> Found:
     """Find results whose checks cannot run, or that no process runs."""
-    overdue = Q(why__isnull=False) | Q(due_at__lt=picture.moment - SOON)
-    found = _checked(picture).filter(overdue, state__in=UNFINISHED)
-    return _found_runs(found, each, lambda run: f"its checks wait: {run.why or NOBODY_CHECKS}"[:500])
+    return _found_runs(_checked(picture).filter(check_runs.stuck(picture.moment)), each, check_runs.why_stuck)
 
 
 def _checked(picture: Picture) -> QuerySet[CheckRun]:

@@ -1,32 +1,38 @@
 """The checks of submitted results, as a process that can run them takes, renews and settles them.
 
 nexus/control/verification.py is that process. Of several, one at a time has a run: it takes it by a conditional update,
-renews it while it works, and whoever lost it changes nothing.
+renews it while it works, and whoever lost it changes nothing. Each app whose work is checked registers its kind: the
+table of its runs, and what an outcome does to the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from typing_extensions import TypedDict
 
-from coordination.services import workspaces
-from handoffs import notices, progress, services
 from handoffs.config import HandoffSettings
-from handoffs.models import UNFINISHED, CheckRun, CheckState, Handoff, HandoffStatus
-from handoffs.steps import record, refresh_plan
+from handoffs.models import UNFINISHED, AnyCheckRun, CheckState
 from nexus.core.clock import iso, now
+from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
-from nexus.core.operations.caller import HUB_AGENT
+from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Time
+
+R = TypeVar("R", bound=AnyCheckRun)
+W = TypeVar("W")
 
 LEASE = timedelta(seconds=60)  # without a sign of life another process takes the run
 RETRY = timedelta(seconds=15)  # until a run that was not possible is tried again
 LONGEST_REASON = 8_000  # characters that a holder is told of what failed
 OUTPUT_IN_REASON = 1_500  # characters of one check's output in it
 NAMED = 20  # files that a line of the fact sheet names
+SOON = timedelta(seconds=60)  # a run that no process takes for so long is worth a look
+NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --control` there"
 
 
 class CheckReceipt(TypedDict):
@@ -77,8 +83,57 @@ class CheckRunRow(TypedDict):
     ended_at: Time | None
 
 
-def rows_of(handoff: Handoff) -> list[CheckRunRow]:
-    """Return the checks of a handoff's results, oldest first."""
+class Kind(ABC, Generic[R, W]):
+    """A kind of work whose results Nexus checks."""
+
+    name: str
+    model: type[R]
+    column: str  # of the model, that refers to the work
+
+    @abstractmethod
+    def refresh(self, run: R) -> None:
+        """Prepare for the transaction in which the outcome of a run is stored."""
+
+    @abstractmethod
+    def waiting(self, run: R) -> W | None:
+        """Return the work inside that transaction; None if its result does not wait for this run any more."""
+
+    @abstractmethod
+    def record(self, work: W, moment: datetime, **outcome: str) -> None:
+        """Append the event of a run's `outcome`, with the `reason` if it failed."""
+
+    @abstractmethod
+    def give_back(self, work: W, reasons: str, moment: datetime) -> None:
+        """Give the work back to the agent that did it."""
+
+    @abstractmethod
+    def passed(self, work: W, moment: datetime) -> None:
+        """Complete the work, or ask its verifier."""
+
+    def runs(self) -> QuerySet[R]:
+        """Return all runs of this kind, with their work and its workspace."""
+        return self.model._default_manager.select_related(f"{self.column}__workspace")
+
+
+_registered: dict[str, Callable[[], Kind[Any, Any]]] = {}
+
+
+def register(name: str, kind: Callable[[], Kind[Any, Any]]) -> None:
+    """Register a kind of work by its name; it is loaded where its runs are first needed."""
+    _registered[name] = kind
+
+
+def kinds() -> list[Kind[Any, Any]]:
+    """Return the registered kinds."""
+    return [load() for load in _registered.values()]
+
+
+def _kind_of(run: R) -> Kind[R, Any]:
+    return next(kind for kind in kinds() if kind.model is type(run))
+
+
+def rows_of(runs: QuerySet[R]) -> list[CheckRunRow]:
+    """Return the checks of a work's results, oldest first."""
     return [
         {
             "state": str(run.state),
@@ -89,7 +144,7 @@ def rows_of(handoff: Handoff) -> list[CheckRunRow]:
             "created_at": iso(run.created_at),
             "ended_at": iso(run.ended_at),
         }
-        for run in CheckRun.objects.filter(handoff=handoff).order_by("pk")
+        for run in runs.order_by("pk")
     ]
 
 
@@ -115,73 +170,119 @@ def _names(paths: Sequence[str]) -> str:
     return ", ".join(paths[:NAMED]) + (" and others" if len(paths) > NAMED else "")
 
 
-def due(limit: int) -> list[CheckRun]:
+def request(run: AnyCheckRun, moment: datetime) -> None:
+    """Ask for the checks of a submitted result: store a new run. Call it inside a transaction."""
+    run.state, run.due_at, run.created_at = CheckState.WAITING, moment, moment
+    insert(run)
+
+
+def require_passed(runs: QuerySet[R]) -> None:
+    """Check by the runs of a work that its latest result may get its verdict. Raises INVALID_TRANSITION."""
+    run = runs.order_by("-pk").first()
+    if run is not None and run.state != CheckState.PASSED:
+        what = "failed; an operator decides" if run.state == CheckState.FAILED else "have not ended yet"
+        raise NexusError(Code.INVALID_TRANSITION, f"Its checks {what}.", {"checks": str(run.state)})
+
+
+def drop(runs: QuerySet[R]) -> None:
+    """End those runs of a work that go on: its result got its verdict without them, or is withdrawn. Call it inside a
+    transaction. A process that runs them notices it by the epoch."""
+    runs.filter(state__in=UNFINISHED).update(state=CheckState.DROPPED, epoch=F("epoch") + 1, ended_at=now())
+
+
+def make_due(workspace_id: str, moment: datetime) -> None:
+    """Let what waits in a workspace be tried at once. Call it inside a transaction."""
+    for kind in kinds():
+        waiting = kind.runs().filter(**{f"{kind.column}__workspace": workspace_id}, state=CheckState.WAITING)
+        kind.model._default_manager.filter(pk__in=waiting.values("pk")).update(due_at=moment)
+
+
+def stuck(moment: datetime) -> Q:
+    """Return the condition that a run cannot go on, or that no process runs it."""
+    return Q(state__in=UNFINISHED) & (Q(why__isnull=False) | Q(due_at__lt=moment - SOON))
+
+
+def why_stuck(run: AnyCheckRun) -> str:
+    """Return for a person why a run does not go on."""
+    return f"its checks wait: {run.why or NOBODY_CHECKS}"[:500]
+
+
+def failures(run: AnyCheckRun) -> str:
+    """Return the criteria that a run found unmet."""
+    return ", ".join(receipt["criterion"] for receipt in run.receipts if not receipt["passed"])
+
+
+def due(limit: int) -> list[AnyCheckRun]:
     """Return runs that wait for a process, or whose process gave no sign of life: of many, any."""
-    # Not the oldest: if their directories are on other machines, this process would see no others.
-    some = CheckRun.objects.filter(state__in=UNFINISHED, due_at__lte=now()).order_by("?").values("pk")[:limit]
-    rows = CheckRun.objects.filter(pk__in=some).select_related("handoff__workspace")
-    return list(rows.defer("handoff__payload", "handoff__result").order_by("due_at"))
+    found: list[AnyCheckRun] = []
+    for kind in kinds():
+        # Not the oldest: if their directories are on other machines, this process would see no others.
+        rows = kind.model._default_manager.filter(state__in=UNFINISHED, due_at__lte=now())
+        found += kind.runs().filter(pk__in=rows.order_by("?").values("pk")[:limit])
+    return sorted(found, key=lambda run: run.due_at)
 
 
-def take(run_id: int) -> CheckRun | None:
+def name_of(run: AnyCheckRun) -> str:
+    """Return the name of a run among those of all kinds, which `take` takes."""
+    return f"{_kind_of(run).name} {run.pk}"
+
+
+def take(name: str) -> AnyCheckRun | None:
     """Take a run that is due; None where another process was first."""
+    kind, _, key = name.partition(" ")
+    runs = _registered[kind]().runs()
     with write():
         moment = now()
-        taken = CheckRun.objects.filter(pk=run_id, state__in=UNFINISHED, due_at__lte=moment).update(
+        taken = runs.filter(pk=int(key), state__in=UNFINISHED, due_at__lte=moment).update(
             state=CheckState.RUNNING, epoch=F("epoch") + 1, due_at=moment + LEASE, began_at=moment
         )
-        rows = CheckRun.objects.select_related("handoff__workspace")
-        return rows.get(pk=run_id) if taken else None
+        found: AnyCheckRun | None = runs.get(pk=int(key)) if taken else None
+        return found
 
 
-def renew(run: CheckRun) -> bool:
+def renew(run: AnyCheckRun) -> bool:
     """Keep a run for another lease; return whether this process still has it."""
-    with write(run.handoff.workspace_id):
+    with write(run.work.workspace.pk):
         return bool(_own(run).update(due_at=now() + LEASE))
 
 
-def put_off(run: CheckRun, why: str) -> None:
+def put_off(run: AnyCheckRun, why: str) -> None:
     """Let a run wait that is not possible now, with the reason."""
-    with write(run.handoff.workspace_id):
+    with write(run.work.workspace.pk):
         _own(run).update(state=CheckState.WAITING, why=why, due_at=now() + RETRY)
 
 
-def settle(run: CheckRun, receipts: Sequence[CheckReceipt], facts: Facts) -> None:
-    """Store the receipts; complete the handoff, ask its verifier, or give it back with what failed.
+def settle(run: AnyCheckRun, receipts: Sequence[CheckReceipt], facts: Facts) -> None:
+    """Store the receipts; complete the work, ask its verifier, or give it back with what failed.
 
-    Nothing happens where another process has the run, or the handoff got its verdict meanwhile.
+    Nothing happens where another process has the run, or the result got its verdict meanwhile.
     """
-    project = workspaces.directory_of(run.handoff.workspace)
-    refresh_plan(project, run.handoff_id)
+    kind = _kind_of(run)
+    kind.refresh(run)
     with write():
         moment = now()
         failed = [each for each in receipts if not each["passed"]]
         state = CheckState.FAILED if failed else CheckState.PASSED
         if not _own(run).update(state=state, receipts=list(receipts), facts=facts, why=None, ended_at=moment):
             return
-        handoff = Handoff.objects.select_related("workspace").get(pk=run.handoff_id)
-        if (handoff.status, handoff.claim_epoch) != (HandoffStatus.SUBMITTED, run.claim_epoch):
+        work = kind.waiting(run)
+        if work is None:
             return
-        doer, names = str(handoff.claimed_by), [each["criterion"] for each in failed]
-        reason = {"reason": ", ".join(names)[:500]} if names else {}
-        record(handoff, "checked", None, moment, outcome=str(state), **reason)
-        if failed:
-            if CheckRun.objects.filter(handoff=handoff, state=CheckState.FAILED).count() <= _most_returns():
-                progress.give_back(handoff, progress.By(HUB_AGENT), in_words(failed), moment)
-        elif handoff.verifier is None:
-            services.finish(handoff, HandoffStatus.COMPLETED, doer, project, handoff.result, moment)
-            notices.ended(handoff, doer, "completed", handoff.result, moment)
-            notices.notify(handoff, doer, "passed its checks", "It is complete.", moment, by=HUB_AGENT)
-        else:
-            notices.submitted(handoff, doer, handoff.result, moment)
+        reason = {"reason": ", ".join(each["criterion"] for each in failed)[:500]} if failed else {}
+        kind.record(work, moment, outcome=str(state), **reason)
+        if not failed:
+            kind.passed(work, moment)
+        elif kind.runs().filter(**{kind.column: work}, state=CheckState.FAILED).count() <= _most_returns():
+            kind.give_back(work, in_words(failed), moment)
 
 
 def _most_returns() -> int:
     return HandoffSettings.current().handoff_check_returns
 
 
-def _own(run: CheckRun) -> QuerySet[CheckRun]:
-    return CheckRun.objects.filter(pk=run.pk, state=CheckState.RUNNING, epoch=run.epoch)
+def _own(run: AnyCheckRun) -> QuerySet[AnyCheckRun]:
+    rows: QuerySet[AnyCheckRun] = type(run)._default_manager.all()
+    return rows.filter(pk=run.pk, state=CheckState.RUNNING, epoch=run.epoch)
 
 
 def in_words(failed: Sequence[CheckReceipt]) -> str:

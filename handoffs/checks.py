@@ -13,17 +13,14 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from django.db.models import F
-
 from coordination.services import workspaces
+from handoffs import check_runs
 from handoffs.config import HandoffSettings
-from handoffs.models import UNFINISHED, CheckRun, CheckState, Handoff, ReviewedChecks
+from handoffs.models import ReviewedChecks
 from nexus.core.clock import now
-from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
 from nexus.core.files import read_regular
 from nexus.core.operations.errors import Code, NexusError, invalid
@@ -58,10 +55,10 @@ def parse(criteria: Sequence[str] | None) -> Criteria:
     return Criteria(*map(list, kinds.values()))
 
 
-def tests(handoff: Handoff) -> bool:
-    """Return whether Nexus tests the results of a handoff."""
-    criteria = parse(handoff.acceptance_criteria)
-    return bool(criteria.commands or criteria.files or criteria.unchanged)
+def tests(criteria: Sequence[str] | None) -> bool:
+    """Return whether Nexus tests results by these criteria."""
+    found = parse(criteria)
+    return bool(found.commands or found.files or found.unchanged)
 
 
 def verify_names(criteria: Criteria, workspace_id: str) -> None:
@@ -183,42 +180,5 @@ def approve(*, project_root: str, digest: str, operator: str) -> Found:
                 "reviewed_at": moment,
             },
         )
-        waiting = CheckRun.objects.filter(handoff__workspace=project.workspace_id, state=CheckState.WAITING)
-        waiting.update(due_at=moment)
+        check_runs.make_due(project.workspace_id, moment)
     return found
-
-
-def request(handoff: Handoff, moment: datetime) -> None:
-    """Ask for the checks of a submitted result. Call it inside a transaction."""
-    insert(
-        CheckRun(
-            handoff_id=handoff.handoff_id,
-            claim_epoch=handoff.claim_epoch,
-            state=CheckState.WAITING,
-            due_at=moment,
-            created_at=moment,
-        )
-    )
-
-
-def latest(handoff: Handoff) -> CheckRun | None:
-    """Return the checks of a handoff's latest result; None where Nexus tests nothing of it."""
-    if not tests(handoff):
-        return None
-    return CheckRun.objects.filter(handoff=handoff).order_by("-pk").first()
-
-
-def require_passed(handoff: Handoff) -> None:
-    """Check that the result of a handoff may get its verdict. Raises INVALID_TRANSITION."""
-    run = latest(handoff)
-    if run is not None and run.state != CheckState.PASSED:
-        what = "failed; an operator decides" if run.state == CheckState.FAILED else "have not ended yet"
-        raise NexusError(Code.INVALID_TRANSITION, f"Its checks {what}.", {"status": str(handoff.status)})
-
-
-def drop(handoff: Handoff) -> None:
-    """End the checks of a handoff that got its verdict without them, inside a transaction. A process that runs them
-    notices it by the epoch."""
-    if tests(handoff):
-        going = CheckRun.objects.filter(handoff=handoff, state__in=UNFINISHED)
-        going.update(state=CheckState.DROPPED, epoch=F("epoch") + 1, ended_at=now())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
@@ -233,10 +233,18 @@ class CheckState(models.TextChoices):
 UNFINISHED = (CheckState.WAITING, CheckState.RUNNING)
 
 
-class CheckRun(models.Model):
-    """The checks of one submitted result, and their receipts."""
+class CheckedWork(NamedTuple):
+    """Work whose result is checked."""
 
-    handoff = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="check_runs")
+    workspace: Workspace
+    criteria: Sequence[str]
+    doer: str | None  # the agent that did it
+    since: datetime  # when that agent began
+
+
+class AnyCheckRun(models.Model):
+    """The checks of one result, and their receipts. Each kind of work has a table of its own."""
+
     claim_epoch = models.PositiveIntegerField()  # of the claim whose result it is
     state = models.CharField(max_length=16, choices=CheckState)
     epoch = models.PositiveIntegerField(default=0)  # grows with each process that begins to run them
@@ -247,6 +255,20 @@ class CheckRun(models.Model):
     created_at = models.DateTimeField()
     began_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def work(self) -> CheckedWork:
+        """The work whose result it is."""
+        raise NotImplementedError
+
+
+class CheckRun(AnyCheckRun):
+    """The checks of one submitted handoff."""
+
+    handoff = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="check_runs")
 
     class Meta:
         db_table = "handoff_check_runs"
@@ -260,6 +282,13 @@ class CheckRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.state} checks of {self.handoff_id}"
+
+    @property
+    def work(self) -> CheckedWork:
+        """The handoff whose result it is."""
+        handoff = self.handoff
+        since = handoff.claimed_at or self.created_at
+        return CheckedWork(handoff.workspace, handoff.acceptance_criteria or (), handoff.claimed_by, since)
 
 
 def checked_before_verdict() -> Combinable:

@@ -550,5 +550,5 @@ def handoff_get(p: HandoffRef, caller: Caller) -> WholeHandoff:
             for each in selectors.dependencies(handoff)
         ],
         "remarks": remarks_of(handoff),
-        "checks": check_runs.rows_of(handoff),
+        "checks": check_runs.rows_of(selectors.check_runs_of(handoff)),
     }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from django.db.models import F
 
 from coordination.services import agents, workspaces
-from handoffs import checks, leases, lifecycle, remarks, selectors
+from handoffs import check_runs, leases, lifecycle, remarks, selectors
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
 from handoffs.notices import notify, unblocked
@@ -189,9 +189,9 @@ def accept_now(handoff: Handoff, by: By) -> list[str]:
     moment = now()
     status = _step("accept", handoff, by, moment)
     if by.operator is None:
-        checks.require_passed(handoff)
+        check_runs.require_passed(selectors.check_runs_of(handoff))
     settle(handoff, status, moment, result=handoff.result)
-    checks.drop(handoff)
+    check_runs.drop(selectors.check_runs_of(handoff))
     record(handoff, "accepted", by.actor, moment, **by.event_fields)
     record(handoff, "completed", handoff.claimed_by, moment)
     unblocked(handoff, handoff.claimed_by, moment)
@@ -232,7 +232,7 @@ def return_now(handoff: Handoff, by: By, reasons: str, *, is_known: bool = False
     of it in another way, there is none. Raises as `accept_now` does."""
     moment = now()
     _step("return", handoff, by, moment)
-    checks.drop(handoff)
+    check_runs.drop(selectors.check_runs_of(handoff))
     return give_back(handoff, by, reasons, moment, is_known=is_known)
 
 

@@ -15,8 +15,8 @@ from typing_extensions import TypedDict
 from coordination import selectors as agents_known
 from coordination.models import Event, Workspace
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
-from handoffs import lifecycle
-from handoffs.models import LIVE, Dependency, Handoff, HandoffStatus, can_start
+from handoffs import checks, lifecycle
+from handoffs.models import LIVE, CheckRun, Dependency, Handoff, HandoffStatus, can_start
 from handoffs.steps import work
 from inbox.models import Message
 from inbox.receipts import Act
@@ -194,6 +194,12 @@ def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
         lifecycle.Part.VERIFIER: verifier,
     }
     return {part for part, holds in of.items() if holds}
+
+
+def check_runs_of(handoff: Handoff) -> QuerySet[CheckRun]:
+    """Return the checks of a handoff's results; without a query none where Nexus tests nothing of it."""
+    rows = CheckRun.objects.all() if checks.tests(handoff.acceptance_criteria) else CheckRun.objects.none()
+    return rows.filter(handoff=handoff)
 
 
 def verifies(handoff: Handoff, agent: Profile) -> bool:

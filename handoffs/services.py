@@ -20,10 +20,20 @@ from coordination.routing import Strategy, parse_target
 from coordination.selectors import require_agent
 from coordination.services import agents, retries, tags, workspaces
 from coordination.services.limits import exceeded, limit
-from handoffs import checks, leases, lifecycle, notices, remarks, selectors
+from handoffs import check_runs, checks, leases, lifecycle, notices, remarks, selectors
 from handoffs.leases import expire, record_expiries
 from handoffs.lifecycle import CREATOR, HandoffCode, named_agent, parse_verifier
-from handoffs.models import SETTLED, Dependency, Handoff, HandoffStatus, RemarkKind, can_start, single_line, title_of
+from handoffs.models import (
+    SETTLED,
+    CheckRun,
+    Dependency,
+    Handoff,
+    HandoffStatus,
+    RemarkKind,
+    can_start,
+    single_line,
+    title_of,
+)
 from handoffs.steps import find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update, insert
@@ -268,7 +278,7 @@ def complete(
     refresh_plan(project, handoff_id)
     with write(project.workspace_id, agent_id):
         handoff = find(project.workspace_id, handoff_id)
-        submits = handoff.verifier is not None or checks.tests(handoff)
+        submits = handoff.verifier is not None or checks.tests(handoff.acceptance_criteria)
         verb = "submit" if submits else "complete"
         try:
             check_claim(claim_epoch, handoff.claim_epoch, "handoff")
@@ -301,8 +311,9 @@ def finish(
     settle(handoff, status, moment, result=result)
     if status == HandoffStatus.SUBMITTED:
         record(handoff, "submitted", agent_id, moment)
-        if checks.tests(handoff):
-            checks.request(handoff, moment)
+        if checks.tests(handoff.acceptance_criteria):
+            run = CheckRun(handoff_id=handoff.handoff_id, claim_epoch=handoff.claim_epoch)
+            check_runs.request(run, moment)
         return
     record(handoff, "completed", agent_id, moment)
     notices.unblocked(handoff, agent_id, moment)
@@ -314,7 +325,7 @@ def _notify_of_end(handoff: Handoff, status: str, agent_id: str, result: str | N
     """Notify whoever waits for a result, inside the transaction; a verifier only once its checks have passed."""
     if status != HandoffStatus.SUBMITTED:
         return notices.ended(handoff, agent_id, "completed", result, moment)
-    if checks.tests(handoff):
+    if checks.tests(handoff.acceptance_criteria):
         return []
     return notices.submitted(handoff, agent_id, result, moment)
 

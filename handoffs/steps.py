@@ -13,7 +13,7 @@ from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.services import workspaces
 from coordination.services.workspaces import ProjectDirectory
-from handoffs.models import STREAM, Handoff
+from handoffs.models import STREAM, CheckedWork, Handoff
 from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.operations.errors import Code, NexusError, not_found
 
@@ -163,17 +163,17 @@ def work() -> Work:
 
 
 Compared = tuple[list[str], list[str]]
-_compare: list[Callable[[Handoff, Sequence[str]], Compared]] = []
+_compare: list[Callable[[CheckedWork, Sequence[str]], Compared]] = []
 
 
-def register_reservations(compare: Callable[[Handoff, Sequence[str]], Compared]) -> None:
-    """Register the app that knows what the holder of a handoff had reserved."""
+def register_reservations(compare: Callable[[CheckedWork, Sequence[str]], Compared]) -> None:
+    """Register the app that knows what the agent that did some work had reserved."""
     _compare[:] = [compare]
 
 
-def compare_reserved(handoff: Handoff, paths: Sequence[str]) -> Compared:
-    """Return the patterns that the holder reserved and no changed path fits, and the paths that no pattern covers."""
-    return _compare[0](handoff, paths) if _compare else ([], [])
+def compare_reserved(work: CheckedWork, paths: Sequence[str]) -> Compared:
+    """Return the patterns that an agent reserved and no changed path fits, and the paths that no pattern covers."""
+    return _compare[0](work, paths) if _compare else ([], [])
 
 
 def streams() -> set[str]:

@@ -1,4 +1,4 @@
-"""The checks of submitted handoffs: commands, files and facts, in the sandbox of the directory that holds the work.
+"""The checks of submitted results: commands, files and facts, in the sandbox of the directory that holds the work.
 
 That is the worktree of the agent that did it, where it has one: its checks may write there. Otherwise it is the
 project's directory, which they only read. Without a sandbox nothing runs, and the result waits.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from handoffs import check_runs, checks
 from handoffs.check_runs import CheckedFile, CheckReceipt, Facts
 from handoffs.checks import Check, Criteria
-from handoffs.models import CheckRun
+from handoffs.models import AnyCheckRun
 from handoffs.steps import compare_reserved
 from nexus.control import rules, trees
 from nexus.control.config import ControlSettings
@@ -47,7 +47,7 @@ class Lost(Exception):
 
 
 class WorkLocation(NamedTuple):
-    """Where a handoff's work lies: the project's directory in it, and the worktree, if it is one."""
+    """Where work lies: the project's directory in it, and the worktree, if it is one."""
 
     directory: str
     row: PoolWorktree | None
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
     facts: Facts
 
 
-class Verification(Work[CheckRun, "Verdict | NotNow | Lost"]):
+class Verification(Work[AnyCheckRun, "Verdict | NotNow | Lost"]):
     """Background work that runs the checks of results, of those projects whose directory is on this machine."""
 
     name = "checks"
@@ -71,18 +71,20 @@ class Verification(Work[CheckRun, "Verdict | NotNow | Lost"]):
     def lanes(self) -> Sequence[str]:
         if not ControlSettings.current().control:
             return ()
-        return [str(run.pk) for run in check_runs.due(MOST_DUE) if Path(location_of(run).directory).is_dir()]
+        return [
+            check_runs.name_of(run) for run in check_runs.due(MOST_DUE) if Path(location_of(run).directory).is_dir()
+        ]
 
-    def claim(self, lane: str) -> CheckRun | None:
-        return check_runs.take(int(lane))
+    def claim(self, lane: str) -> AnyCheckRun | None:
+        return check_runs.take(lane)
 
-    def act(self, item: CheckRun) -> Verdict | NotNow | Lost:
+    def act(self, item: AnyCheckRun) -> Verdict | NotNow | Lost:
         try:
             return verdict_on(item)
         except (NotNow, Lost) as why:
             return why
 
-    def settle(self, item: CheckRun, outcome: Verdict | NotNow | Lost) -> bool:
+    def settle(self, item: AnyCheckRun, outcome: Verdict | NotNow | Lost) -> bool:
         if isinstance(outcome, NotNow):
             check_runs.put_off(item, str(outcome))
         elif isinstance(outcome, Verdict):
@@ -93,10 +95,10 @@ class Verification(Work[CheckRun, "Verdict | NotNow | Lost"]):
 VERIFICATION = Verification()
 
 
-def location_of(run: CheckRun) -> WorkLocation:
-    """Return where the work of a handoff lies."""
-    root = run.handoff.workspace.root_realpath
-    agent = PoolAgent.objects.filter(agent_id=run.handoff.claimed_by).order_by("-created_at").first()
+def location_of(run: AnyCheckRun) -> WorkLocation:
+    """Return where the work lies whose result is checked."""
+    root = run.work.workspace.root_realpath
+    agent = PoolAgent.objects.filter(agent_id=run.work.doer).order_by("-created_at").first()
     row = worktrees.at(root) or (None if agent is None else worktrees.at(agent.cwd))
     if row is None or rules.within(root, (row.path,)):
         return WorkLocation(root, row)
@@ -112,10 +114,10 @@ def check_sandbox() -> None:
         raise NotNow(f"checks run only in a sandbox, and {state.why}")
 
 
-def verdict_on(run: CheckRun) -> Verdict:
-    """Test all criteria of a handoff's result. Raises NotNow and Lost."""
+def verdict_on(run: AnyCheckRun) -> Verdict:
+    """Test all criteria of a result. Raises NotNow and Lost."""
     check_sandbox()
-    criteria, location = checks.parse(run.handoff.acceptance_criteria), location_of(run)
+    criteria, location = checks.parse(run.work.criteria), location_of(run)
     if location.row is not None and location.row.state == WorktreeState.DISCARDED:
         raise NotNow("the worktree that held the work was discarded")
     commands = _commands(run, criteria)
@@ -129,15 +131,15 @@ def verdict_on(run: CheckRun) -> Verdict:
     return Verdict(receipts, facts)
 
 
-def _commands(run: CheckRun, criteria: Criteria) -> dict[str, Check]:
+def _commands(run: AnyCheckRun, criteria: Criteria) -> dict[str, Check]:
     """Return the commands to run, as they were reviewed. Raises NotNow where the file says something else now."""
     if not criteria.commands:
         return {}
-    review = checks.review_of(run.handoff.workspace_id)
+    review = checks.review_of(run.work.workspace.pk)
     if review is None:
         raise NotNow(f"no operator has reviewed the checks of {checks.FILE}; see `nexus checks`")
     try:
-        found = checks.read(run.handoff.workspace.root_realpath)
+        found = checks.read(run.work.workspace.root_realpath)
     except NexusError as error:
         raise NotNow(error.message) from None
     if found.digest != review.digest:
@@ -148,7 +150,7 @@ def _commands(run: CheckRun, criteria: Criteria) -> dict[str, Check]:
     return {name: found.checks[name] for name in criteria.commands}
 
 
-def _run(run: CheckRun, location: WorkLocation, name: str, check: Check) -> CheckReceipt:
+def _run(run: AnyCheckRun, location: WorkLocation, name: str, check: Check) -> CheckReceipt:
     """Run one command for a result. Raises NotNow and Lost."""
     alive = partial(_renew, run)
     if location.row is None:
@@ -257,8 +259,8 @@ def _receipt(
     }
 
 
-def _facts(run: CheckRun, criteria: Criteria, location: WorkLocation) -> tuple[Facts, set[str]]:
-    """Return the fact sheet of a handoff's work, and the paths of the criteria that changed. Raises NotNow."""
+def _facts(run: AnyCheckRun, criteria: Criteria, location: WorkLocation) -> tuple[Facts, set[str]]:
+    """Return the fact sheet of some work, and the paths of the criteria that changed. Raises NotNow."""
     facts: Facts = {
         "directory": location.directory,
         "branch": location.row.branch if location.row else None,
@@ -278,7 +280,7 @@ def _facts(run: CheckRun, criteria: Criteria, location: WorkLocation) -> tuple[F
         if location.row is not None:
             tree = worktrees.own(location.row)
         else:
-            tree = trees.in_place(location.directory, run.handoff.claimed_at or run.created_at)
+            tree = trees.in_place(location.directory, run.work.since)
         prefix = os.path.relpath(location.directory, tree.path)
         asked = {os.path.normpath(os.path.join(prefix, path)): path for path in criteria.unchanged}
         seen = trees.survey(tree, list(asked))
@@ -287,7 +289,7 @@ def _facts(run: CheckRun, criteria: Criteria, location: WorkLocation) -> tuple[F
             raise NotNow(f"git cannot say what changed: {error}") from None
         return {**facts, "why": str(error)}, set()
     paths = [os.path.relpath(path, prefix) for path, *_ in seen.files]
-    untouched, unreserved = compare_reserved(run.handoff, paths)
+    untouched, unreserved = compare_reserved(run.work, paths)
     files: list[CheckedFile] = [
         {"path": path, "added": added, "removed": removed} for path, added, removed in seen.files[:MOST_FILES]
     ]
@@ -306,6 +308,6 @@ def _facts(run: CheckRun, criteria: Criteria, location: WorkLocation) -> tuple[F
     }, {asked[path] for path in seen.touched if path in asked}
 
 
-def _renew(run: CheckRun) -> None:
+def _renew(run: AnyCheckRun) -> None:
     if not check_runs.renew(run):
         raise Lost

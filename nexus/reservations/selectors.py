@@ -15,7 +15,7 @@ from django.db.models.functions import StrIndex
 from django.db.models.lookups import GreaterThan
 
 from coordination.arrivals import MOST
-from handoffs.models import HELD, Handoff, HandoffStatus
+from handoffs.models import HELD, CheckedWork, Handoff, HandoffStatus
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import invalid
@@ -313,12 +313,11 @@ def reserved_in(agent_id: str, workspace_id: str, moment: datetime) -> list[Rese
     ]
 
 
-def compared_with(handoff: Handoff, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the patterns that the holder of a handoff had reserved while it had it and that fit none of these paths,
-    and the paths that none of its patterns fits. Both are bounded."""
-    since = handoff.claimed_at or handoff.created_at
-    rows = Reservation.objects.filter(workspace_id=handoff.workspace_id, agent_id=handoff.claimed_by)
-    rows = rows.filter(Q(released_at=None) | Q(released_at__gte=since))
+def compared_with(work: CheckedWork, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the patterns that the agent that did some work had reserved since it began and that fit none of these
+    paths, and the paths that none of its patterns fits. Both are bounded."""
+    rows = Reservation.objects.filter(workspace=work.workspace, agent_id=work.doer)
+    rows = rows.filter(Q(released_at=None) | Q(released_at__gte=work.since))
     reserved = list(dict.fromkeys(rows.order_by("reservation_id").values_list("pattern", flat=True)[:MOST]))
     covered, used = set[str](), set[str]()
     for path in paths[:MOST_PATHS]:

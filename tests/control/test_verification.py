@@ -328,9 +328,10 @@ class TestSeveralProcesses:
         self, submit: Submit, root: Path
     ) -> None:
         handoff = submit("file:notes.txt")
-        first = check_runs.take(CheckRun.objects.get().pk)
+        name = check_runs.name_of(CheckRun.objects.get())
+        first = check_runs.take(name)
         assert first is not None
-        assert check_runs.take(first.pk) is None
+        assert check_runs.take(name) is None
         assert work_once(VERIFICATION) == []
         CheckRun.objects.update(due_at=now() - timedelta(seconds=1))  # the first one was killed
 
@@ -344,7 +345,7 @@ class TestSeveralProcesses:
 
     def test_a_verdict_ends_the_checks_that_run(self, submit: Submit, root: Path) -> None:
         handoff = submit("file:missing.txt")
-        taken = check_runs.take(CheckRun.objects.get().pk)
+        taken = check_runs.take(check_runs.name_of(CheckRun.objects.get()))
         assert taken is not None
 
         progress.approve(handoff_id=handoff, operator="olga")
@@ -370,4 +371,4 @@ class TestSeveralProcesses:
 
         found = {lane for _ in range(50) for lane in VERIFICATION.lanes()}
 
-        assert found == {str(run.pk)}
+        assert found == {check_runs.name_of(run)}

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handoffs import check_runs
+from handoffs import check_runs, selectors
 from handoffs.check_runs import CheckRunRow
 from handoffs.models import Handoff
 from nexus.control.errors import ControlCode
@@ -120,7 +120,7 @@ def pool_get_review(p: OfWorktree, caller: Caller) -> Review:
         "summary": shown.summary,
         "run_id": shown.run.pk if shown.run else None,
         "handoff": _work_of(shown.handoff),
-        "checks": check_runs.rows_of(shown.handoff) if shown.handoff else [],
+        "checks": check_runs.rows_of(selectors.check_runs_of(shown.handoff)) if shown.handoff else [],
         "seen": shown.difference.content,
         "files": shown.difference.files,
         "diff": shown.difference.diff,
