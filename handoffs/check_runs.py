@@ -32,6 +32,7 @@ LONGEST_REASON = 8_000  # characters that a holder is told of what failed
 OUTPUT_IN_REASON = 1_500  # characters of one check's output in it
 NAMED = 20  # files that a line of the fact sheet names
 SOON = timedelta(seconds=60)  # a run that no process takes for so long is worth a look
+TONES = {"passed": "good", "failed": "bad", "waiting": "warn", "running": "info"}
 NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --control` there"
 
 
@@ -146,6 +147,27 @@ def rows_of(runs: QuerySet[R]) -> list[CheckRunRow]:
         }
         for run in runs.order_by("pk")
     ]
+
+
+def shown(runs: QuerySet[R]) -> list[dict[str, Any]]:
+    """Return the checks of a work's results for `handoffs/check_runs.html`, oldest first."""
+    return [
+        {**run, "tone": TONES.get(run["state"], ""), "sheet": sheet(run["facts"]) if run["facts"] else []}
+        for run in rows_of(runs)
+    ]
+
+
+def runs_in_words(rows: Sequence[CheckRunRow]) -> dict[str, str]:
+    """Return the checks of a work's results as names and values for a terminal."""
+    shown: dict[str, str] = {}
+    for number, run in enumerate(rows, 1):
+        title = f"checks_{number}"
+        shown[title] = run["why"] or run["state"]
+        for each in run["receipts"]:
+            shown[f"{title} {each['criterion']}"] = f"{each['why'] or 'passed'}\n{each['output'] or ''}".strip()
+        facts = sheet(run["facts"]) if run["facts"] else []
+        shown |= {f"{title} {name.lower()}": value for name, value in facts}
+    return shown
 
 
 def sheet(facts: Facts) -> list[tuple[str, str]]:

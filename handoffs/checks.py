@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from coordination.services import workspaces
 from handoffs import check_runs
 from handoffs.config import HandoffSettings
+from handoffs.lifecycle import CREATOR, parse_verifier
 from handoffs.models import ReviewedChecks
 from nexus.core.clock import now
 from nexus.core.database.store import write
@@ -59,6 +60,12 @@ def tests(criteria: Sequence[str] | None) -> bool:
     """Return whether Nexus tests results by these criteria."""
     found = parse(criteria)
     return bool(found.commands or found.files or found.unchanged)
+
+
+def verifier_of(given: Any, criteria: Criteria) -> str | None:
+    """Return who verifies results, as it is stored: the creator where there are sentences for a verifier and none is
+    `given`. Raises VALIDATION_ERROR."""
+    return parse_verifier(given) or (CREATOR if criteria.sentences else None)
 
 
 def verify_names(criteria: Criteria, workspace_id: str) -> None:

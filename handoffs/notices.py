@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice
 
 from coordination import selectors as agents_known
 from coordination.routing import Strategy
-from handoffs import selectors
-from handoffs.lifecycle import OPERATOR, target_of_verifier
+from handoffs.lifecycle import OPERATOR, target_of_verifier, verifies
 from handoffs.models import Dependency, Handoff, can_start, in_quotes
 from handoffs.steps import record
 from inbox import services as mail
@@ -77,9 +77,20 @@ def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datet
     )
     recipients = (
         notify(handoff, each, "waits for your verdict", body, moment, by=agent_id)
-        for each in _verifiers(handoff, moment)
+        for each in verifiers(
+            str(handoff.verifier), created_by=handoff.from_agent_id, done_by=handoff.claimed_by, moment=moment
+        )
     )
     return [name for names in recipients for name in names]
+
+
+def verifiers(verifier: str, *, created_by: str, done_by: str | None, moment: datetime) -> list[str]:
+    """Return the first agents that may verify a result now. All operators share one inbox."""
+    if verifier == OPERATOR:
+        return [OPERATOR_AGENT]
+    named = agents_known.admitted(target_of_verifier(verifier, created_by=created_by), moment)
+    may = (agent.agent_id for agent in named if verifies(verifier, agent, created_by=created_by, done_by=done_by))
+    return list(islice(may, TOLD_OF_ONE))
 
 
 def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
@@ -88,15 +99,6 @@ def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
         "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
     )
     return notify(handoff, handoff.from_agent_id, "expired", body, moment, by=HUB_AGENT)
-
-
-def _verifiers(handoff: Handoff, moment: datetime) -> list[str]:
-    """Return the agents that may verify a handoff now. All operators share one inbox."""
-    assert handoff.verifier is not None
-    if handoff.verifier == OPERATOR:
-        return [OPERATOR_AGENT]
-    named = agents_known.admitted(target_of_verifier(handoff.verifier, created_by=handoff.from_agent_id), moment)
-    return [agent.agent_id for agent in named if selectors.verifies(handoff, agent)][:TOLD_OF_ONE]
 
 
 def _quoted(text: str | None) -> str:

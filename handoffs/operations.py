@@ -28,8 +28,9 @@ from coordination.toolset import operation
 from handoffs import check_runs, progress, remarks, selectors, services, steps
 from handoffs.check_runs import CheckRunRow
 from handoffs.leases import LONGEST, SHORTEST, record_expiries
-from handoffs.lifecycle import VERIFIER_KINDS, HandoffCode
+from handoffs.lifecycle import HandoffCode
 from handoffs.models import MAX_TITLE, STREAM, Handoff, HandoffStatus
+from handoffs.parameters import Criteria, Verifier
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff_row, offer_row, remark_row
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
@@ -100,12 +101,6 @@ def remarks_of(handoff: Handoff) -> list[RemarkRow]:
 
 MAX_DEADLINE = 365 * 86_400  # seconds
 TEXT = {"type": "string"}
-VERIFIER = {"anyOf": [TEXT, {
-    "type": "object", "properties": dict.fromkeys(VERIFIER_KINDS, TEXT), "additionalProperties": False,
-}]}  # fmt: skip
-
-
-Criterion = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class HandoffCreate(Params):
@@ -135,25 +130,8 @@ class HandoffCreate(Params):
     deadline_seconds: Annotated[
         int | None, Field(ge=1, le=MAX_DEADLINE, description="It expires if nobody has claimed it by then.")
     ] = None
-    verifier: Annotated[
-        Any,
-        Shown(VERIFIER),
-        Field(
-            description='Who accepts the result: "creator" (the default with criteria), "operator" or agents: '
-            '{"role":"…"}; never who did it.'
-        ),
-    ] = None
-    acceptance_criteria: Annotated[
-        list[Criterion] | None,
-        Terse(),
-        Field(
-            min_length=1,
-            max_length=20,
-            description="What the result is measured by: a sentence each for the verifier, or what Nexus tests itself: "
-            '"check:NAME" runs a reviewed command of nexus.toml, "file:PATH" must exist, "unchanged:PATH" must not '
-            "change.",
-        ),
-    ] = None
+    verifier: Verifier = None
+    acceptance_criteria: Criteria = None
     depends_on: Annotated[list[Id] | None, Field(max_length=50, description="handoff_ids to be COMPLETED first.")] = (
         None
     )

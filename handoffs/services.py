@@ -22,7 +22,7 @@ from coordination.services import agents, retries, tags, workspaces
 from coordination.services.limits import exceeded, limit
 from handoffs import check_runs, checks, leases, lifecycle, notices, remarks, selectors
 from handoffs.leases import expire, record_expiries
-from handoffs.lifecycle import CREATOR, HandoffCode, named_agent, parse_verifier
+from handoffs.lifecycle import HandoffCode, named_agent
 from handoffs.models import (
     SETTLED,
     CheckRun,
@@ -111,7 +111,7 @@ def create(
     if parsed is None:
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
     criteria = checks.parse(acceptance_criteria)
-    verified_by = parse_verifier(verifier) or (CREATOR if criteria.sentences else None)
+    verified_by = checks.verifier_of(verifier, criteria)
     tags.check_target(parsed)
     project, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")

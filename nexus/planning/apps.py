@@ -20,15 +20,20 @@ class PlanningConfig(NexusAppConfig):
         "task_list": "nexus tasks",
         "task_add": "nexus tasks create",
         "task_update": "nexus tasks update",
+        "task_get": "nexus tasks show",
+        "task_edit": "nexus tasks edit",
+        "task_approve": "nexus tasks accept",
+        "task_send_back": "nexus tasks return",
         "task_release_undo": "nexus tasks restore",
     }
     words = {"task_close": "an agent", "plan_start": "an agent", "plan_decide": "an agent"}
 
     def ready(self) -> None:
         from coordination import debts
-        from handoffs import steps
+        from handoffs import check_runs, steps
         from nexus.planning.selectors import owed
 
+        check_runs.register("task", lambda: import_module("nexus.planning.services.verdicts").TASKS)
         debts.register("task", owed)
         steps.register_work(lambda: import_module("nexus.planning.work"))
         super().ready()

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from coordination.log.selectors import ids_within
 from coordination.models import Agent, Event
 from coordination.presence import Presence
+from coordination.routing import Profile
+from handoffs import check_runs
 from handoffs.debts import patience
+from handoffs.lifecycle import OPERATOR
+from handoffs.models import CheckState
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found, WakeKind, WakeReason
 from nexus.core.operations.parameters import whole_number
 from nexus.planning import work
-from nexus.planning.models import STREAM, Task, TaskStatus
-from nexus.planning.selectors import owed
+from nexus.planning.models import STREAM, Task, TaskCheckRun, TaskStatus
+from nexus.planning.selectors import owed, verifies
 
+EXAMINED = 200  # submitted tasks that are looked at, the oldest
 AROUND = timedelta(minutes=1)  # ids of the log rise with time, except for events written at the same moment
 
 
@@ -45,7 +50,51 @@ def _left(picture: Picture, each: int) -> Found:
     return Found(len(left), needs)
 
 
+def _submitted(picture: Picture, each: int) -> Found:
+    """Find submitted tasks that an operator must decide about, and those that nobody else decided about in time."""
+    rows = Task.objects.submitted().order_by("submitted_at")
+    rows = rows.filter(workspace=picture.workspace) if picture.workspace else rows
+    found = list(rows[:EXAMINED])
+    runs = {run.task_id: run for run in TaskCheckRun.objects.filter(task__in=found).defer("facts").order_by("pk")}
+    stuck = set(
+        TaskCheckRun.objects.filter(check_runs.stuck(picture.moment), task__in=found).values_list("task", flat=True)
+    )
+    team = [state.agent.profile for state in picture.agents]
+    needs = [
+        AttentionItem(task.title, why, f"{task.pk}.{task.claim_epoch}", task.pk, since=task.submitted_at)
+        for task in found
+        if (why := _why_person(task, runs.get(task.pk), task.pk in stuck, team, picture.moment)) is not None
+    ]
+    return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
+
+
+def _why_person(
+    task: Task, run: TaskCheckRun | None, is_stuck: bool, team: Sequence[Profile], moment: datetime
+) -> str | None:
+    """Return why a submitted task needs a person; None while its checks or an agent have it."""
+    done = f"{task.doer or 'somebody'} says that it is done"
+    if run is not None and run.claim_epoch == task.claim_epoch and run.state != CheckState.PASSED:
+        if run.state == CheckState.FAILED:
+            return f"{done}, and {check_runs.failures(run)[:300]} failed"
+        return check_runs.why_stuck(run) if is_stuck else None
+    verifiers = [agent.agent_id for agent in team if verifies(task, agent)]
+    if task.verifier == OPERATOR or not verifiers:
+        return done
+    late = task.submitted_at is not None and task.submitted_at <= moment - patience()
+    return f"{done}, and {verifiers[0]} has not looked at it" if late else None
+
+
 KINDS = (
+    AttentionKind(
+        "submitted-tasks",
+        "Tasks wait for your word",
+        "task_alt",
+        36,
+        _submitted,
+        page="task",
+        actions=("task_approve", "task_send_back"),
+        command="nexus tasks",
+    ),
     AttentionKind(
         "left-tasks",
         "In progress, and nobody there",
@@ -83,6 +132,26 @@ ACTIONS = (
         lambda claim: {**_claim(claim), "status": TaskStatus.PENDING.value},
         _titles,
         undo="task_release_undo",
+        toolset="planning",
+    ),
+    Action(
+        "task_approve",
+        "Accept",
+        "accepted",
+        THINGS,
+        _claim,
+        _titles,
+        toolset="planning",
+    ),
+    Action(
+        "task_send_back",
+        "Return…",
+        "returned",
+        THINGS,
+        _claim,
+        _titles,
+        {"reasons": "What is wrong with it"},
+        needed=["reasons"],
         toolset="planning",
     ),
     Action(

@@ -9,11 +9,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from django.db.models import Q
 from pydantic_core import to_json
 
 from coordination.ids import new_id
+from handoffs import check_runs
 from nexus.core.database.prepared import Select, Slot, Update, insert
-from nexus.planning import directory, notices, rules, schemas
+from nexus.planning import directory, notices, rules, schemas, submissions
 from nexus.planning.models import Board, Cycle, Issue, MirroredFile, Plan, Task, TaskStatus
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import (
@@ -41,7 +43,11 @@ TASK_COLUMNS = {
     "extra": "extra",
 }
 CHANGED_OF_ISSUE = ("position", "title", "status", *ISSUE_FIELDS, "extra", "decided_by", "decided_at")
-CHANGED = ("position", "updated_at", "claim_epoch", *(column for column in TASK_COLUMNS.values() if column != "number"))
+CHANGED = (
+    "position",
+    *submissions.KEPT,
+    *(column for column in TASK_COLUMNS.values() if column not in ("number", "status")),
+)
 
 _plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
 _issues = Select(
@@ -271,11 +277,17 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
         if before.get(entry["id"]) != entry or known[entry["id"]].position != position
     ]
     gone = sorted(known.keys() - entries.keys())
+    former = _removed_before(workspace_id, {number: entries[number] for number in entries.keys() - known.keys()})
     pieces = [partial(_remove_tasks, workspace_id, part) for part in _parts(gone)]
-    pieces += [partial(_change_tasks, workspace_id, before, part) for part in _parts(changed)]
+    pieces += [partial(_change_tasks, workspace_id, before, former, part) for part in _parts(changed)]
     startable = notices.ready(workspace_id)
     deps = {number: entry["deps"] for number, entry in entries.items()}
-    found = rules.ready(deps, {number: entry["status"] for number, entry in entries.items()})
+    status: dict[int, str] = {number: entry["status"] for number, entry in entries.items()}
+    for number, task in {**former, **known}.items():
+        was_completed = number in known and task.status == TaskStatus.COMPLETED
+        if status.get(number) == TaskStatus.COMPLETED and task.is_checked and not was_completed:
+            status[number] = TaskStatus.IN_PROGRESS  # it is submitted
+    found = rules.ready(deps, status)
     ready = [number for number in found if number not in startable]
     owned: dict[tuple[str, ...], list[int]] = {}
     for number in ready:
@@ -285,6 +297,17 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
     pieces += [partial(_log_ready, workspace_id, part) for part in _parts(ready)]
     pieces += [partial(_notify_owners, workspace_id, part) for part in _parts(list(owned.items()))]
     return TakeIn(pieces, partial(_change_board, workspace_id, document))
+
+
+def _removed_before(workspace_id: str, entries: Mapping[int, TaskEntry]) -> dict[int, Task]:
+    """Return, by number, those of these new tasks that were removed from the file, as they were: only those whose
+    results are checked."""
+    if not entries:
+        return {}
+    rows = Task.objects.filter(Q(acceptance_criteria__isnull=False) | Q(verifier__isnull=False))
+    rows = rows.filter(workspace_id=workspace_id, closed_at__isnull=False).order_by("-closed_at")[: schemas.MOST_TASKS]
+    same = (row for row in reversed(rows) if row.stamp and row.number in entries)
+    return {row.number: row for row in same if row.stamp == entries[row.number].get("created_at")}
 
 
 def _change_board(workspace_id: str, document: TasksDocument | None, moment: datetime) -> None:
@@ -314,6 +337,7 @@ def _notify_owners(workspace_id: str, owned: Sequence[tuple[tuple[str, ...], lis
 
 def _remove_tasks(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
     for task in Task.objects.current(workspace_id).filter(number__in=numbers):
+        submissions.leave(task)
         _end(pk=task.pk, moment=moment)
         emit_event(workspace_id, "task.removed", None, moment, task=task, source="file")
 
@@ -321,10 +345,12 @@ def _remove_tasks(workspace_id: str, numbers: Sequence[int], moment: datetime) -
 def _change_tasks(
     workspace_id: str,
     before: Mapping[int, TaskEntry],
+    removed: Mapping[int, Task],
     part: Sequence[tuple[int, TaskEntry]],
     moment: datetime,
 ) -> None:
-    """Change what differs from `before`. A change by a handoff since `before` was read stays."""
+    """Change what differs from `before`. A change by a handoff since `before` was read stays. A task that was `removed`
+    and comes back has the checks that it had. What is completed in the file and is checked is submitted."""
     numbers = [entry["id"] for _, entry in part]
     known = {task.number: task for task in Task.objects.current(workspace_id).filter(number__in=numbers)}
     for position, entry in part:
@@ -339,18 +365,30 @@ def _change_tasks(
         new = task is None
         if task is None:
             task = Task(task_key=new_id("tsk"), workspace_id=workspace_id, number=entry["id"], created_at=moment)
+            if (same := removed.get(entry["id"])) is not None:
+                task.acceptance_criteria, task.verifier = same.acceptance_criteria, same.verifier
+                task.claim_epoch, task.created_by = same.claim_epoch, same.created_by
         status = task.status
+        was_submitted = task.is_submitted
         for column, value in differs.items():
             setattr(task, column, value)
         task.position, task.updated_at = position, moment
-        if status != task.status == TaskStatus.IN_PROGRESS:
-            task.claim_epoch += 1
+        submits = status != task.status == TaskStatus.COMPLETED and task.is_checked
+        if submits:
+            task.status = status
+        if status != task.status:
+            if was_submitted:
+                check_runs.drop(submissions.runs_of(task))
+            if task.status == TaskStatus.IN_PROGRESS:
+                submissions.begin(task, moment)
         if new:
             insert(task)
         else:
             _change(pk=task.pk, **{name: getattr(task, name) for name in CHANGED})
         what = "task.added" if new else "task.completed" if status != task.status == "completed" else "task.updated"
         emit_event(workspace_id, what, None, moment, task=task, source="file")
+        if submits and not was_submitted:
+            submissions.submit(task, None, moment)
         if not new and status != task.status:
             notices.notify_holder(task, None, moment)
 

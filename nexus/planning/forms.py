@@ -10,6 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from coordination.forms import WorkspaceFilters
+from handoffs.lifecycle import serialize_verifier
 from nexus.core.operations.parameters import whole_number
 from nexus.planning.models import TaskStatus
 from nexus.web.forms import KnownField, LinesField, NumberField, OperationForm, number_field, words_field
@@ -81,9 +82,21 @@ class TaskForm(OperationForm):
     )
     owner = KnownField(show_hidden_initial=True)
     plan_issue = NumberField(required=False, label="From issue number", show_hidden_initial=True)
+    acceptance_criteria = LinesField(
+        rows=3,
+        required=False,
+        show_hidden_initial=True,
+        label="Checked before it counts, one a line: check:tests, file:PATH, unchanged:PATH, or a sentence",
+    )
+    verifier = forms.CharField(
+        required=False,
+        show_hidden_initial=True,
+        label="Who accepts the result",
+        widget=forms.TextInput(attrs={"placeholder": "creator, operator, role:reviewer, agent:ana"}),
+    )
     seen = NumberField(required=False, widget=forms.HiddenInput)
 
-    OPTIONAL = ("acceptance", "approach", "risk", "owner")
+    OPTIONAL = ("acceptance", "approach", "risk", "owner", "acceptance_criteria", "verifier")
 
     def __init__(self, data: Any = None, *, initial: dict[str, Any] | None = None, agents: Iterable[str] = ()) -> None:
         super().__init__(data, initial=initial)
@@ -94,6 +107,10 @@ class TaskForm(OperationForm):
     def given(self) -> dict[str, Any]:
         """Return the values as the operations take them; an empty line is None."""
         typed = {name: value for name, value in self.cleaned_data.items() if name != "seen"}
+        typed["acceptance_criteria"] = [
+            line.strip() for line in typed["acceptance_criteria"].split("\n") if line.strip()
+        ]
+        typed["verifier"] = serialize_verifier(typed["verifier"])
         return {name: value or None if name in self.OPTIONAL else value for name, value in typed.items()}
 
     def changes(self) -> dict[str, Any]:

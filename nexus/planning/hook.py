@@ -10,7 +10,8 @@ from nexus.core.harness_events import HANDLERS, HOOK_QUERIES, NOTHING, Happening
 
 OWED = """
 SELECT 'task ' || task_key FROM plan_tasks
-WHERE closed_at IS NULL AND status = 'in_progress' AND held_by IS NULL AND coalesce(owner_agent_id, owner) = :agent
+WHERE closed_at IS NULL AND status = 'in_progress' AND held_by IS NULL
+  AND submitted_at IS NULL AND coalesce(owner_agent_id, owner) = :agent
 LIMIT 1000
 """
 

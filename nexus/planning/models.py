@@ -8,6 +8,8 @@ from django.db import models
 from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
+from handoffs import checks
+from handoffs.models import UNFINISHED, AnyCheckRun, CheckedWork, CheckState
 from nexus.core.database.prepared import Slot
 
 STREAM = "planning"  # of the event log
@@ -108,6 +110,10 @@ class TaskQuerySet(models.QuerySet["Task"]):
         """Those of open cycles with this status and without a handoff."""
         return self.filter(closed_at=None, status=status, held_by=None)
 
+    def submitted(self) -> TaskQuerySet:
+        """Those of open cycles whose result waits for its checks or its verifier."""
+        return self.filter(closed_at=None, status=TaskStatus.IN_PROGRESS, submitted_at__isnull=False)
+
     def owned_by(self, agents: Collection[str]) -> TaskQuerySet:
         """Those whose owner is one of these agents: the instance where one is named."""
         return self.filter(Q(owner_agent_id__in=agents) | Q(owner_agent_id=None, owner__in=agents))
@@ -134,7 +140,14 @@ class Task(models.Model):
     stamp = models.TextField(null=True)  # created_at as in its file
     extra = models.JSONField(null=True)  # further fields of its file
     claim_epoch = models.PositiveIntegerField(default=0, db_default=0)  # grows each time that it is begun
+    begun_at = models.DateTimeField(null=True)  # when it was begun last
     held_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that claimed the handoff that carries it
+    acceptance_criteria = models.JSONField(null=True)  # a list of texts; `handoffs.checks.parse` says whom each is for
+    verifier = models.TextField(null=True)  # as `handoffs.lifecycle.parse_verifier` returns it
+    # When its result went to its checks and its verifier, and whose it is. A release keeps both, so that it can be
+    # undone.
+    submitted_at = models.DateTimeField(null=True)
+    submitted_by = models.CharField(max_length=ID_LENGTH, null=True)
     created_by = models.CharField(max_length=ID_LENGTH, null=True)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
@@ -160,6 +173,47 @@ class Task(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether its result counts only once its checks passed or its verifier accepted it."""
+        return self.verifier is not None or checks.tests(self.acceptance_criteria)
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether its result waits for its checks or its verifier."""
+        return self.submitted_at is not None and self.status == TaskStatus.IN_PROGRESS
+
+    @property
+    def doer(self) -> str | None:
+        """The agent that works on it, as far as that is known."""
+        return self.submitted_by or self.held_by or self.owner_agent_id or self.owner
+
+
+class TaskCheckRun(AnyCheckRun):
+    """The checks of one result of a task."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="check_runs")
+
+    class Meta:
+        db_table = "plan_check_runs"
+        indexes = [
+            models.Index(fields=["due_at"], name="plan_check_runs_open", condition=Q(state__in=UNFINISHED)),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["task"], condition=Q(state__in=UNFINISHED), name="plan_check_runs_one"),
+            one_of("plan_check_runs", "state", CheckState),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.state} checks of {self.task_id}"
+
+    @property
+    def work(self) -> CheckedWork:
+        """The task whose result it is."""
+        task = self.task
+        since = task.begun_at or task.created_at
+        return CheckedWork(task.workspace, task.acceptance_criteria or (), task.doer, since)
 
 
 class CycleQuerySet(models.QuerySet["Cycle"]):

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from coordination.log.emit import emit
+from handoffs.notices import verifiers
 from inbox import services as mail
 from nexus.core.operations.caller import HUB_AGENT
 from nexus.planning import rules, selectors
@@ -93,7 +94,44 @@ def notify_restored(task: Task, actor: str | None, moment: datetime) -> None:
     any(_write(task, owner, subject, body, actor, moment) for owner in owners(task.owner_agent_id, task.owner))
 
 
+def ask_verifiers(task: Task, moment: datetime) -> None:
+    """Ask the verifiers of a submitted task for their verdict."""
+    doer = task.doer or "Somebody"
+    body = (
+        f'{doer} did it; you decide whether it counts: task_review(id={task.number}, verdict="accept", '
+        f'claim_epoch={task.claim_epoch}), or "return" with reasons. task_get shows what it is measured by.'
+    )
+    mine = (task.submitted_by, task.owner_agent_id, task.owner)
+    may = verifiers(str(task.verifier), created_by=task.created_by or "", done_by=task.doer, moment=moment)
+    for each in may:
+        if each not in mine:
+            _send(task, each, f"Task {task.number} waits for your verdict", body, task.submitted_by, moment)
+
+
+def notify_doer(task: Task, body: str, moment: datetime, *, by: str) -> None:
+    """Send the agent that did a task a notice that it is completed."""
+    if task.submitted_by not in (None, by):
+        _send(task, str(task.submitted_by), f"Task {task.number} is completed", body, by, moment)
+
+
+def notify_returned(task: Task, reasons: str, moment: datetime, *, by: str, named: str) -> None:
+    """Send the agent that did a task, or whose it is, the reasons why it was returned."""
+    body = (
+        f"{named} returned it: {reasons}\n\nIt is yours again. When it is right: task_update(id={task.number}, "
+        f'status="completed", claim_epoch={task.claim_epoch}).'
+    )
+    subject = f"Task {task.number} was returned to you"
+    whose = owners(task.submitted_by, task.held_by, task.owner_agent_id, task.owner)
+    any(_send(task, each, subject, body, by, moment) for each in whose)
+
+
 def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
+    """Send a notice about a change; return whether it reached the recipient."""
+    hint = f"task_list shows it in full; task_update(id={task.number}, status=…) changes it."
+    return _send(task, recipient, subject, f"{body[:2000]}\n\n{hint}", actor, moment)
+
+
+def _send(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
     """Send a notice; return whether it reached the recipient, which must be registered."""
     return bool(
         mail.notify(
@@ -101,7 +139,7 @@ def _write(task: Task, recipient: str, subject: str, body: str, actor: str | Non
             from_agent_id=actor or HUB_AGENT,
             recipient=recipient,
             subject=f"{subject}: {task.title[:200]}",
-            body=f"{body[:2000]}\n\ntask_list shows it in full; task_update(id={task.number}, status=…) changes it.",
+            body=body,
             moment=moment,
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -9,19 +10,22 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
-from coordination.parameters import IN_WORKSPACE, ClaimEpoch, ProjectRoot
+from coordination.parameters import IN_WORKSPACE, ClaimEpoch, ProjectRoot, SessionId, SessionSecret, in_session
 from coordination.services import workspaces
-from nexus.core.clock import iso_milliseconds
+from handoffs import check_runs, lifecycle
+from handoffs.check_runs import CheckRunRow
+from handoffs.parameters import Criteria, Verifier
+from nexus.core.clock import iso, iso_milliseconds
 from nexus.core.domain import domain
-from nexus.core.operations.caller import Caller
+from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.parameters import Params
+from nexus.core.operations.parameters import Id, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.planning import documents, edits, mirror, schemas, selectors, state
+from nexus.planning import documents, edits, mirror, schemas, selectors, state, submissions
 from nexus.planning.directory import EDITS, Directory, PlanningCode, branch_of
-from nexus.planning.models import Cycle, TaskStatus
+from nexus.planning.models import Cycle, Task, TaskStatus
 from nexus.planning.schemas import MOST_ISSUES, CycleEntry, IssueEntry, Reference, TaskEntry
-from nexus.planning.services import cycles, plans, tasks
+from nexus.planning.services import cycles, plans, tasks, verdicts
 from nexus.planning.services.changes import Actor
 from nexus.planning.services.tasks import NewTask
 from nexus.planning.state import task_of
@@ -256,6 +260,8 @@ class TaskAdd(OfProject):
     owner: Annotated[str | None, Field(description="The role that does it, such as engineer.")] = None
     owner_agent_id: str | None = None
     owner_reuse_policy: Literal["fresh", "resume_if_same_artifact", "resume"] | None = None
+    acceptance_criteria: Criteria = None
+    verifier: Verifier = None
 
 
 class AddedTask(TypedDict):
@@ -278,6 +284,9 @@ def task_add(p: TaskAdd, caller: Caller) -> AddedTask:
 
 class HeldTask(TaskEntry):
     held_by: NotRequired[Annotated[str, Field(description="Who claimed the handoff that carries it.")]]
+    acceptance_criteria: NotRequired[list[str]]
+    verifier: NotRequired[Annotated[Any, Field(description="Who accepts the result, as task_add takes it.")]]
+    submitted_at: NotRequired[Annotated[Time, Field(description="Since then its checks or its verifier decide.")]]
 
 
 class TaskSummary(TypedDict):
@@ -303,11 +312,8 @@ def task_list(p: OfProject, caller: Caller) -> TaskPage:
     tasks = documents.tasks_document(project.workspace_id)
     if tasks is None:
         return {"exists": False}
-    held = selectors.holders(project.workspace_id)
-    found = [cast(HeldTask, {**task}) for task in tasks["tasks"]]
-    for task in found:
-        if task["id"] in held:
-            task["held_by"] = held[task["id"]]
+    held = {task.number: task for task in selectors.held_or_checked(project.workspace_id)}
+    found = [cast(HeldTask, {**task, **_beside_file(held.get(task["id"]))}) for task in tasks["tasks"]]
     counted = selectors.progress(tasks)
     return {
         "goal": tasks["goal"],
@@ -322,6 +328,42 @@ def task_list(p: OfProject, caller: Caller) -> TaskPage:
     }
 
 
+def _beside_file(task: Task | None) -> dict[str, Any]:
+    """Return what the store alone has of a task."""
+    if task is None:
+        return {}
+    fields = {
+        "held_by": task.held_by,
+        "acceptance_criteria": task.acceptance_criteria,
+        "verifier": lifecycle.serialize_verifier(task.verifier),
+        "submitted_at": iso(task.submitted_at) if task.is_submitted else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class TaskRef(OfProject):
+    id: Reference
+
+
+class TaskState(TypedDict):
+    task: HeldTask
+    claim_epoch: Annotated[int, Field(description="Names the latest claim; a verdict on a former one is refused.")]
+    checks: Annotated[list[CheckRunRow], Field(description="What Nexus tested of each result, and its own facts.")]
+
+
+@operation(TaskRef, *READING, Code.NOT_FOUND, slow=True, read_only=True)
+def task_get(p: TaskRef, caller: Caller) -> TaskState:
+    """A task of the cycle, with the checks of its results."""
+    project = workspaces.locate(p.project_root)
+    mirror.take_in(project)
+    task = tasks.get(project, p.id)
+    return {
+        "task": cast(HeldTask, {**documents.task_entry(task), **_beside_file(task)}),
+        "claim_epoch": task.claim_epoch,
+        "checks": check_runs.rows_of(submissions.runs_of(task)),
+    }
+
+
 class TaskUpdate(OfProject):
     id: Reference
     status: Literal["pending", "in_progress", "completed"]
@@ -330,12 +372,14 @@ class TaskUpdate(OfProject):
 
 class UpdatedTask(TypedDict):
     task: TaskEntry
+    submitted: NotRequired[Annotated[bool, Field(description="Its checks or its verifier decide: see task_get.")]]
     claim_epoch: NotRequired[Annotated[int, Field(description="Names your claim on a task that you began.")]]
 
 
 @operation(TaskUpdate, *CHANGING, Code.NOT_FOUND, CoordinationCode.STALE_CLAIM, slow=True, own_transaction=True)
 def task_update(p: TaskUpdate, caller: Caller) -> UpdatedTask:
-    """Give a task another status."""
+    """Give a task another status. What is checked stays in progress until it passed; pending or in_progress takes it
+    back."""
     task = tasks.change_status(
         project_root=p.project_root,
         number=p.id,
@@ -343,10 +387,76 @@ def task_update(p: TaskUpdate, caller: Caller) -> UpdatedTask:
         by=actor(caller, "task_update"),
         claim_epoch=p.claim_epoch,
     )
+    return _updated(task)
+
+
+def _updated(task: Task) -> UpdatedTask:
     updated: UpdatedTask = {"task": documents.task_entry(task)}
+    if task.is_submitted:
+        updated["submitted"] = True
     if task.status == TaskStatus.IN_PROGRESS:
         updated["claim_epoch"] = task.claim_epoch
     return updated
+
+
+JUDGING = (*CHANGING, Code.NOT_FOUND, Code.INVALID_TRANSITION, Code.NOT_OWNER, CoordinationCode.STALE_CLAIM)
+Reasons = Annotated[str, Field(description="What is wrong with the result.")]
+
+
+class TaskReview(TaskRef):
+    agent_id: Annotated[Id, Field(description="You, its verifier.")]
+    verdict: Literal["accept", "return"]
+    reasons: Annotated[str, Field(description="What is wrong with it; to return it.")] = ""
+    claim_epoch: ClaimEpoch = None
+    session_id: SessionId = None
+    session_secret: SessionSecret = None
+
+
+@operation(
+    TaskReview, *JUDGING, acts_as="agent_id", guards=(in_session("session_id"),), slow=True, own_transaction=True
+)
+def task_review(p: TaskReview, caller: Caller) -> UpdatedTask:
+    """Accept a submitted task as its verifier, which completes it, or return it."""
+    by = replace(actor(caller, "task_review"), name=p.agent_id)
+    about: Any = {"project_root": p.project_root, "number": p.id, "by": by, "claim_epoch": p.claim_epoch}
+    if p.verdict == "accept":
+        return _updated(verdicts.accept(**about, operator=None))
+    return _updated(verdicts.send_back(**about, operator=None, reasons=p.reasons))
+
+
+class TaskApprove(TaskRef):
+    claim_epoch: ClaimEpoch = None
+
+
+@operation(TaskApprove, *JUDGING, guards=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True)
+def task_approve(p: TaskApprove, caller: Caller) -> UpdatedTask:
+    """Accept a submitted task as an operator, whoever its verifier is and whatever its checks said."""
+    task = verdicts.accept(
+        project_root=p.project_root,
+        number=p.id,
+        by=actor(caller, "task_approve"),
+        operator=operator_behind(caller),
+        claim_epoch=p.claim_epoch,
+    )
+    return _updated(task)
+
+
+class TaskSendBack(TaskApprove):
+    reasons: Reasons
+
+
+@operation(TaskSendBack, *JUDGING, guards=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True)
+def task_send_back(p: TaskSendBack, caller: Caller) -> UpdatedTask:
+    """Return a submitted task to the agent that did it, as an operator."""
+    task = verdicts.send_back(
+        project_root=p.project_root,
+        number=p.id,
+        reasons=p.reasons,
+        by=actor(caller, "task_send_back"),
+        operator=operator_behind(caller),
+        claim_epoch=p.claim_epoch,
+    )
+    return _updated(task)
 
 
 class TaskReleaseUndo(OfProject):
@@ -369,7 +479,7 @@ def task_release_undo(p: TaskReleaseUndo, caller: Caller) -> UpdatedTask:
     """Undo within a minute that a task was made pending, if nobody began it since: its owner has it again."""
     by = actor(caller, "task_release_undo")
     task = tasks.undo_release(project_root=p.project_root, number=p.id, claim_epoch=p.claim_epoch, by=by)
-    return {"task": documents.task_entry(task), "claim_epoch": task.claim_epoch}
+    return _updated(task)
 
 
 class Archived(TypedDict):
@@ -613,6 +723,8 @@ class TaskEdit(OfProject):
     owner: Annotated[str | None, Field(description="Whose it is from now on; null: nobody's.")] = None
     owner_agent_id: str | None = None
     owner_reuse_policy: Literal["fresh", "resume_if_same_artifact", "resume"] | None = None
+    acceptance_criteria: Criteria = None
+    verifier: Verifier = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -632,7 +744,8 @@ class TaskEdit(OfProject):
     idempotent=True,
 )
 def task_edit(p: TaskEdit, caller: Caller) -> AddedTask:
-    """Change a task. An omitted field keeps its value; null clears an optional one."""
+    """Change a task. An omitted field keeps its value; null clears an optional one. If its result is being checked,
+    other criteria or another verifier examine it anew."""
     task, warnings = tasks.edit(project_root=p.project_root, number=p.id, given=p.given, by=actor(caller, "task_edit"))
     changed: AddedTask = {"task": documents.task_entry(task)}
     if warnings:

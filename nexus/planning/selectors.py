@@ -15,6 +15,8 @@ from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from coordination.debts import Debt
+from coordination.routing import Profile
+from handoffs import lifecycle
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
@@ -26,8 +28,10 @@ from nexus.planning.schemas import PlanDocument, TasksDocument
 AT_ONCE = 500  # numbers in one query
 
 _waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
-_held = Select(
-    lambda: Task.objects.current(Slot("workspace_id")).exclude(held_by=None).values_list("number", "held_by")
+_held_or_checked = Select(
+    lambda: Task.objects.current(Slot("workspace_id")).filter(
+        Q(held_by__isnull=False) | Q(acceptance_criteria__isnull=False) | Q(verifier__isnull=False)
+    )
 )
 _numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
 MOST_OWED = 1_000
@@ -92,9 +96,9 @@ def ready_among(tasks: Collection[Task]) -> list[Task]:
     return [task for task in tasks if task.status == TaskStatus.PENDING and done.issuperset(task.deps)]
 
 
-def holders(workspace_id: str) -> dict[int, str]:
-    """Return the agent that holds each task of the open cycle by a handoff."""
-    return {number: holder for number, holder in _held(workspace_id=workspace_id) if holder}
+def held_or_checked(workspace_id: str) -> list[Task]:
+    """Return the tasks of the open cycle that an agent holds by a handoff, and those whose results are checked."""
+    return _held_or_checked(workspace_id=workspace_id)
 
 
 def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
@@ -107,6 +111,12 @@ def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
     if workspace_id is not None:
         found = found.filter(workspace_id=workspace_id).order_by("position", "pk")
     return found.filter(words__contains=query.lower()) if query else found
+
+
+def verifies(task: Task, agent: Profile) -> bool:
+    """Return whether an agent may verify a task: it must not be whose work that is."""
+    mine = agent.agent_id in (task.submitted_by, task.owner_agent_id, task.owner)
+    return not mine and lifecycle.verifies(task.verifier, agent, created_by=task.created_by or "", done_by=task.doer)
 
 
 class Snapshot(NamedTuple):
@@ -189,8 +199,9 @@ def artifacts(root: str, prefix: str | None) -> list[Artifact]:
 
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """Yield a debt for each task in progress whose owner is one of the agents: the instance where one is named."""
-    rows = Task.objects.on_their_own(TaskStatus.IN_PROGRESS)
+    """Yield a debt for each task in progress whose owner is one of the agents: the instance where one is named. What
+    was submitted is left out: it waits for others."""
+    rows = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).filter(submitted_at=None)
     if agents is not None:
         rows = rows.owned_by(agents)
     for task in rows.order_by("task_key")[:MOST_OWED]:

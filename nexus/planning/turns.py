@@ -94,7 +94,9 @@ def _complete(what: Happening, directory: Directory) -> Said:
     task = own[0] if own else of_type[0] if len(of_type) == 1 and alone else None
     if task is None or what.failed:
         return NOTHING
-    what.perform("task_update", {"project_root": what.root, "id": task.id, "status": "completed"})
+    done = what.perform("task_update", {"project_root": what.root, "id": task.id, "status": "completed"})
+    if done.get("submitted"):
+        return NOTHING
     if task.acceptance and not any(_checks(entry["agent_type"]) for entry in sessions):
         note = (
             f"{MARK} Task {task.id} ({line(task.title)}) is completed, and nobody has verified it: have a tester or a "

@@ -15,10 +15,12 @@ from django.urls import reverse
 
 from coordination.forms import WorkspaceFilters
 from coordination.models import Agent, Workspace
+from handoffs import check_runs
+from handoffs.lifecycle import describe_verifier
 from handoffs.models import Handoff
 from nexus.core.operations import runner
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.planning import documents, graph, monitoring, rules, schemas, selectors
+from nexus.planning import documents, graph, monitoring, rules, schemas, selectors, submissions
 from nexus.planning.forms import CycleFilters, DecideForm, IssueChangeForm, IssueForm, StartForm, StatusForm, TaskForm
 from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
 from nexus.planning.monitoring import READY, Work
@@ -347,7 +349,7 @@ def _searched(issue: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
     return [(name, said.get(name, "")) for name in dict.fromkeys([*issue.get("how_agents", []), *said])]
 
 
-FIELDS = ("title", "context", "deps", *documents.TASK_FIELDS)
+FIELDS = ("title", "context", "deps", "verifier", *documents.TASK_FIELDS)
 CARRIED = 20  # handoffs of a task that are listed
 CLOSED = "The cycle of this task was closed; its number is another task's now, and nothing was changed."
 
@@ -379,7 +381,9 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
     if request.method != "POST" and row.closed_at is None:
         problem = trouble(request, row.workspace)
         row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)  # numbers as in the files
-    form = TaskForm(posted(request), initial={name: getattr(row, name) for name in FIELDS}, agents=_agents())
+    initial = {name: getattr(row, name) for name in FIELDS}
+    initial["acceptance_criteria"] = "\n".join(row.acceptance_criteria or ())
+    form = TaskForm(posted(request), initial=initial, agents=_agents())
     if form.is_valid():
         changes = form.changes()
         if not changes:
@@ -401,6 +405,9 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
         problem=problem,
         form=form,
         handoffs=carried[:CARRIED],
+        verifier=describe_verifier(row.verifier) if row.verifier else "",
+        checks=check_runs.shown(submissions.runs_of(row)),
+        claim=f"{row.task_key}.{row.claim_epoch}",
         standing=monitoring.standing(row) if row.closed_at is None else None,
         statuses=[(value, label) for value, label in StatusForm.base_fields["status"].choices if value != row.status],  # type: ignore[attr-defined]
     )
@@ -416,6 +423,8 @@ def change_status(request: HttpRequest, task_key: str) -> HttpResponse:
     elif form.is_valid():
         status = form.cleaned_data["status"]
         said = f"The task is {status.replace('_', ' ')}."
+        if status == TaskStatus.COMPLETED and row.is_checked:
+            said = "The result is submitted: it counts once it passed."
         operate_on(row.workspace, request, "task_update", said, id=row.number, status=status)
     else:
         messages.error(request, str(form.errors["status"][0]))

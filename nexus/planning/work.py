@@ -48,11 +48,11 @@ def completed(task_key: str, project: ProjectDirectory, agent_id: str, moment: d
 
 def returned(task_key: str, project: ProjectDirectory, holder: str | None, actor: str | None, moment: datetime) -> None:
     """Mark the task as pending again in the transaction that ends a claim without a result, unless it was completed or
-    another agent holds it."""
+    another agent holds it. What was submitted stays so."""
     task = Task.objects.filter(pk=task_key).first()
     if task is None or task.held_by != holder:
         return
-    if task.status != TaskStatus.IN_PROGRESS:
+    if task.status != TaskStatus.IN_PROGRESS or task.is_submitted:
         Task.objects.filter(pk=task_key).update(held_by=None)
         return
     tasks.follow_handoff(

@@ -24,7 +24,7 @@ ANSWERS = {  # by tool, what its result may hold
     "plan_decide": "decided issue allComplete message remaining",
     "task_add": "task warnings",
     "task_list": "exists goal tasks summary",
-    "task_update": "task claim_epoch",
+    "task_update": "task claim_epoch submitted",
     "task_close": "closed cycle branch archived deleted total_cycles memoryHint",
     "history_search": "total showing cycles",
     "context": "branch activeMode goal tasksSummary decisions",

@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 
 from coordination.routing import describe
 from coordination.target_options import add_target, target_of
-from handoffs.check_runs import sheet
+from handoffs.check_runs import runs_in_words
 from handoffs.models import HandoffStatus
 from nexus.core.cli import text_of
 from nexus.core.operations.caller import OPERATOR_AGENT
@@ -116,14 +116,7 @@ class Command(VerbsCommand):
             "work": data["payload"],
             **{f"{data['status'].lower()}_{name}": value for name, value in outcome.items() if value},
         }
-        for number, run in enumerate(data["checks"], 1):
-            title = f"checks_{number}"
-            shown[title] = run["why"] or run["state"]
-            for each in run["receipts"]:
-                shown[f"{title} {each['criterion']}"] = f"{each['why'] or 'passed'}\n{each['output'] or ''}".strip()
-            facts = sheet(run["facts"]) if run["facts"] else []
-            shown |= {f"{title} {name.lower()}": value for name, value in facts}
-        return self.show(options, shown)
+        return self.show(options, {**shown, **runs_in_words(data["checks"])})
 
     def create(self, options: Mapping[str, Any]) -> int:
         """A new handoff."""

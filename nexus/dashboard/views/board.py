@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -16,7 +15,6 @@ from coordination.provenance import SENTENCES
 from coordination.toolset import COORDINATION
 from handoffs import check_runs, lifecycle, remarks, selectors
 from handoffs.attention import possible
-from handoffs.check_runs import CheckRunRow
 from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
 from handoffs.offers import WAKES
 from handoffs.selectors import state_at
@@ -107,7 +105,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         history=lines(events),
         depends_on=[(each, state_at(each, moment)) for each in selectors.dependencies(row)],
         remarks=remarks.of(row),
-        checks=[_checks(run) for run in check_runs.rows_of(selectors.check_runs_of(row))],
+        checks=check_runs.shown(selectors.check_runs_of(row)),
         actions=[action for action in possible(status) if action.operation not in elsewhere],
         verifier=lifecycle.describe_verifier(row.verifier) if row.verifier else "",
         again=again,
@@ -118,19 +116,6 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         reason=row.rejected_reason or (ending.payload.get("reason") if ending else None),
         life=life(spans_of(handoff_id), woken_by(WAKES.name, handoff_id), moment),
     )
-
-
-CHECK_TONES = {"passed": "good", "failed": "bad", "waiting": "warn", "running": "info"}
-
-
-def _checks(run: CheckRunRow) -> dict[str, Any]:
-    """Return the checks of one result, with what the page shows of them."""
-    facts = run["facts"]
-    return {
-        **run,
-        "tone": CHECK_TONES.get(run["state"], ""),
-        "sheet": check_runs.sheet(facts) if facts else [],
-    }
 
 
 @form_only(partial(redirect, "admin:handoff"))

@@ -12,6 +12,7 @@ from django.db.models import Count, Max, Q
 from coordination.errors import CoordinationCode
 from coordination.services import agents, workspaces
 from coordination.services.workspaces import ProjectDirectory
+from handoffs import check_runs
 from nexus.core.clock import iso_milliseconds, now
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
@@ -20,7 +21,7 @@ from nexus.planning import documents, mirror
 from nexus.planning.directory import ARTIFACTS, EDITS, NO_BRANCH, REOPENED, Directory, PlanningCode, branch_of
 from nexus.planning.edits import counts as edits_of
 from nexus.planning.mirror import Change
-from nexus.planning.models import Board, Cycle, Plan, Task, TaskStatus
+from nexus.planning.models import Board, Cycle, Plan, Task, TaskCheckRun, TaskStatus
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import (
     HISTORY,
@@ -91,6 +92,7 @@ def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor)
     total = _archive(change, cycle)
     Plan.objects.filter(pk=workspace_id).delete()
     Board.objects.filter(pk=workspace_id).delete()
+    check_runs.drop(TaskCheckRun.objects.filter(task__workspace=workspace_id, task__closed_at=None))
     Task.objects.current(workspace_id).update(closed_at=change.moment, held_by=None)
     emit_event(
         workspace_id,

@@ -8,27 +8,24 @@ from typing import Any, NamedTuple
 
 from coordination.errors import check_claim
 from coordination.ids import new_id
+from coordination.selectors import require_agent
 from coordination.services.workspaces import ProjectDirectory
+from handoffs import checks, lifecycle
 from nexus.core.clock import iso_milliseconds
-from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.prepared import Select, Slot, insert
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.planning import documents, mirror, notices, rules, selectors
+from nexus.planning import documents, mirror, notices, rules, selectors, submissions
 from nexus.planning.models import Board, Task, TaskStatus
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_TASKS, TASKS, has_later_owner
 from nexus.planning.services.changes import Actor, changing
 
+TESTED = frozenset({"acceptance_criteria", "verifier"})
 UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
 
 _highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position", "extra"))
-_keep_status = Update(
-    lambda: Task.objects.filter(pk=Slot("task_key")),
-    status=Slot("status"),
-    claim_epoch=Slot("claim_epoch"),
-    updated_at=Slot("moment"),
-)
 
 
 class NewTask(NamedTuple):
@@ -44,6 +41,8 @@ class NewTask(NamedTuple):
     owner: str | None
     owner_agent_id: str | None
     owner_reuse_policy: str | None
+    acceptance_criteria: list[str] | None = None
+    verifier: Any = None  # as `handoffs.lifecycle.parse_verifier` takes it
 
 
 def add(
@@ -58,12 +57,14 @@ def add(
 ) -> tuple[Task, list[str]]:
     """Add a task to the cycle; return it, and warnings about its dependencies. `tier` is its owner's resume_tier.
 
-    Raises VALIDATION_ERROR for more tasks than a cycle may have, NOT_FOUND if `strict` for dependencies that do not
-    exist, CONTENT_TOO_LARGE, and as `changing` does.
+    Raises VALIDATION_ERROR for more tasks than a cycle may have, for a malformed verifier and for a check that nobody
+    reviewed, NOT_FOUND for a verifier that is not registered and if `strict` for dependencies that do not exist,
+    CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit([*new, goal, decisions], "context")
     with changing(project_root, by) as change:
         workspace_id = change.project.workspace_id
+        new = new._replace(verifier=_verifier(workspace_id, new.acceptance_criteria, new.verifier))
         board = documents.open_board(workspace_id) or Board.objects.create(workspace_id=workspace_id)
         if goal is not None or decisions:
             board.goal = board.goal if goal is None else goal
@@ -95,6 +96,16 @@ def add(
     return task, warnings(task)
 
 
+def _verifier(workspace_id: str, criteria: Sequence[str] | None, given: Any) -> str | None:
+    """Return the verifier of a task with these criteria, as it is stored. Raises VALIDATION_ERROR and NOT_FOUND."""
+    parsed = checks.parse(criteria)
+    checks.verify_names(parsed, workspace_id)
+    verifier = checks.verifier_of(given, parsed)
+    if (named := lifecycle.named_agent(verifier)) is not None:
+        require_agent(named)
+    return verifier
+
+
 def _check_there(deps: Sequence[int], known: Container[int]) -> None:
     for index, each in enumerate(deps):
         if each not in known:
@@ -117,12 +128,12 @@ def warnings(task: Task) -> list[str]:
 
 def change_status(*, project_root: str, number: int, status: str, by: Actor, claim_epoch: int | None = None) -> Task:
     """Change the status of a task of the cycle; every change is allowed, unless the task was begun anew since the claim
-    that the call names.
+    that the call names. A result that is checked is submitted instead of completed, and the task stays in progress.
 
     Raises NOT_FOUND with the contract's words, STALE_CLAIM, and as `changing` does.
     """
     with changing(project_root, by) as change:
-        task = _task(change.project, number)
+        task = get(change.project, number)
         check_claim(claim_epoch, task.claim_epoch, "task")
         _move(task, status, by.name, change.moment)
     return task
@@ -135,13 +146,15 @@ def undo_release(*, project_root: str, number: int, claim_epoch: int, by: Actor)
     does.
     """
     with changing(project_root, by) as change:
-        task, moment = _task(change.project, number), change.moment
+        task, moment = get(change.project, number), change.moment
         check_claim(claim_epoch, task.claim_epoch, "task")
         if not task.claim_epoch or task.status != TaskStatus.PENDING or task.updated_at < moment - UNDONE_WITHIN:
             raise NexusError(
                 Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": task.status}
             )
-        _set_status(task, TaskStatus.IN_PROGRESS, by.name, moment)
+        submissions.set_status(task, TaskStatus.IN_PROGRESS, by.name, moment)
+        if task.is_submitted:
+            submissions.examine_again(task, by.name, moment)
         notices.notify_restored(task, by.name, moment)
     return task
 
@@ -162,9 +175,13 @@ def edit(
     """
     json_within_limit(list(given.values()), next(iter(given), "title"))
     with changing(project_root, by) as change:
-        task = _task(change.project, number)
+        task = get(change.project, number)
         if beside is not None:
             given = {**given, "extra": dict(beside(task.extra or {})) or None}
+        if TESTED & given.keys():
+            criteria = given.get("acceptance_criteria", task.acceptance_criteria)
+            verifier = given.get("verifier", lifecycle.serialize_verifier(task.verifier))
+            given = {**given, "verifier": _verifier(task.workspace_id, criteria, verifier)}
         changed = [name for name, value in given.items() if getattr(task, name) != value]
         if changed:
             news = bool({"owner", "owner_agent_id"} & set(changed))  # the task has a new owner
@@ -180,12 +197,15 @@ def edit(
             notices.notify_holder(task, by.name, change.moment, changed)
             if news:
                 notices.notify_ready(selectors.ready_among([task]), by.name, change.moment)
+            if TESTED & set(changed) and task.is_submitted:
+                submissions.examine_again(task, by.name, change.moment)
         if status is not None:
             _move(task, status, by.name, change.moment)
     return task, warnings(task)
 
 
-def _task(project: ProjectDirectory, number: int) -> Task:
+def get(project: ProjectDirectory, number: int) -> Task:
+    """Return a task of the open cycle, inside a change. Raises NOT_FOUND with the contract's words."""
     if documents.open_board(project.workspace_id) is None:
         raise NexusError(Code.NOT_FOUND, "tasks.json not found")
     task = selectors.numbered(project.workspace_id, number)
@@ -196,20 +216,8 @@ def _task(project: ProjectDirectory, number: int) -> Task:
 
 def _move(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Give a task another status, and notify its holder. Call it inside a change."""
-    if task.status != status:
-        task.claim_epoch += status == TaskStatus.IN_PROGRESS
-        _set_status(task, status, actor, moment)
+    if submissions.change_status(task, status, actor, moment):
         notices.notify_holder(task, actor, moment)
-
-
-def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
-    """Set a status, append its event and report the tasks that became ready. Call it inside a change."""
-    task.status, task.updated_at = status, moment
-    _keep_status(task_key=task.task_key, status=status, claim_epoch=task.claim_epoch, moment=moment)
-    what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
-    emit_event(task.workspace_id, what, actor, moment, task=task, status=status)
-    freed = selectors.waiting_for(task) if status == TaskStatus.COMPLETED else [task]
-    notices.notify_ready(selectors.ready_among(freed), actor, moment)
 
 
 # For `handoffs.steps`: the tasks that handoffs carry.
@@ -226,16 +234,20 @@ def find(*, workspace_id: str, number: int) -> Task:
 def follow_handoff(
     *, task_key: str, project: ProjectDirectory, status: str, holder: str | None, actor: str | None, moment: datetime
 ) -> None:
-    """Set status and holder of a task in the transaction of the handoff that carries it.
+    """Set status and holder of a task in the transaction of the handoff that carries it. If its result is checked,
+    completing the handoff submits it.
 
     A task of a closed cycle stays as it is.
     """
     task = Task.objects.filter(pk=task_key, closed_at=None).first()
     if task is None:
         return
+    before = task.status
     task.held_by = holder
-    task.claim_epoch += holder is not None
-    task.save(update_fields=["held_by", "claim_epoch"])
-    if task.status != status:
-        _set_status(task, status, actor, moment)
+    task.save(update_fields=["held_by"])
+    if holder is not None:
+        submissions.start(task, actor, moment)
+    else:
+        submissions.change_status(task, status, actor, moment)
+    if task.status != before:
         mirror.follow(project)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from handoffs.check_runs import runs_in_words
+from handoffs.lifecycle import serialize_verifier
 from nexus.core.cli import text_of
 from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand
 
+NUMBER = Option("id", help="The task's number.")
 COLUMNS: Mapping[str, Column] = {
     "task": "id",
     "state": "status",
@@ -16,6 +19,10 @@ COLUMNS: Mapping[str, Column] = {
     "whose": "owner",
     "held by": "held_by",
 }
+CHECKS = (
+    Option("acceptance_criteria", "--criterion", "What Nexus or the verifier tests, such as check:tests; repeatable."),
+    Option("verifier", help="creator, operator, or such as role:reviewer or agent:ana.", read=serialize_verifier),
+)
 FIELDS = (  # of a new task
     Option("context", "--context", "The reason and the background; - reads it from standard input.", read=text_of),
     Option("deps", "--dep", "A task that must be completed first; repeatable."),
@@ -28,8 +35,10 @@ FIELDS = (  # of a new task
     Option("owner_reuse_policy", help="Whether a new agent does it, or one that exists already."),
     "goal",
     Option("decisions", "--decision"),
+    *CHECKS,
     "project_root",
 )
+EDITED = ("title", "context", "acceptance", "approach", "risk", "owner", *CHECKS, "project_root")
 
 
 class Command(VerbsCommand):
@@ -79,6 +88,39 @@ class Command(VerbsCommand):
                 examples=["nexus tasks update 1 in_progress", "nexus tasks update 1 completed --json"],
             ),
             Verb(
+                "show",
+                "Show a task with the checks of its results.",
+                self.show_one,
+                operation="task_get",
+                words=[NUMBER],
+                options=["project_root"],
+                examples=["nexus tasks show 1", "nexus tasks show 1 --json | jq .checks"],
+            ),
+            Verb(
+                "edit",
+                operation="task_edit",
+                words=[NUMBER],
+                options=EDITED,
+                shows="task",
+                examples=["nexus tasks edit 1 --criterion check:tests --verifier role:reviewer"],
+            ),
+            Verb(
+                "accept",
+                operation="task_approve",
+                words=[NUMBER],
+                options=["project_root"],
+                shows="task",
+                examples=["nexus tasks accept 1"],
+            ),
+            Verb(
+                "return",
+                operation="task_send_back",
+                words=[NUMBER],
+                options=[Option("reasons", help="What is wrong with the result."), "project_root"],
+                shows="task",
+                examples=['nexus tasks return 1 --reasons "The tests fail"'],
+            ),
+            Verb(
                 "restore",
                 operation="task_release_undo",
                 words=[Option("id", help="The task's number."), Option("claim_epoch", help="The claim's epoch.")],
@@ -96,6 +138,13 @@ class Command(VerbsCommand):
         if data.get("goal"):
             self.print_facts({"goal": data["goal"]})
         return self.present(options, {"tasks": _marked(data)})
+
+    def show_one(self, options: Mapping[str, Any]) -> int:
+        """Print one task, and what was tested of its results."""
+        data = self.answer(options)
+        if options["json"]:
+            return self.show(options, data)
+        return self.show(options, {**data["task"], **runs_in_words(data["checks"])})
 
     def ready(self, options: Mapping[str, Any]) -> int:
         """Print the tasks that are ready, one a row."""
