@@ -412,6 +412,11 @@ def recipients_of_event(event: Event) -> Sequence[str]:
     return cast(Sequence[str], event.payload.get("recipients", ())) if event.type in ARRIVALS else ()
 
 
+def record_push(agent_id: str, events: Sequence[Event], how: str) -> None:
+    """Record that the mail which these events brought was announced to its recipient."""
+    receipts.notice(agent_id, [event.payload["message_id"] for event in events], how)
+
+
 COORDINATION.references.append(
     Reference(
         "nexus://reference/delivery",
@@ -426,5 +431,6 @@ INBOX = AgentResource(
     "Pending mail of an agent. Subscribe to be notified when mail arrives.",
     pending_mail,
     recipients_of_event,
+    record_push,
 )
 COORDINATION.agent_resources.append(INBOX)

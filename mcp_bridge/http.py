@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import GET_STREAM_KEY
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
@@ -65,7 +66,7 @@ class McpEndpoint:
         async with self._started:
             if self._sessions is not None:
                 return
-            server = build_server(_caller, _choice)
+            server = build_server(_caller, _choice, is_read=self._is_read)
             # no tool has header parameters; otherwise each call would list all tools
             server.get_tool_input_schema = lambda name: None
             # One JSON body per call: only waiting calls have notifications of their own, and subscriptions
@@ -107,6 +108,15 @@ class McpEndpoint:
                 await serving.handle_request(
                     {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, beginning
                 )
+
+    def _is_read(self, context: Context) -> bool:
+        """Return whether a client has a stream open for what the server sends of its own accord. The SDK drops what is
+        written to a session without one."""
+        session = context.session._connection.session_id
+        if session is None or self._manager is None:
+            return True  # the answer to the request is the stream
+        transport = self._manager._server_instances.get(session)
+        return transport is not None and GET_STREAM_KEY in transport._request_streams
 
     def _noting_session(self, agent_id: str, manager: StreamableHTTPSessionManager, send: Send) -> Send:
         """Return `send` that also records the session of the answer. An agent with more than its share of sessions

@@ -58,6 +58,18 @@ def acted(
         _sessions[connection] = data["session_id"]
 
 
+def agent_on(connection: str | None) -> str | None:
+    """Return the agent that joined on a connection, or acted on it last; None if none did."""
+    joined = joined_as(connection) if connection else None
+    return joined.agent_id if joined else _agents.get(connection or "")
+
+
+def session_on(connection: str | None) -> str | None:
+    """Return the session of the agent on a connection; None if it has none there."""
+    joined = joined_as(connection) if connection else None
+    return joined.session_id if joined else _sessions.get(connection or "")
+
+
 class Presence(Work[Present, None]):
     """Note that the agents of open connections are there, and renew the heartbeats of their sessions."""
 
@@ -70,11 +82,10 @@ class Presence(Work[Present, None]):
     def claim(self, lane: str) -> Present:
         present = Present(set(), {*_sessions.values()})
         for each in [*_open]:
-            joined = joined_as(each)
-            if agent_id := joined.agent_id if joined else _agents.get(each):
+            if agent_id := agent_on(each):
                 present.agents.add(agent_id)
-            if joined:
-                present.sessions.add(joined.session_id)
+            if session_id := session_on(each):
+                present.sessions.add(session_id)
         return present
 
     def act(self, item: Present) -> None:

@@ -34,7 +34,7 @@ from mcp_bridge.extension import Tasks, created, declared, install
 from mcp_bridge.features import result, tool, tools, wire
 from mcp_bridge.models import Task
 from mcp_bridge.presence import acted
-from mcp_bridge.subscriptions import ResourceBus, Subscribers
+from mcp_bridge.subscriptions import Pushes, ResourceBus, Subscribers
 from nexus.core.cancellation import while_there
 from nexus.core.config import package_version
 from nexus.core.fairness import holding
@@ -203,12 +203,15 @@ def build_server(
     choice_of: Callable[[Context], Choice] = lambda context: default(),
     turn_of: TurnOf = turn_of_request,
     bus: ResourceBus | None = None,
+    is_read: Callable[[Context], bool] = lambda context: True,
 ) -> Server[Any]:
     """Return a server whose requests act as the caller that `caller_of` finds in their context, with the toolsets of
-    `Choices`. Servers of one process share a `bus`."""
+    `Choices`. Servers of one process share a `bus`. `is_read` tells whether a client reads what is written now to the
+    connection of a request."""
     bus = bus or ResourceBus()
     choices = Choices(caller_of, choice_of, bus)
-    calls, subscribers = Calls(caller_of, choices, turn_of), Subscribers(caller_of, choices, bus)
+    calls = Calls(caller_of, choices, turn_of)
+    subscribers = Subscribers(caller_of, choices, bus, Pushes(choices, is_read))
 
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         chosen = choices.of(ctx)

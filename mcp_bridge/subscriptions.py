@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +19,22 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     EmptyResult,
+    ResourceUpdatedNotification,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
     UnsubscribeRequestParams,
 )
 
-from mcp_bridge import features
+from coordination.models import ID_LENGTH
+from mcp_bridge import features, presence
 from mcp_bridge.context import CallerOf, Context, as_mcp
 from mcp_bridge.extension import listened
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice
 from nexus.core.operations.runner import check_credential
-from nexus.core.waiting import AUTHENTICATION, on_loop_or_thread, waiter
+from nexus.core.waiting import AUTHENTICATION, WRITERS, in_thread, on_loop_or_thread, waiter
 
 if TYPE_CHECKING:
     from mcp_bridge.server import Choices
@@ -41,6 +43,13 @@ log = logging.getLogger(__name__)
 
 # of all connections; of those with one agent's key, which cannot crowd out others
 MAX_HEARINGS, MOST_OF_AGENT = 1024, 64
+
+
+@dataclass(frozen=True)
+class Update(ResourceUpdated):
+    """A change of a resource, with the events that made it."""
+
+    events: tuple[Any, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +69,7 @@ class ResourceBus:
         self._hearings: set[Hearing] = set()
         self._of_agent: Counter[str | None] = Counter()
         self._of_uri: defaultdict[str, set[Hearing]] = defaultdict(set)
-        self._updated: set[str] = set()
+        self._updated: defaultdict[str, list[Any]] = defaultdict(list)  # by URI, the events
         self._following: asyncio.Task[None] | None = None
         self._parked: asyncio.Future[None]
 
@@ -117,7 +126,7 @@ class ResourceBus:
                 ready.set_result(None)
                 while True:
                     await parked.wait(math.inf)
-                    updated, self._updated = self._updated, set()
+                    updated, self._updated = self._updated, defaultdict(list)
                     await self._notify(updated)
         except Exception as error:
             if ready.done():
@@ -126,7 +135,7 @@ class ResourceBus:
         finally:
             ready.cancel()  # no effect once it has a result
 
-    async def _notify(self, updated: set[str]) -> None:
+    async def _notify(self, updated: Mapping[str, Sequence[Any]]) -> None:
         for hearing in {hearing for uri in updated for hearing in self._of_uri.get(uri, ())}:
             try:
                 await on_loop_or_thread(AUTHENTICATION, partial(check_credential, hearing.caller))
@@ -136,8 +145,8 @@ class ResourceBus:
                 # a caller that cannot be checked gets no notice
                 log.warning("A notice of a change was not sent (%s).", error)
             else:
-                for uri in sorted(hearing.uris & updated):
-                    hearing.notify(ResourceUpdated(uri=uri))
+                for uri in sorted(hearing.uris & updated.keys()):
+                    hearing.notify(Update(uri, tuple(updated[uri])))
 
     def _note(self, event: Any) -> bool:
         changed = [
@@ -148,8 +157,39 @@ class ResourceBus:
             # A client may spell the id with or without percent-encoding.
             for uri in (resource.uri(agent_id), resource.prefix + agent_id)
         ]
-        self._updated.update(changed)
+        for uri in changed:
+            self._updated[uri].append(event)
         return bool(changed)
+
+
+class Pushes:
+    """Records which updates were sent to the session of the agent whose resource changed."""
+
+    def __init__(self, choices: Choices, is_read: Callable[[Context], bool]) -> None:
+        self._choices, self._is_read = choices, is_read
+        self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references to tasks
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work that nobody waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def sent(self, ctx: Context, caller: Caller, update: Update) -> None:
+        """Record that an update was written to a request's connection, if that belongs to the resource's agent."""
+        own = features.agent_of(self._choices.of(ctx), update.uri)
+        pushed, agent_id = (own[0].pushed, own[1]) if own else (None, "")
+        is_own = agent_id == (caller.agent_id or presence.agent_on(caller.connection))
+        if pushed is not None and is_own and self._is_read(ctx):
+            to = presence.session_on(caller.connection) or caller.connection or caller.transport
+            how = f"push over MCP to {to}"[:ID_LENGTH]
+            self.begin(self._record(partial(pushed, agent_id, update.events, how)))
+
+    async def _record(self, record: Callable[[], None]) -> None:
+        try:
+            await in_thread(WRITERS, record)
+        except DatabaseError as error:  # there is no evidence of it, then
+            log.warning("It was not recorded that a notice was sent (%s).", error)
 
 
 class ListenBus:
@@ -157,24 +197,49 @@ class ListenBus:
 
     def __init__(self, bus: ResourceBus, caller: Caller, uris: Iterable[str]) -> None:
         self._bus, self._caller, self._uris = bus, caller, frozenset(uris)
+        self._queued: defaultdict[str, deque[Update]] = defaultdict(deque)  # by URI
         self.listen = ListenHandler(self)
+
+    def sent(self, uri: str) -> Update:
+        """Return the update that the stream has just sent."""
+        return self._queued[uri].popleft()
 
     async def publish(self, event: ServerEvent) -> None:
         """Do nothing: no events are published here."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Register the stream's listener; the returned function ends it."""
-        return self._bus.hear(Hearing(self._caller, self._uris, listener, self.listen.close))
+
+        def notify(event: ServerEvent) -> None:
+            if isinstance(event, Update):
+                self._queued[event.uri].append(event)
+            listener(event)
+
+        return self._bus.hear(Hearing(self._caller, self._uris, notify, self.listen.close))
+
+
+class _Session:
+    """A request's session that tells which updates it has sent."""
+
+    def __init__(self, session: Any, sent: Callable[[str], None]) -> None:
+        self._session, self._sent = session, sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
+        await self._session.send_notification(notification, related_request_id=related_request_id)
+        if isinstance(notification, ResourceUpdatedNotification):
+            self._sent(str(notification.params.uri))
 
 
 class Subscribers:
     """The subscribed connections."""
 
-    def __init__(self, caller_of: CallerOf, choices: Choices, bus: ResourceBus) -> None:
-        self._caller_of, self._choices, self._bus = caller_of, choices, bus
+    def __init__(self, caller_of: CallerOf, choices: Choices, bus: ResourceBus, pushes: Pushes) -> None:
+        self._caller_of, self._choices, self._bus, self._pushes = caller_of, choices, bus, pushes
         # by connection and resource, the function that ends it
         self._subscribed: dict[tuple[int, str], Callable[[], None]] = {}
-        self._sendings: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references to tasks
 
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Subscribe a client of the handshake era: updates use the connection, until it closes or the client
@@ -187,11 +252,13 @@ class Subscribers:
         if key in self._subscribed:  # after the last await: the same request may have come twice at once
             return EmptyResult()
 
+        async def send(update: Update) -> None:
+            await ctx.session.send_resource_updated(uri)
+            self._pushes.sent(ctx, caller, update)
+
         def notify(event: ServerEvent) -> None:
-            if isinstance(event, ResourceUpdated):
-                sending = asyncio.create_task(ctx.session.send_resource_updated(uri))
-                self._sendings.add(sending)
-                sending.add_done_callback(self._sendings.discard)
+            if isinstance(event, Update):
+                self._pushes.begin(send(event))
 
         def forget() -> None:
             if self._subscribed.pop(key, None):
@@ -214,7 +281,9 @@ class Subscribers:
         caller, uris = self._caller_of(ctx), [str(uri) for uri in params.notifications.resource_subscriptions or ()]
         await _check_own(self._choices.of(ctx), uris, caller)
         await self._started()
-        return await listened(ctx, params, caller, ListenBus(self._bus, caller, uris).listen)
+        bus = ListenBus(self._bus, caller, uris)
+        session: Any = _Session(ctx.session, lambda uri: self._pushes.sent(ctx, caller, bus.sent(uri)))
+        return await listened(replace(ctx, session=session), params, caller, bus.listen)
 
     async def _started(self) -> None:
         """Begin to watch the log. Raises an MCP error for the documented one where the store cannot be watched."""

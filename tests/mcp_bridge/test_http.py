@@ -13,11 +13,13 @@ from django.db import OperationalError
 from sse_starlette.sse import EventSourceResponse
 
 from coordination.toolset import arun
-from mcp_bridge import choices, http
+from mcp_bridge import choices, http, server
 from mcp_bridge.presence import PRESENCE
+from mcp_bridge.subscriptions import Pushes
 from nexus.core.database.prepared import is_on_loop
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Choice
+from nexus.core.waiting import WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO
 
@@ -111,6 +113,42 @@ async def test_an_agent_is_present_as_long_as_its_stream_is_open(endpoint: Endpo
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
     assert PRESENCE.lanes() == []
+
+
+async def test_an_update_that_no_stream_takes_is_no_evidence(
+    endpoint: Endpoint, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send() -> str:
+        """A message to ann, once its update was passed to the SDK."""
+        sent.clear()
+        mail = {"project_root": project, "from_agent_id": "olga", "subject": "s", "body": "b"}
+        answer = await arun(lead, "message_create", {**mail, "target": {"strategy": "direct", "agent_id": "ann"}})
+        await sent.wait()
+        await in_thread(WRITERS, lambda: None)  # what is recorded of it
+        return str(answer["data"]["message_id"])
+
+    async def noticed(message_id: str) -> Any:
+        answer = await arun(lead, "message_receipts", {"message_id": message_id})
+        return answer["data"]["receipts"][0]["stages"][1]
+
+    class Pushed(Pushes):
+        def sent(self, *given: Any) -> None:
+            super().sent(*given)
+            asyncio.get_running_loop().call_soon(sent.set)  # after the task that records it has begun
+
+    monkeypatch.setattr(server, "Pushes", Pushed)
+    sent, lead, session = asyncio.Event(), Caller("test", operator="olga"), await endpoint.session()
+    await arun(lead, "agent_register", {"agent_id": "olga"})
+    body = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": "nexus://inbox/ann"}}
+    subscribed, _ = await endpoint.begin("POST", body, session)
+    await subscribed
+    assert not (await noticed(await send()))["reached"]
+    stream, answers = await endpoint.begin("GET", None, session)
+    assert (await answers.get())["status"] == 200
+    assert (await answers.get())["body"] == b": open\n\n"
+    assert (await noticed(await send()))["evidence"] == [f"push over MCP to mcp:{session[1].decode()}"]
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
 
 
 async def test_a_session_works_whose_first_request_failed(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

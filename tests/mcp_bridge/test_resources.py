@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any
 
 import pytest
 from django.db import connection
 from mcp.client.client import Client
+from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
+from mcp_types import ResourceUpdatedNotification
 
 from coordination.services.agents import hash_secret
 from coordination.toolset import arun
-from mcp_bridge import subscriptions
+from mcp_bridge import presence, subscriptions
 from mcp_bridge.server import build_server
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.runner import check_credential
+from nexus.core.waiting import WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.mcp_bridge.conftest import Connect
 
 
-async def send(client: Any, project: str, to: str) -> None:
+async def send(client: Any, project: str, to: str) -> str:
     answer = await client.call_tool(
         "message_create",
         {
@@ -36,6 +39,7 @@ async def send(client: Any, project: str, to: str) -> None:
         },
     )
     assert answer.structured_content["ok"], answer
+    return str(answer.structured_content["data"]["message_id"])
 
 
 async def test_it_offers_the_reference_pages(connect: Connect) -> None:
@@ -213,3 +217,84 @@ async def test_in_strict_trust_an_inbox_is_read_over_its_agents_connection_only(
         with pytest.raises(MCPError, match="strict trust"):
             await anybody.read_resource("nexus://inbox/ann")
         assert (await ann.read_resource("nexus://inbox/ann")).contents
+
+
+async def noticed(client: Client, message_id: str) -> dict[str, Any]:
+    """The stage of a message to one recipient."""
+    answer = await client.call_tool("message_receipts", {"message_id": message_id})
+    (receipt,) = answer.structured_content["data"]["receipts"]
+    stage: dict[str, Any] = receipt["stages"][1]
+    assert stage["stage"] == "noticed"
+    return stage
+
+
+async def announced(client: Client, message_id: str) -> dict[str, Any]:
+    """The same, once a push was recorded: it is sent first."""
+    async with asyncio.timeout(START_SECONDS):
+        while not (stage := await noticed(client, message_id))["reached"]:
+            pass
+    return stage
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")  # clients of before have it alone
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_push_to_the_agents_own_connection_is_evidence_that_it_noticed(
+    connect: Connect, project: str, mode: str
+) -> None:
+    uri = "nexus://inbox/ann"
+    async with connect() as lead, connect("ann", mode=mode) as ann:
+        await lead.call_tool("agent_register", {"agent_id": "ann"})
+        before = await send(lead, project, "ann")
+        async with AsyncExitStack() as listening:
+            if mode == "legacy":
+                await ann.subscribe_resource(uri)
+            else:
+                await listening.enter_async_context(ann.listen(resource_subscriptions=[uri]))
+            sent = [await send(lead, project, "ann") for _ in range(2)]
+            for each in sent:
+                stage = await announced(lead, each)
+                assert stage["evidence"][0].startswith("push over MCP to memory")
+        assert not (await noticed(lead, before))["reached"], "no push was about it"
+
+
+async def test_a_push_to_others_is_no_evidence(connect: Connect, project: str) -> None:
+    uri = "nexus://inbox/ann"
+    async with connect() as lead, connect() as anybody:
+        await lead.call_tool("agent_register", {"agent_id": "ann"})
+        async with anybody.listen(resource_subscriptions=[uri]) as mail:
+            sent = [await send(lead, project, "ann")]
+            await asyncio.wait_for(anext(aiter(mail)), START_SECONDS)
+            sent.append(await send(lead, project, "ann"))
+            await asyncio.wait_for(anext(aiter(mail)), START_SECONDS)
+        await in_thread(WRITERS, lambda: None)  # what the first push would have written is written
+        assert not (await noticed(lead, sent[0]))["reached"]
+
+
+async def test_an_agent_without_a_key_is_the_one_that_acts_on_its_connection(connect: Connect, project: str) -> None:
+    caller = Caller("memory", connection="mem:1")
+    async with connect() as lead, Client(build_server(lambda context: caller)) as ann:
+        with presence.connected("mem:1"):
+            await ann.call_tool("agent_register", {"agent_id": "ann"})
+            async with ann.listen(resource_subscriptions=["nexus://inbox/ann"]):
+                sent = await send(lead, project, "ann")
+                assert (await announced(lead, sent))["evidence"] == ["push over MCP to mem:1"]
+
+
+async def test_what_cannot_be_written_is_no_evidence(
+    connect: Connect, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(session: Any, notification: Any, related_request_id: Any = None) -> None:
+        if isinstance(notification, ResourceUpdatedNotification):
+            failed.set()
+            raise ConnectionError("the client has left")
+        await sends(session, notification, related_request_id)
+
+    failed, sends = asyncio.Event(), ServerSession.send_notification
+    monkeypatch.setattr(ServerSession, "send_notification", fails)
+    async with connect() as lead, connect("ann") as ann:
+        await lead.call_tool("agent_register", {"agent_id": "ann"})
+        with suppress(Exception):
+            async with ann.listen(resource_subscriptions=["nexus://inbox/ann"]):
+                sent = await send(lead, project, "ann")
+                await asyncio.wait_for(failed.wait(), START_SECONDS)
+        assert not (await noticed(lead, sent))["reached"]

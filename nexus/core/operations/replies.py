@@ -6,7 +6,7 @@ Each toolset has a form of reply; the usual one is the envelope.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -140,6 +140,8 @@ class AgentResource:
     description: str
     read: Callable[[Caller, str], Awaitable[Data]]  # of an agent_id; raises NexusError
     changed: Callable[[Any], Iterable[str]]  # the agents for whom an event of the log changed it
+    # Records that a push about these events was sent to an agent: (agent_id, events, how).
+    pushed: Callable[[str, Sequence[Any], str], None] | None = None
 
     def uri(self, agent_id: str) -> str:
         """Return the URI of an agent's resource."""
