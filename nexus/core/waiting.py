@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import takewhile
@@ -66,6 +66,20 @@ def writing_calls() -> ThreadPoolExecutor:
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     """Run `function` (which uses the ORM) on a thread of `pool`."""
     return await asyncio.get_running_loop().run_in_executor(pool, partial(with_store, function))
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Await work to its end, although this is cancelled meanwhile, even repeatedly; then be cancelled."""
+    ending = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not ending.done():
+        try:
+            await asyncio.wait((ending,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return ending.result()
 
 
 async def on_loop_or_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:

@@ -38,7 +38,7 @@ from nexus.control.runners.repositories import DOT_GIT, HEAD, Identity
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
-from nexus.core.waiting import OUTSIDE, WRITERS, in_thread
+from nexus.core.waiting import OUTSIDE, WRITERS, in_thread, uninterrupted
 
 log = logging.getLogger(__name__)
 
@@ -131,15 +131,7 @@ async def watched(agent: PoolAgent) -> AsyncIterator[list[str]]:
         yield watch.aside
     finally:
         looking.cancel()
-        ending = asyncio.create_task(_end(watch, looking))
-        cancelled: asyncio.CancelledError | None = None
-        while not ending.done():  # a cancelled turn is cancelled repeatedly
-            try:
-                await asyncio.wait((ending,))
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
+        await uninterrupted(_end(watch, looking))  # a cancelled turn is cancelled repeatedly
 
 
 async def _now_and_then(watch: Watch) -> None:
