@@ -33,7 +33,16 @@ from nexus.control.models import (
 )
 from nexus.control.prices import MILLIONTHS
 from nexus.control.runners import processes, traffic
-from nexus.control.runners.configuration import REHEARSAL, Acp, Rehearsal, Runner, changed_at, runners, start_programs
+from nexus.control.runners.configuration import (
+    REHEARSAL,
+    Rehearsal,
+    Runner,
+    Speaking,
+    Ssh,
+    changed_at,
+    runners,
+    start_programs,
+)
 from nexus.control.services import transcript
 from nexus.control.services.outages import fallback
 from nexus.control.services.transcript import SESSION, tool_calls
@@ -567,7 +576,7 @@ def retries(turn: Turn) -> list[Turn]:
 def take_over(turn: Turn) -> str | None:
     """Return the command line that continues a run's session in a person's terminal; None if there is none."""
     runner = runners().by_name.get(turn.runner or turn.agent.runner)
-    if not isinstance(runner, Acp) or not runner.take_over:
+    if not isinstance(runner, Speaking) or not runner.take_over:
         return None
     said = Entry.objects.filter(agent=turn.agent, turn__lte=turn.pk, meta__isnull=False).order_by("-position")
     metas = said.values_list("meta", flat=True)[: transcript.PAGE]
@@ -575,6 +584,10 @@ def take_over(turn: Turn) -> str | None:
     if session is None:
         return None
     command = shlex.join(word.replace("{session}", session) for word in runner.take_over)
+    if isinstance(runner, Ssh):
+        return shlex.join(
+            ["ssh", *runner.ssh_options, "-t", runner.host, f"cd {shlex.quote(turn.agent.cwd)} && {command}"]
+        )
     home = processes.environment_of(turn.agent)["HOME"]
     return f"cd {shlex.quote(turn.agent.cwd)} && HOME={shlex.quote(home)} {command}"
 
@@ -608,7 +621,7 @@ def fixed_tokens(runner: Runner, agent: PoolAgent) -> tuple[int, int]:
     agent process has others, which it does not tell."""
     if isinstance(runner, Rehearsal):
         return 0, 0
-    if isinstance(runner, Acp):
+    if isinstance(runner, Speaking):
         return agent.instruction_tokens, 0
     from nexus.control.tools import catalog  # needs the extra `models`
 

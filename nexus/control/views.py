@@ -355,6 +355,8 @@ def _described(runner: Runner) -> str:
     match runner.kind:
         case "acp":
             return f"an ACP agent, {Path(runner.command[0]).name}"
+        case "ssh":
+            return f"an ACP agent on {runner.host}, {Path(runner.command[0]).name}"
         case "model":
             return f"the model {runner.model}"
         case "rehearsal":

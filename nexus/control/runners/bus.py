@@ -33,7 +33,7 @@ class Bus:
 
     command: str
     args: tuple[str, ...]
-    scratch: str  # the directory of the socket
+    socket: str
 
 
 @contextlib.asynccontextmanager
@@ -66,7 +66,7 @@ async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
 
     server = await asyncio.start_unix_server(serve, path)
     try:
-        yield Bus(sys.executable, ("-I", "-S", str(RELAY), path), scratch)
+        yield Bus(sys.executable, ("-I", "-S", str(RELAY), path), path)
     finally:
         server.close()
         for task in serving:

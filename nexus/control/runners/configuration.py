@@ -24,11 +24,13 @@ LARGEST = 1_048_576  # bytes
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NEEDED = ("pydantic_ai", "re2")  # packages that the kind `model` needs
 PRESETS = Path(__file__).with_name("presets.toml")
-ABOUT = ("package", "tried")  # fields that only presets have
 ID = Annotated[str, Field(min_length=1, max_length=200)]
 LABEL_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
 LABEL = Annotated[str, Field(pattern=f"^{LABEL_PATTERN}$")]
 VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
+HOST_PATTERN = r"^([A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*$"  # none begins with a dash
+HOST = Annotated[str, Field(pattern=HOST_PATTERN, max_length=255)]
+OWN_PATH = Annotated[str, Field(pattern=r"^(/|~/)")]
 
 
 class _Common(BaseModel):
@@ -77,12 +79,10 @@ class McpServer(BaseModel):
     env: dict[VARIABLE, str] = {}
 
 
-class Programs(_Common):
-    """What an agent's programs find in the sandbox besides the system's programs and the agent's directory."""
+class Serving(_Common):
+    """A runner whose agents have a provider, and MCP servers beside the bus."""
 
     fallback: str | None = None  # the runner that takes its turns while its provider is out
-    network: bool = True
-    read_paths: list[Annotated[str, Field(pattern=r"^(/|~/)")]] = []  # such as its own programs, and its sign-in
     mcp_servers: dict[str, McpServer] = {}  # by name
 
     @property
@@ -98,23 +98,48 @@ class Programs(_Common):
         return servers
 
 
-class Acp(Programs):
-    """A runner whose agent speaks the Agent Client Protocol, as a child process."""
+class Programs(Serving):
+    """What an agent's programs find in the sandbox besides the system's programs and the agent's directory."""
 
-    kind: Literal["acp"]
+    network: bool = True
+    read_paths: list[OWN_PATH] = []  # such as its own programs, and its sign-in
+
+
+class Speaking(Serving):
+    """A runner whose agent is a program that speaks the Agent Client Protocol."""
+
     preset: str | None = None  # in presets.toml; it gives the fields that are missing here
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     env_from: list[VARIABLE] = []
     env: dict[VARIABLE, str] = {}  # further variables, with these values
     auth_method: ID | None = None  # the sign-in method, if a session requires one
     mode: ID | None = None  # of its sessions
-    mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
-    sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
     take_over: list[str] = []  # the command line that continues its session, `{session}`, in a person's terminal
 
     @property
     def variables(self) -> Sequence[str]:
         return [*self.env_from, *super().variables]
+
+
+class Acp(Speaking, Programs):
+    """A runner whose agent is a child process."""
+
+    kind: Literal["acp"]
+    mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
+    sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
+
+
+class Ssh(Speaking):
+    """A runner whose agent runs on another machine, by OpenSSH's client. No sandbox of ours reaches there."""
+
+    kind: Literal["ssh"]
+    host: HOST  # as OpenSSH's client takes it: a name of its configuration, or user@host
+    ssh_config: OWN_PATH | None = None  # its configuration file, instead of the usual ones
+
+    @property
+    def ssh_options(self) -> list[str]:
+        """The options of OpenSSH's client that name its configuration."""
+        return [] if self.ssh_config is None else ["-F", str(Path(self.ssh_config).expanduser())]
 
 
 class Model(Programs):
@@ -172,7 +197,8 @@ class Rehearsal(_Common):
     script: list[Step] = []
 
 
-Runner = Acp | Model | Rehearsal
+Runner = Acp | Ssh | Model | Rehearsal
+KINDS = ("acp", "ssh", "model", "rehearsal")
 _TABLE: TypeAdapter[Runner] = TypeAdapter(Annotated[Runner, Field(discriminator="kind")])
 
 
@@ -192,6 +218,11 @@ class Runners:
             raise invalid(
                 f"There is no runner {str(name)[:100]!r} in {FILE}; there are {known}.", field="model"
             ) from None
+
+
+def host_of(runner: Runner) -> str | None:
+    """Return the host on which the agents of a runner live; None if that is the worker's machine."""
+    return runner.host if isinstance(runner, Ssh) else None
 
 
 def in_words(known: Runners) -> str:
@@ -270,12 +301,13 @@ def presets() -> Mapping[str, Mapping[str, Any]]:
 
 def _with_preset(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a runner's table, completed from its preset. Raises ValueError for an unknown preset."""
-    name = table.get("preset")
-    if name is None or table.get("kind", "acp") != "acp":
+    kinds: Mapping[str, type[BaseModel]] = {"acp": Acp, "ssh": Ssh}
+    name, kind = table.get("preset"), kinds.get(table.get("kind", "acp"))
+    if name is None or kind is None:
         return dict(table)
     if name not in presets():
         raise ValueError(f"there is no preset {str(name)[:100]!r}; there are {', '.join(sorted(presets()))}")
-    known = {field: value for field, value in presets()[name].items() if field not in ABOUT}
+    known = {field: value for field, value in presets()[name].items() if field in kind.model_fields}
     return {"kind": "acp", **known, **table, "env": {**known.get("env", {}), **table.get("env", {})}}
 
 
@@ -301,6 +333,8 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
             raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: there is no other runner {name[:100]!r}")
         if name is not None and not set(by_name[name].labels) <= set(runner.labels):  # its agents stay where they are
             raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: {name} needs labels that it does not name")
+        if name is not None and host_of(by_name[name]) != host_of(runner):
+            raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: {name} runs on another host")
     default = next(iter(listed), REHEARSAL.name) if default is None else default
     if not isinstance(default, str) or default not in by_name:
         raise _wrong(path, f"names {default!r} as default, and has no [runners.{default}]")
@@ -318,7 +352,7 @@ def _runner(path: Path, name: str, table: Any) -> Runner:
         runner = _TABLE.validate_python(table)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part not in ("acp", "model", "rehearsal")) or "kind"
+        where = ".".join(str(part) for part in first["loc"] if part not in KINDS) or "kind"
         raise _wrong(path, f"is wrong at runners.{name}.{where}: {first['msg']}") from None
     if isinstance(runner, Model) and not all(map(find_spec, NEEDED)):
         raise _wrong(path, f"has runner {name} of kind model, which needs more: pip install 'nexus-hub[models]'")

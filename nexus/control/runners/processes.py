@@ -14,6 +14,7 @@ import shutil
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from nexus.control import protected_paths
 from nexus.control.models import PoolAgent, PoolWorktree
@@ -35,8 +36,7 @@ class Running:
 
     def __init__(self, guardian: Process, lifeline: int | None = None) -> None:
         """`lifeline`: the descriptor whose end kills the program; None after it was closed."""
-        self.guardian = guardian
-        self._lifeline = lifeline
+        self.guardian, self._lifeline = guardian, lifeline
         self.stderr = Tail(TAIL)
         self._draining = None if guardian.stderr is None else asyncio.create_task(self.stderr.fill(guardian.stderr))
 
@@ -92,6 +92,9 @@ class Running:
             with contextlib.suppress(RuntimeError):  # somebody still reads it
                 while await self.guardian.stdout.read(CHUNK):
                     pass
+
+
+R = TypeVar("R", bound=Running)
 
 
 class Overdone(Exception):
@@ -211,18 +214,26 @@ async def start(
     scratch: str = "",
 ) -> Running:
     """Start a program as `running` does; the caller must end it."""
+    stderr = None if shown else STDOUT if merged else PIPE
+    return await start_as(Running, command, cwd=cwd, env=env, stdin=stdin, stderr=stderr, scratch=scratch)
+
+
+async def start_as(
+    kind: type[R],
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    stdin: int = PIPE,
+    stderr: int | None = PIPE,
+    scratch: str = "",
+) -> R:
+    """Start a program, and return it as a `kind` of running one."""
     try:
-        started = await start_async(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=stdin,
-            stderr=None if shown else STDOUT if merged else PIPE,
-            scratch=scratch,
-        )
+        started = await start_async(command, cwd=cwd, env=env, stdin=stdin, stderr=stderr, scratch=scratch)
     except (OSError, ValueError) as error:
         raise RunnerFailed(f"{command[0]} could not be started: {error}") from None
-    return Running(started.process, started.lifeline)
+    return kind(started.process, started.lifeline)
 
 
 __all__ = [
@@ -238,6 +249,7 @@ __all__ = [
     "environment",
     "running",
     "start",
+    "start_as",
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, presets, runners
+from nexus.control.runners.configuration import Acp, Ssh, presets, runners
 from nexus.core.cli import EXIT_CODES
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
@@ -98,7 +98,7 @@ class Command(VerbsCommand):
 
     def _tried(self, options: Mapping[str, Any], act: Callable[..., Coroutine[Any, Any, None]]) -> int:
         """Run `act` with the runner and print its steps as they come."""
-        runner, steps, error = _acp(options["runner"]), list[str](), None
+        runner, steps, error = _speaking(options["runner"]), list[str](), None
 
         def say(step: str) -> None:
             steps.append(step)
@@ -130,9 +130,10 @@ def _add_login(parser: CommandParser) -> None:
     )
 
 
-def _acp(name: str) -> Acp:
-    """Return the `acp` runner of this name. Raises VALIDATION_ERROR for a runner of another kind."""
+def _speaking(name: str) -> Acp | Ssh:
+    """Return the runner of this name. Raises VALIDATION_ERROR for one whose agent is no program."""
     runner = runners().named(name)
-    if not isinstance(runner, Acp):
-        raise invalid(f"{name} is of kind {runner.kind}; only agents of kind acp are tried like this.", field="runner")
+    if not isinstance(runner, Acp | Ssh):
+        why = f"{name} is of kind {runner.kind}; only agents of the kinds acp and ssh are tried like this."
+        raise invalid(why, field="runner")
     return runner
