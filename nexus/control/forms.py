@@ -34,6 +34,7 @@ FIELDS = {  # by the rule that a refusal names
     "cwd": "cwd",
     "write_paths": "allowed_write_paths",
     "sandbox": "model",
+    "host": "model",
 }
 
 

@@ -137,7 +137,8 @@ class PoolAgent(models.Model):
     write_paths = models.JSONField(default=list)
     disabled_tools = models.JSONField(default=list)
     runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
-    machine = models.CharField(max_length=ID_LENGTH, default=HUB)  # where its directory is, for all its life
+    machine = models.CharField(max_length=ID_LENGTH, default=HUB)  # where its worker is, for all its life
+    host = models.CharField(max_length=ID_LENGTH, null=True)  # where its directory is; null: on that machine
     wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.wakeups`
     wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: the setting
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken

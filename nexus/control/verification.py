@@ -97,14 +97,17 @@ VERIFICATION = Verification()
 
 def location_of(run: AnyCheckRun) -> WorkLocation:
     """Return where the work lies whose result is checked."""
-    root = run.work.workspace.root_realpath
-    agent = PoolAgent.objects.filter(agent_id=run.work.doer).order_by("-created_at").first()
+    root, agent = run.work.workspace.root_realpath, _worker_of(run)
     row = worktrees.at(root) or (None if agent is None else worktrees.at(agent.cwd))
     if row is None or rules.within(root, (row.path,)):
         return WorkLocation(root, row)
     if rules.within(root, (row.origin,)):
         return WorkLocation(os.path.normpath(os.path.join(row.path, os.path.relpath(root, row.origin))), row)
     return WorkLocation(row.path, row)
+
+
+def _worker_of(run: AnyCheckRun) -> PoolAgent | None:
+    return PoolAgent.objects.filter(agent_id=run.work.doer).order_by("-created_at").first()
 
 
 def check_sandbox() -> None:
@@ -117,6 +120,8 @@ def check_sandbox() -> None:
 def verdict_on(run: AnyCheckRun) -> Verdict:
     """Test all criteria of a result. Raises NotNow and Lost."""
     check_sandbox()
+    if (agent := _worker_of(run)) is not None and agent.host is not None:
+        raise NotNow(f"the work is on the host {agent.host}, where Nexus checks nothing")
     criteria, location = checks.parse(run.work.criteria), location_of(run)
     if location.row is not None and location.row.state == WorktreeState.DISCARDED:
         raise NotNow("the worktree that held the work was discarded")

@@ -16,7 +16,7 @@ from nexus.control.models import HUB, PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import Rehearsal, Runner, runners
+from nexus.control.runners.configuration import Rehearsal, Runner, host_of, runners
 from nexus.control.selectors import PoolAgentRow
 from nexus.control.services import machines, pool, worktrees
 from nexus.control.services import pool as server
@@ -137,9 +137,12 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     """Create an agent in the pool, with a permission preset, below its parent's ceiling."""
     runner = runners().named(p.model)
     machine = machines.choose(runner, pool.parent_of(actor_of(caller), p.parent_agent_id))
+    host = host_of(runner)
     if machine == HUB:
         sandbox.check(runner)
-    elif p.worktree:
+    if p.worktree and host is not None:
+        raise worktrees.refusal(f"agents of the runner {runner.name} live on {host}, and worktrees are made at the hub")
+    if p.worktree and machine != HUB:
         raise worktrees.refusal(
             f"agents of the runner {runner.name} live on the machine {machine}, and worktrees are made at the hub "
             "alone. Give the agent a clone on that machine as its cwd, or take a runner without labels"
@@ -157,6 +160,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         wake_tokens=p.wake_tokens,
         worktree=p.worktree,
         machine=machine,
+        host=host,
         asked_in=caller.cwd,
     )
 
@@ -175,7 +179,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
 def _instruction_tokens(actor: Actor, order: pool.Order, runner: Runner) -> int:
     """Return the tokens of the files with instructions for a new agent; nothing is read where a ceiling forbids its
     directory."""
-    if isinstance(runner, Rehearsal) or order.machine != HUB:  # the first turn there reads them
+    if isinstance(runner, Rehearsal) or not order.is_here:  # the first turn there reads them
         return 0
     cwd = None if order.cwd is None else pool.real_directory(order.cwd, "cwd")
     may = pool.granted(order, cwd, pool.parent_of(actor, order.parent_agent_id), actor)

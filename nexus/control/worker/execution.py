@@ -28,7 +28,7 @@ from nexus.control.models import HUB, Entry, PoolAgent, PoolAgentQuerySet, Role,
 from nexus.control.prices import tariff_of
 from nexus.control.rules import Rule
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
-from nexus.control.runners.configuration import Runner, runners
+from nexus.control.runners.configuration import Runner, host_of, runners
 from nexus.control.services import permissions, transcript, turns
 from nexus.control.services.questions import ask_and_wait
 from nexus.control.services.turns import Ended
@@ -285,6 +285,7 @@ class Taking:
 
     async def _run(self, runner: Runner) -> Ended:
         try:
+            _check_host(self.turn.agent, runner)
             await self._check_directory()
             take: Takes = (await _module(runner.kind)).take
             ended = await take(
@@ -314,6 +315,8 @@ class Taking:
 
     async def _check_directory(self) -> None:
         """Check that the agent's directory exists, which its runner might not notice. Raises RunnerFailed."""
+        if self.turn.agent.host is not None:
+            return  # the runner looks there
         cwd, machine = self.turn.agent.cwd, self.turn.agent.machine
         try:
             exists = await on_disk(partial(os.path.isdir, cwd))
@@ -329,7 +332,7 @@ class Taking:
         """Return the instructions of files, and store what they take of the context. Raises RunnerFailed."""
         agent = self.turn.agent
         try:
-            text = await on_disk(partial(instructions.read, agent.cwd))
+            text = await on_disk(partial(instructions.read, agent.cwd if agent.host is None else None))
         except ToolFailed as failed:
             raise RunnerFailed(f"its instructions could not be read: {failed}") from None
         tokens = transcript.estimate(text)
@@ -423,6 +426,15 @@ class Taking:
         return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
 
 
+def _check_host(agent: PoolAgent, runner: Runner) -> None:
+    """Check that a runner runs where the agent's directory is. Raises RunnerFailed."""
+    if (host := host_of(runner)) != agent.host:
+        there, here = (f"on {name}" if name else "where its worker is" for name in (agent.host, host))
+        raise RunnerFailed(
+            f"the agent's directory is {there}, and its runner {runner.name} starts programs {here}: create it again"
+        )
+
+
 def _check_real(paths: Sequence[str]) -> None:
     """Check that no path leads through a symlink: another machine created the agent, and could not see that. Raises
     RunnerFailed."""
@@ -450,7 +462,8 @@ def _named(runner: str) -> Runner | NexusError:
 
 def _failed(error: Exception) -> Ended:
     if isinstance(error, RunnerFailed):
-        return Ended(TurnStatus.FAILED, why=str(error), fault=error.fault, has_written=error.has_written)
+        status = TurnStatus.INTERRUPTED if error.is_lost else TurnStatus.FAILED
+        return Ended(status, why=str(error), fault=error.fault, has_written=error.has_written)
     if isinstance(error, NexusError):
         return Ended(TurnStatus.FAILED, why=str(error))
     log.exception("a turn failed unexpectedly", exc_info=error)
