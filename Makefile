@@ -12,7 +12,7 @@ AGENT_BUS := $(VENV)/agent-bus
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
 ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
 	$(filter-out %/test_trust.py,$(wildcard tests/handoffs/test_*.py)) \
-	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
+	$(patsubst %,tests/planning/test_%.py,checks mirror tools work) $(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
 	$(patsubst %,tests/control/test_%.py,calls direct ends questions stream supervision waking worker) \
 	$(patsubst %,tests/control/test_authority.py::test_%,an_agent_ends_itself_and_what_descends_from_it \

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Now
 
+from coordination.comments import AnyComment, answered_once_sent
 from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.control import rules
 from nexus.control.command_lines import LONGEST_PATTERN
@@ -331,34 +332,17 @@ class DiffSide(models.TextChoices):
     NEW = "new"
 
 
-class CommentOutcome(models.TextChoices):
-    """What became of a comment, as its agent says."""
+class ReviewComment(AnyComment):
+    """A person's comment on lines of a worktree's diff, on a file, or on all of it. It quotes the hunk; its
+    recipient is a pool_agent_id."""
 
-    DONE = "done"
-    DECLINED = "declined"
-    ASKED = "asked"  # the agent has a question about it
-
-
-class ReviewComment(models.Model):
-    """A person's comment on lines of a worktree's diff, on a file, or on all of it. It is a draft until it is sent."""
-
-    comment_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     worktree = models.ForeignKey(PoolWorktree, on_delete=models.CASCADE, related_name="comments")
     path = models.CharField(max_length=PATH_LENGTH, blank=True)  # empty: all of the work
     side = models.CharField(max_length=16, choices=DiffSide, null=True)  # null: the whole file
     first_line = models.PositiveIntegerField(null=True)
     last_line = models.PositiveIntegerField(null=True)
-    quote = models.TextField(blank=True)  # the hunk, as it was when the comment was written
     content = models.CharField(max_length=64, blank=True)  # git's id of what the diff showed
-    text = models.TextField()
-    author = models.CharField(max_length=ID_LENGTH)
-    written_at = models.DateTimeField()
-    sent_at = models.DateTimeField(null=True)
     run_id = models.CharField(max_length=ID_LENGTH, null=True)  # the turn that it was sent in
-    recipient = models.CharField(max_length=ID_LENGTH, null=True)  # the pool_agent_id that it was sent to
-    outcome = models.CharField(max_length=16, choices=CommentOutcome, null=True)
-    words = models.TextField(blank=True)  # of the agent, about the outcome
-    answered_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "pool_review_comments"
@@ -369,11 +353,7 @@ class ReviewComment(models.Model):
                 | Q(side__in=DiffSide.values, first_line__gte=1, last_line__gte=F("first_line")) & ~Q(path=""),
                 name="pool_review_comments_lines_fit",
             ),
-            models.CheckConstraint(
-                condition=Q(outcome=None, answered_at=None)
-                | Q(outcome__in=CommentOutcome.values, answered_at__isnull=False, sent_at__isnull=False),
-                name="pool_review_comments_answered_once_sent",
-            ),
+            answered_once_sent("pool_review_comments"),
         ]
 
     def __str__(self) -> str:

@@ -16,6 +16,8 @@ SENTENCES = {
     "plan.reopened": Sentence("{actor} reopened {issue}", "{count} issues reopened"),
     "plan.decided": Sentence("{actor} decided {issue}[: {decision}]", "{count} issues decided", mark=True),
     "plan.analysed": Sentence("{actor} ({role}) added an analysis to {issue}", "{count} analyses added"),
+    "plan.commented": Sentence("{actor} commented on the plan {plan}[ for {to}]", "{count} comments on plans"),
+    "plan.answered": Sentence("{actor} answered a comment: {outcome}", "{count} comments on plans answered"),
     "plan.removed": Sentence("{plan} was removed", "{count} plans removed"),
     "task.added": Sentence("{actor} added the task {task}", "{count} tasks added"),
     "task.updated": Sentence(

@@ -56,6 +56,16 @@ class DecideForm(OperationForm):
     summary = LinesField(rows=6, label="Decision and its reasons (Markdown)")
 
 
+class CommentForm(OperationForm):
+    text = LinesField(rows=3, label="A comment for the agent that holds the plan")
+
+
+class SendForm(OperationForm):
+    """To whom comments are sent; empty: to the agent that holds the plan."""
+
+    agent_id = KnownField(label="To another agent than the plan's")
+
+
 class IssueChangeForm(OperationForm):
     """The changes of an issue other than a decision."""
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from django.db import models
 from django.db.models import Q
 
+from coordination.comments import AnyComment, answered_once_sent
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from handoffs import checks
 from handoffs.models import UNFINISHED, AnyCheckRun, CheckedWork, CheckState
@@ -48,6 +49,7 @@ class Plan(models.Model):
     research_summary = models.TextField(null=True)
     created_at = models.TextField()  # as in its file
     next_issue = models.PositiveBigIntegerField(default=1)  # ids are not reused
+    started_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that holds it, if that is known
     extra = models.JSONField(null=True)  # further fields of its file
 
     class Meta:
@@ -82,6 +84,31 @@ class Issue(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+class PlanComment(AnyComment):
+    """A person's comment on an issue of a plan, or on all of it. It quotes the issue, and stays when that or the plan
+    goes."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="+", db_index=False)
+    plan_number = models.PositiveBigIntegerField()
+    issue_number = models.PositiveBigIntegerField(null=True)
+
+    class Meta:
+        db_table = "plan_comments"
+        indexes = [models.Index(fields=["workspace", "plan_number"], name="plan_comments_by_plan")]
+        constraints = [
+            *not_empty("plan_comments", "comment_id", "text", "author"),
+            answered_once_sent("plan_comments"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text[:60]}"
+
+    @property
+    def where(self) -> str:
+        """What it is about, in words."""
+        return "all of it" if self.issue_number is None else f"issue {self.issue_number}"
 
 
 class Board(models.Model):

@@ -32,5 +32,23 @@ PAGES = (
     Page("plan_start", "plan/<id:workspace_id>/start/", views.start, words={"plan_start": "New plan"}),
     Page("plan_close", "plan/<id:workspace_id>/close/", views.close, words={"task_close": "Close the cycle"}),
     Page("plan_issue_new", "plan/<id:workspace_id>/issue/", views.add_issue),
+    Page(
+        "plan_comment",
+        "plan/<id:workspace_id>/comment/",
+        views.comment,
+        words={"plan_comment_add": "Add the comment", "plan_comment_edit": "Remove, and another comment"},
+    ),
+    Page(
+        "plan_comments_send",
+        "plan/<id:workspace_id>/comments/send/",
+        views.send_comments,
+        words={"plan_comments_send": "Send the comments", "plan_comments": "Comments"},
+    ),
+    Page(
+        "plan_comment_remove",
+        "plan/comments/<id:comment_id>/remove/",
+        views.remove_comment,
+        words={"plan_comment_remove": "Remove"},
+    ),
     Page("task_new", "plan/<id:workspace_id>/task/", views.new_task, words={"task_add": "New task"}),
 )

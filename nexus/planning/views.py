@@ -19,11 +19,23 @@ from handoffs import check_runs
 from handoffs.lifecycle import describe_verifier
 from handoffs.models import Handoff
 from nexus.core.operations import runner
+from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import ENVELOPE, Body
 from nexus.planning import documents, graph, monitoring, rules, schemas, selectors, submissions
-from nexus.planning.forms import CycleFilters, DecideForm, IssueChangeForm, IssueForm, StartForm, StatusForm, TaskForm
-from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
+from nexus.planning.forms import (
+    CommentForm,
+    CycleFilters,
+    DecideForm,
+    IssueChangeForm,
+    IssueForm,
+    SendForm,
+    StartForm,
+    StatusForm,
+    TaskForm,
+)
+from nexus.planning.models import Board, Cycle, Issue, Plan, PlanComment, Task, TaskStatus
 from nexus.planning.monitoring import READY, Work
+from nexus.planning.services import comments
 from nexus.planning.toolset import PLANNING
 from nexus.web.forms import OperationForm
 from nexus.web.page import form_only, in_words_of_pages, operate, operator, posted, render
@@ -115,6 +127,7 @@ def _plan(
         workers=_workers(work),
         issue_form=form or IssueForm(initial={"seen": row.next_issue - 1 if row else 0}, auto_id="issue-%s"),
         cycles=Cycle.objects.in_history().filter(workspace=workspace).count(),
+        **(_commented(row) if row else {}),
         **picture(work, {each.number: each.task.deps for each in work if each.task is not None}),
     )
 
@@ -273,6 +286,51 @@ def change_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
     return _issue_page(request, row, change=form) if form.errors else redirect("admin:plan_issue", issue_id)
 
 
+@form_only(to_plan)
+def comment(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """Draft a comment on an issue of the plan, or on all of it."""
+    workspace = get_object_or_404(Workspace, pk=workspace_id)
+    form, number = CommentForm(request.POST), request.POST.get("issue")
+    about = {} if number is None else {"issue_id": whole_number(number)}
+    if form.is_valid():
+        operate_on(workspace, request, "plan_comment_add", "The comment waits to be sent.", **form.given(), **about)
+    else:
+        messages.error(request, str(form.errors["text"][0]))
+    row = Issue.objects.filter(plan=workspace_id, number=about.get("issue_id") or 0).first()
+    return to_plan(workspace_id, "#comments") if row is None else redirect("admin:plan_issue", row.pk)
+
+
+@form_only(to_plan)
+def send_comments(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """Send all drafts on the plan."""
+    workspace, form = get_object_or_404(Workspace, pk=workspace_id), SendForm(request.POST)
+    given = form.given() if form.is_valid() else {}
+    operate_on(workspace, request, "plan_comments_send", "The comments are sent.", **given)
+    return to_plan(workspace_id, "#comments")
+
+
+def remove_comment(request: HttpRequest, comment_id: str) -> HttpResponse:
+    """Remove a draft."""
+    row = get_object_or_404(PlanComment, pk=comment_id)
+    if request.method == "POST":
+        operate(PLANNING, request, "plan_comment_remove", "The comment is removed.", comment_id=comment_id)
+    return to_plan(row.workspace_id, "#comments")
+
+
+def _commented(plan: Plan, issue: Issue | None = None) -> dict[str, Any]:
+    """Return what `planning/plan_comments.html` shows: of an issue, or of all of the plan."""
+    found = comments.listed(plan.workspace_id, plan.number)
+    send_form = SendForm()
+    send_form.fields["agent_id"].offer("agent_id", _agents())  # type: ignore[attr-defined]
+    return {
+        "comments": [each for each in found if issue is None or each.issue_number == issue.number],
+        "drafts": sum(each.sent_at is None for each in found),
+        "holder": comments.holder(plan),
+        "comment_form": CommentForm(auto_id="comment-%s"),
+        "send_form": send_form,
+    }
+
+
 def _issue(issue_id: int) -> Issue:
     return get_object_or_404(Issue.objects.select_related("plan__workspace"), pk=issue_id)
 
@@ -289,6 +347,8 @@ def _issue_page(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
         known=known,
         asked=[(name, said, instances.get(name, "")) for name, said in _answers(row)],
         tasks=monitoring.for_issue(row),
+        plan=row.plan,
+        **_commented(row.plan, row),
         **{
             "form": DecideForm(initial={"summary": row.decision}),
             "change": IssueChangeForm(initial={"title": row.title}, auto_id="change-%s"),

@@ -14,6 +14,7 @@ from django.core.management import call_command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coordination import comments
 from handoffs.attention import KINDS as HANDOFF_KINDS
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS
@@ -344,7 +345,7 @@ def test_a_comment_fits_the_diff_and_the_message(make: Make, monkeypatch: pytest
     assert refused("pool_add_comment", agent_id="smith", text=" \n")["details"]["field"] == "text"
     assert refused("pool_add_comment", agent_id="smith", text="x" * 10_001)["code"] == "VALIDATION_ERROR"
     comment(path=strange, line=1, text="a\rb")
-    monkeypatch.setattr(reviews, "MOST_DRAFTS", 2)
+    monkeypatch.setattr(comments, "MOST_DRAFTS", 2)
     comment(text="é" * 10_000)
     assert refused("pool_add_comment", agent_id="smith", text="x")["code"] == "INVALID_TRANSITION"
     call("pool_send_comments", agent_id="smith")

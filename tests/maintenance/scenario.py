@@ -23,7 +23,7 @@ def main(home: Path) -> None:
     from nexus.core.clock import now
     from nexus.core.operations import runner
     from nexus.core.operations.caller import Caller
-    from nexus.planning.models import Task, TaskCheckRun
+    from nexus.planning.models import PlanComment, Task, TaskCheckRun
     from nexus.planning.toolset import PLANNING
     from nexus.reservations.toolset import FILES
     from nexus.topics.toolset import TOPICS
@@ -106,6 +106,10 @@ def main(home: Path) -> None:
     with write():
         passed = {"state": CheckState.PASSED, "due_at": now(), "created_at": now(), "ended_at": now()}
         CheckRun.objects.create(handoff_id=made[2], claim_epoch=1, **passed)
+        PlanComment.objects.create(
+            comment_id="comment_1", workspace_id=Task.objects.latest("pk").workspace_id, plan_number=1, text="Why?",
+            author="olga", written_at=now(), sent_at=now(), recipient="ana",
+        )  # fmt: skip
         TaskCheckRun.objects.create(task=Task.objects.latest("pk"), claim_epoch=1, **passed)
     for name in ("open", "closed"):
         topic_id = in_topics("topic_create", name=name)["topic_id"]

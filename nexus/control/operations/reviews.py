@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from coordination.comments import LONGEST_TEXT
 from handoffs import check_runs, selectors
 from handoffs.check_runs import CheckRunRow
 from handoffs.models import Handoff
@@ -130,7 +131,7 @@ def pool_get_review(p: OfWorktree, caller: Caller) -> Review:
 
 
 class AddComment(OfWorktree):
-    text: Annotated[str, Field(min_length=1, max_length=reviews.LONGEST_TEXT)]
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
     path: Annotated[str | None, Field(max_length=4096, description="A changed file; none: all of the work.")] = None
     line: Annotated[int | None, Field(ge=1, le=MOST_LINE, description="The first line; none: the whole file.")] = None
     last_line: Annotated[int | None, Field(ge=1, le=MOST_LINE, description="The last line; else the first.")] = None
@@ -168,7 +169,7 @@ class OfComment(Params):
 
 
 class EditComment(OfComment):
-    text: Annotated[str, Field(min_length=1, max_length=reviews.LONGEST_TEXT)]
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 
 
 OF_DRAFT = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)

@@ -26,6 +26,7 @@ from typing import IO
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
+from coordination.comments import quoted
 from coordination.ids import new_id
 from coordination.paths import workspace_id_of
 from handoffs.checks import Check, reviewed
@@ -454,8 +455,3 @@ def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
         "both sides. If you run no programs, take your change out of these places and make it elsewhere. Say when it "
         "is done."
     )
-
-
-def quoted(text: str) -> str:
-    """Return a text with a mark before each line, so that nothing in it passes for words of ours."""
-    return "\n".join(f"| {line}" for line in text.splitlines())

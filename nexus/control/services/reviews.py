@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from django.db.models import Count, Exists, OuterRef, Q
 
+from coordination import comments as comments_rules
+from coordination.comments import LONGEST_WORDS, check_draft, check_room, check_text, check_words, count_of, quoted
 from coordination.ids import new_id
 from coordination.models import Event
 from coordination.services import workspaces
@@ -26,7 +28,6 @@ from nexus.control.events import emit_event
 from nexus.control.git import GitFailed
 from nexus.control.members import Actor, refused
 from nexus.control.models import (
-    CommentOutcome,
     DiffSide,
     PoolAgent,
     PoolWorktree,
@@ -38,7 +39,6 @@ from nexus.control.models import (
     WorktreeState,
 )
 from nexus.control.services import lane, pool, turns, worktrees
-from nexus.control.services.lane import quoted
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import Difference, Survey
 from nexus.core import unified_diff
@@ -49,8 +49,6 @@ from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
-MOST_DRAFTS = 200  # of one worktree
-LONGEST_TEXT, LONGEST_WORDS = 10_000, 4_000  # characters of a comment, and of what its agent says of it
 AROUND = 3  # lines of the hunk before and after those that a comment is about
 MOST_LINES, LINE, QUOTE = 200, 500, 8_000  # of a quote: lines, characters of a line, and in all
 EVERY = Q()
@@ -178,7 +176,7 @@ def comment(
     Raises NOT_FOUND; VALIDATION_ERROR for a blank text and for what the diff does not show; WORKTREE_REFUSED, also if
     the work is not what was `seen`; CONTENT_TOO_LARGE and INVALID_TRANSITION for more than one message holds.
     """
-    _check_text(text)
+    check_text(text)
     if at.path or seen is not None:
         row, shown = worktrees.difference(Actor(operator), agent_id, worktree_id)
         if seen not in (None, shown.content):
@@ -202,8 +200,7 @@ def comment(
     with write():
         _locked(row.pk)
         drafts = _drafts(row)
-        if len(drafts) >= MOST_DRAFTS:
-            raise NexusError(Code.INVALID_TRANSITION, f"{MOST_DRAFTS} comments wait to be sent; send them first.")
+        check_room(drafts)
         _within_message([*drafts, drafted], row)
         drafted.save(force_insert=True)
     return drafted
@@ -211,7 +208,7 @@ def comment(
 
 def edit(*, comment_id: str, text: str) -> ReviewComment:
     """Change the text of a draft. Raises NOT_FOUND, VALIDATION_ERROR, INVALID_TRANSITION once it is sent."""
-    _check_text(text)
+    check_text(text)
     with write():
         draft = _draft(comment_id)
         draft.text = text
@@ -247,7 +244,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
         agent = _holder(row, handoff)
         moment, notes = now(), ""
         if handoff is not None and handoff.status == HandoffStatus.SUBMITTED and agent.pk == row.agent.pk:
-            reasons = f"{_count(drafts)} of a review; they came as one message."
+            reasons = f"{count_of(drafts)} of a review; they came as one message."
             progress.return_now(handoff, progress.By(operator=operator), reasons, is_known=True)
             notes = (
                 f"\n\nThe handoff {handoff.pk} is yours again: handoff_complete it anew, with claim_epoch "
@@ -291,7 +288,7 @@ def approve(
         _locked(row.pk)
         if drafts := _drafts(row):
             raise NexusError(
-                Code.INVALID_TRANSITION, f"{_count(drafts)} on it not sent yet; send or remove what waits first."
+                Code.INVALID_TRANSITION, f"{count_of(drafts)} on it not sent yet; send or remove what waits first."
             )
         if handoff is not None:
             progress.accept_now(selectors.get_handoff(handoff.pk), progress.By(operator=operator))
@@ -350,17 +347,15 @@ def answer(actor: Actor, *, comment_id: str, outcome: str, words: str) -> Review
 
     Raises NOT_FOUND, and NOT_PERMITTED for anybody else.
     """
-    if len(words) > LONGEST_WORDS:
-        raise invalid(f"words has at most {LONGEST_WORDS} characters.", field="words")
+    check_words(words)
     with write():
         found = ReviewComment.objects.select_related("worktree__agent").filter(pk=comment_id).first()
         if found is None or found.sent_at is None:
             raise not_found("comment", comment_id[:200])
         if actor.agent is None or actor.agent.pk != found.recipient:
             raise refused("recipient", "The agent that a comment was sent to says what became of it.")
-        found.outcome, found.words, found.answered_at = CommentOutcome(outcome), words, now()
-        found.save(update_fields=["outcome", "words", "answered_at"])
-        worktrees.emit("answered", actor, found.worktree, found.answered_at, comment_id=found.pk, outcome=outcome)
+        comments_rules.answer(found, outcome, words)
+        worktrees.emit("answered", actor, found.worktree, now(), comment_id=found.pk, outcome=outcome)
     return found
 
 
@@ -371,13 +366,6 @@ def look(actor: Actor, agent_id: str, worktree_id: str | None) -> tuple[PoolWork
         return row, trees.survey(worktrees.own(row))
     except GitFailed as error:
         raise refusal(str(error)) from None
-
-
-def _check_text(text: str) -> None:
-    if not text.strip():
-        raise invalid("text must not be blank.", field="text")
-    if len(text) > LONGEST_TEXT:
-        raise invalid(f"text has at most {LONGEST_TEXT} characters.", field="text")
 
 
 def _within_message(drafts: Sequence[ReviewComment], row: PoolWorktree) -> None:
@@ -400,8 +388,7 @@ def _draft(comment_id: str) -> ReviewComment:
     draft = ReviewComment.objects.select_related("worktree__agent").filter(pk=comment_id).first()
     if draft is None:
         raise not_found("comment", comment_id[:200])
-    if draft.sent_at is not None:
-        raise NexusError(Code.INVALID_TRANSITION, "This comment was sent; write another one.")
+    check_draft(draft)
     return draft
 
 
@@ -440,8 +427,8 @@ def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent
     """Return the message that brings an agent all comments of a round."""
     whose = "your work" if agent.pk == row.agent.pk else f"the work of {row.agent.agent_id}, which you go on with,"
     parts = [
-        f"A person reviewed {whose} on {row.branch}, in {row.path}, and asks for changes: {_count(drafts)}. Lines that "
-        "begin with | are quoted from the diff."
+        f"A person reviewed {whose} on {row.branch}, in {row.path}, and asks for changes: {count_of(drafts)}. Lines "
+        "that begin with | are quoted from the diff."
     ]
     for number, each in enumerate(drafts, 1):
         quote = f"\n{quoted(each.quote)}" if each.quote else ""
@@ -452,10 +439,6 @@ def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent
         f"answer, such as\n{drafts[0].pk}: done – and what you did"
     )
     return "\n\n".join(parts)
-
-
-def _count(drafts: Sequence[ReviewComment]) -> str:
-    return f"{len(drafts)} comment{'s' * (len(drafts) != 1)}"
 
 
 def hunk(shown: Difference, at: Lines) -> str:

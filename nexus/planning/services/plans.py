@@ -53,6 +53,7 @@ def start(
             research_summary=research_summary,
             created_at=iso_milliseconds(change.moment),
             next_issue=len(issues) + 1,
+            started_by=by.name,
         )
         Issue.objects.bulk_create(
             Issue(plan=plan, number=number, position=number, title=title)
