@@ -8,6 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.comments import LONGEST_TEXT
+from coordination.parameters import SessionId, SessionSecret, in_session
 from coordination.services import workspaces
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
@@ -134,10 +135,18 @@ class PlanCommentAnswer(OfPlanComment):
     agent_id: Annotated[Id, Field(description="You, who got it.")]
     outcome: Literal["done", "declined", "asked"]
     words: Annotated[str, Field(description="What you did, why not, or what you ask.")] = ""
+    session_id: SessionId = None
+    session_secret: SessionSecret = None
 
 
 @operation(
-    PlanCommentAnswer, Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER, acts_as="agent_id", idempotent=True
+    PlanCommentAnswer,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    Code.NOT_OWNER,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    idempotent=True,
 )
 def plan_comment_answer(p: PlanCommentAnswer, caller: Caller) -> PlanCommentRow:
     """Say what became of a comment on a plan that was sent to you."""
