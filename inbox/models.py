@@ -119,12 +119,14 @@ class Delivery(models.Model):
     status = models.CharField(max_length=16, choices=DeliveryStatus, default=DeliveryStatus.UNREAD)
     attempts = models.PositiveIntegerField(default=0)  # how often it was handed out
     noticed_at = models.DateTimeField(null=True)
-    noticed_by = models.CharField(max_length=ID_LENGTH, null=True)  # the hook or wake-up that named it first
+    noticed_by = models.CharField(max_length=ID_LENGTH, null=True)  # the hook, push or wake-up that was first
     delivered_at = models.DateTimeField(null=True)
     delivered_to = models.CharField(max_length=ID_LENGTH, null=True)  # the session, connection or turn that pulled it
     lease_expires_at = models.DateTimeField(null=True)
     read_at = models.DateTimeField(null=True)
     read_by = models.CharField(max_length=ID_LENGTH, null=True)  # the session, connection, turn or operator
+    # Commits that name the message, found in the recipient's work: their `commit`, `where` they were read, and when.
+    commits = models.JSONField(null=True)
     created_at = models.DateTimeField()
 
     objects = DeliveryQuerySet.as_manager()

@@ -5,6 +5,7 @@ No stage is inferred from a later one: mail that was pulled without a notice was
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ from nexus.core.operations.parameters import Time, one_of
 
 MOST = 50  # acts that are looked at for one message
 SHOWN = 5  # of one recipient
+MESSAGE_ID = re.compile(r"\bmsg_[0-9a-f]{32}\b")
 LONGEST_WAIT = 7 * 24 * 3600  # seconds
 DUE_AT_ONCE = 50  # messages whose sender waits
 GIVEN_UP = timedelta(days=1)
@@ -37,7 +39,7 @@ class Stages(TextChoices):
     """The stages of a delivery, in their order."""
 
     STORED = "stored", "stored"
-    NOTICED = "noticed", "noticed"  # a hook or a wake-up named it to the recipient
+    NOTICED = "noticed", "noticed"  # a hook, a push or a wake-up showed it to the recipient
     HANDED_OVER = "handed_over", "handed over"
     ACKNOWLEDGED = "acknowledged", "acknowledged"
     ACTED_ON = "acted_on", "acted on"  # the recipient did something that refers to it
@@ -99,6 +101,37 @@ def notice(agent_id: str, message_ids: Collection[str], by: str) -> None:
             unnoticed.update(noticed_at=now(), noticed_by=by)
 
 
+class Named(NamedTuple):
+    """A message that a commit names."""
+
+    commit: str
+    message_id: str
+
+
+def named_in(commits: Iterable[tuple[str, str]]) -> list[Named]:
+    """Return the messages that commits name, each with the text of its own message."""
+    return [Named(commit, named) for commit, text in commits for named in dict.fromkeys(MESSAGE_ID.findall(text))]
+
+
+def record_commits(agent_id: str, found: Collection[Named], where: str) -> None:
+    """Record commits in an agent's work that name mail to it, the first SHOWN for each message."""
+    by_message: dict[str, list[str]] = defaultdict(list)
+    for named in found:
+        by_message[named.message_id].append(named.commit)
+    if not by_message or not Delivery.objects.of(agent_id).filter(message_id__in=by_message).exists():
+        return
+    with write(agent_id):
+        rows = Delivery.objects.select_for_update().of(agent_id).filter(message_id__in=by_message).order_by("pk")
+        for delivery in rows:
+            known = delivery.commits or []
+            seen = {each["commit"] for each in known}
+            more = [commit for commit in by_message[delivery.message_id] if commit not in seen]
+            if more := more[: SHOWN - len(known)]:
+                at = iso(now())
+                delivery.commits = [*known, *({"commit": commit, "where": where, "at": at} for commit in more)]
+                delivery.save(update_fields=["commits"])
+
+
 class Expected(TypedDict):
     stage: Annotated[str, one_of(Stages)]
     by: NotRequired[Annotated[Time, Field(description="Left out once all recipients have reached it.")]]
@@ -137,6 +170,11 @@ def _acts(message: Message, recipients: Collection[str]) -> Iterator[Act]:
     events = Event.objects.filter(pk__in=named, actor_agent_id__in=recipients).exclude(type__in=ARRIVALS)
     for actor, type, event_id, at in events.values_list("actor_agent_id", "type", "event_id", "created_at"):
         yield Act(str(actor), f"{type}, event {event_id}", at)
+    of_commits = Delivery.objects.filter(message=message, recipient__in=recipients, commits__isnull=False)
+    for recipient, commits in of_commits.values_list("recipient_id", "commits")[:MOST]:
+        for each in commits or ():
+            what = f"commit {each['commit'][:12]} {each['where']}, as its text says"
+            yield Act(recipient, what, datetime.fromisoformat(each["at"]))
     for finder in _finders:
         yield from finder(message, recipients)
 
@@ -147,11 +185,11 @@ def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[Step]:
     noticed = (
         "nothing more, because it was pulled without a notice"
         if delivery.delivered_at
-        else f"a hook or a wake-up of {who}"
+        else f"a hook, a push over MCP or a wake-up of {who}"
     )
     parked = delivery.status == DeliveryStatus.PARKED
     settled = "an operator: it is a dead letter" if parked else f"inbox_ack by {who}"
-    acted = f"a reply, or another act of {who} that names {delivery.message_id}"
+    acted = f"a reply, or another act or a commit of {who} that names {delivery.message_id}"
     known: list[tuple[Stages, datetime | None, list[str | None], str]] = [
         (Stages.STORED, delivery.created_at, [delivery.delivery_id], ""),
         (Stages.NOTICED, delivery.noticed_at, [delivery.noticed_by], noticed),

@@ -38,6 +38,7 @@ NAMES_BYTES = 1_000_000
 PACK_BYTES = 256 * 1024 * 1024  # of one worktree's pack
 COMPARE = "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textconv --no-color --submodule=short"
 MOST_SUBJECTS, SUBJECT_BYTES = 20, 10_000  # of commits, that a survey names
+MOST_NAMING, TEXT_BYTES = 50, 200_000  # of commits whose text may name a message
 EMPTY = {  # the tree without files, by object format
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -131,6 +132,9 @@ FACTS = """
 printf '%s\\n' "$head" "$content" "$([ "$commit" = "$head" ] || echo uncommitted)"
 git rev-list --count "$head" $SINCE
 git log --max-count="$MOST" --format=%s -z "$head" $SINCE | head -c "$NAMES"
+printf '\\n'
+git log --max-count="$MOST_NAMING" --first-parent --fixed-strings --grep=msg_ --format='%H %B' -z \\
+    "$head" $SINCE $OTHERS | head -c "$TEXTS" | tr '\\n' ' '
 printf '\\n'
 printf '%s\\n' "$UNCHANGED" | while IFS= read -r path; do
     code=0
@@ -315,6 +319,7 @@ class Survey:
     uncommitted: bool
     commits: int
     subjects: list[str]  # of the latest commits
+    naming: list[tuple[str, str]]  # commits of its own whose text may name a message, with that text
     touched: list[str]  # of the paths that were asked for
     stat: str  # as git words it: files, insertions, deletions
     files: list[tuple[str, int | None, int | None]]  # with the lines added and removed; None for a binary file
@@ -522,6 +527,10 @@ def in_place(directory: str, since: datetime) -> Tree:
 def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
     """Return what changed in a work tree since its base, and which of the paths `unchanged` did. Raises GitFailed."""
     with _at_work(tree):
+        others = ""  # what its origin has may be of others
+        if tree.origin != tree.path:
+            with suppress(GitFailed):
+                others = f"^{tree.source.head()}"
         said = _script(
             tree,
             LOOK,
@@ -534,13 +543,16 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
             SINCE="" if tree.base in EMPTY.values() else f"^{tree.base}",
             MOST=str(MOST_SUBJECTS),
             NAMES=str(SUBJECT_BYTES),
+            MOST_NAMING=str(MOST_NAMING),
+            TEXTS=str(TEXT_BYTES),
+            OTHERS=others,
             COMPARE=COMPARE,
             UNCHANGED="\n".join(unchanged),
         )
-    parts = said.output.split(b"\n", 7)
-    if len(parts) < 8:
+    parts = said.output.split(b"\n", 8)
+    if len(parts) < 9:
         raise GitFailed("git did not say what changed")
-    head, content, uncommitted, commits, subjects, touched, stat, rest = parts
+    head, content, uncommitted, commits, subjects, naming, touched, stat, rest = parts
     rows = (row.split("\t", 2) for row in _names(rest.removeprefix(b"\n").rpartition(b"\0")[0]))
     return Survey(
         head.decode(),
@@ -548,6 +560,7 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
         bool(uncommitted),
         int(commits),
         _names(subjects),
+        [(commit, text) for commit, _, text in (each.partition(" ") for each in _names(naming))],
         _names(touched),
         stat.decode(errors="replace").strip(),
         [(row[2], _lines(row[0]), _lines(row[1])) for row in rows if len(row) == 3],

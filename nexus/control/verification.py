@@ -19,6 +19,7 @@ from handoffs.check_runs import CheckedFile, CheckReceipt, Facts
 from handoffs.checks import Check, Criteria
 from handoffs.models import AnyCheckRun
 from handoffs.steps import compare_reserved
+from inbox import receipts
 from nexus.control import rules, trees
 from nexus.control.config import ControlSettings
 from nexus.control.git import GitFailed
@@ -293,6 +294,11 @@ def _facts(run: AnyCheckRun, criteria: Criteria, location: WorkLocation) -> tupl
         if criteria.unchanged or isinstance(error, trees.Busy):
             raise NotNow(f"git cannot say what changed: {error}") from None
         return {**facts, "why": str(error)}, set()
+    if location.row is not None:
+        worktrees.record_commits(location.row, seen)
+    else:
+        whose = f"in {tree.path}, where anybody may commit"
+        receipts.record_commits(str(run.work.doer), receipts.named_in(seen.naming), whose)
     paths = [os.path.relpath(path, prefix) for path, *_ in seen.files]
     untouched, unreserved = compare_reserved(run.work, paths)
     files: list[CheckedFile] = [

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from coordination import comments
 from handoffs.attention import KINDS as HANDOFF_KINDS
+from inbox import receipts
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS
 from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
@@ -386,3 +387,65 @@ def test_the_command_lists_shows_and_sends(committed: None, make: Make) -> None:
     assert "Why?" in said and "notes.txt:1-1 (new)" in said and "\x1b" not in said
     assert json.loads(run("send", "smith", "--json"))["sent"] == 1
     assert ReviewComment.objects.get().sent_at is not None
+
+
+def send_mail(repository: Path, *to: str) -> str:
+    """A message of lead; its id."""
+    do("workspace_resolve", project_root=str(repository))
+    for name in ("lead", *to):
+        do("agent_register", agent_id=name)
+    target = {"strategy": "mixed", "rules": [{"strategy": "direct", "agent_id": name} for name in to]}
+    mail = {"subject": "s", "body": "b", "target": target}
+    sent = do("message_create", project_root=str(repository), from_agent_id="lead", **mail)
+    assert sent["ok"], sent
+    return str(sent["data"]["message_id"])
+
+
+def acted(message_id: str) -> dict[str, list[str]]:
+    """What proves that the recipients of a message acted on it."""
+    rows = do("message_receipts", message_id=message_id)["data"]["receipts"]
+    return {row["recipient"]: row["stages"][-1].get("evidence", []) for row in rows}
+
+
+def commit(place: Path, text: str) -> str:
+    """Commit, as the agent of a worktree."""
+    git(place, "add", "--all")
+    git(place, "commit", "--quiet", "--allow-empty", "-m", text)
+    return git(place, "rev-parse", "HEAD").strip()
+
+
+def test_a_commit_that_names_a_message_is_evidence_of_its_recipient(make: Make, repository: Path) -> None:
+    place = make("smith", notes="two\n")
+    make("jones")
+    both, other = send_mail(repository, "smith", "jones"), send_mail(repository, "jones")
+    first = commit(place, f"Say one\n\nSeveral lines.\n\nNexus-Message: {both}\nNexus-Message: {other}")
+    assert acted(both) == {"smith": [], "jones": []}, "nobody has read it yet"
+    works("smith")
+    work_once(LOOK)
+    assert acted(both) == {"smith": [f"commit {first[:12]} on nexus/smith, as its text says"], "jones": []}
+    assert acted(other) == {"jones": []}, "smith got no such message"
+    again = [commit(place, f"As {both} says, {number}") for number in range(receipts.SHOWN)]
+    call("pool_approve_work", agent_id="smith", seen=call("pool_get_review", agent_id="smith")["seen"])
+    known = acted(both)["smith"]
+    assert len(known) == receipts.SHOWN and again[-1][:12] in known[1]
+
+
+def test_commits_of_others_that_an_agent_took_are_none_of_its_own(make: Make, repository: Path) -> None:
+    place = make("smith", notes="two\n")
+    both = send_mail(repository, "smith", "jones")
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Nexus-Message: {both}")
+    git(place, "pull", "--quiet", "--ff-only", str(repository), "HEAD")
+    works("smith")
+    work_once(LOOK)
+    assert acted(both)["smith"] == []
+
+
+def test_what_a_commit_says_beyond_ids_of_mail_changes_nothing(make: Make, repository: Path) -> None:
+    place = make("smith", notes="two\n")
+    mail = send_mail(repository, "smith")
+    commit(place, f"x{mail} {mail}0 msg_{'0' * 32} msg_$(touch /tmp/pwned)\n\n0\n0\n 9 files changed\n")
+    works("smith")
+    work_once(LOOK)
+    assert acted(mail) == {"smith": []}
+    row = call("pool_list_reviews")["reviews"][0]
+    assert (row["files"], row["added"], row["removed"]) == (1, 1, 1)

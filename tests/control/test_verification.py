@@ -372,3 +372,29 @@ class TestSeveralProcesses:
         found = {lane for _ in range(50) for lane in VERIFICATION.lanes()}
 
         assert found == {check_runs.name_of(run)}
+
+
+def test_a_commit_in_the_projects_directory_is_evidence_that_anybody_may_have_made(
+    call: Call, root: Path, submit: Submit
+) -> None:
+    mail = {"project_root": str(root), "from_agent_id": "ana", "subject": "s", "body": "b"}
+    sent = call("message_create", **mail, target={"strategy": "direct", "agent_id": "bob"})["message_id"]
+    where = {"project_root": str(root)}
+    bob = {"strategy": "direct", "agent_id": "bob"}
+    handoff = call(
+        "handoff_create",
+        **where,
+        from_agent_id="ana",
+        target=bob,
+        visibility="public",
+        acceptance_criteria=["file:notes.txt"],
+    )["handoff_id"]
+    call("handoff_claim", **where, handoff_id=handoff, agent_id="bob")
+    Handoff.objects.update(claimed_at=now() - timedelta(seconds=10))  # git's times are whole seconds
+    git(root, "commit", "--quiet", "--allow-empty", "-m", f"Do it\n\nNexus-Message: {sent}")
+    complete(call, root, handoff)
+    work_once(VERIFICATION)
+    (receipt,) = call("message_receipts", message_id=sent)["receipts"]
+    head = git(root, "rev-parse", "HEAD").strip()
+    where_from = f"in {root}, where anybody may commit, as its text says"
+    assert receipt["stages"][-1]["evidence"] == [f"commit {head[:12]} {where_from}"]

@@ -363,9 +363,11 @@ def look(actor: Actor, agent_id: str, worktree_id: str | None) -> tuple[PoolWork
     """Return what changed in a worktree, in figures. Raises the errors of `worktrees.difference`."""
     row = worktrees.get(actor, agent_id, worktree_id)
     try:
-        return row, trees.survey(worktrees.own(row))
+        survey = trees.survey(worktrees.own(row))
     except GitFailed as error:
         raise refusal(str(error)) from None
+    worktrees.record_commits(row, survey)
+    return row, survey
 
 
 def _within_message(drafts: Sequence[ReviewComment], row: PoolWorktree) -> None:
@@ -510,6 +512,7 @@ class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
                 added=sum(added or 0 for _, added, _ in outcome.files),
                 removed=sum(removed or 0 for *_, removed in outcome.files),
             )
+            worktrees.record_commits(row, outcome)
             if PoolWorktree.objects.for_review().filter(pk=row.pk).exists():
                 emit_event("worktree.waits", None, row.agent, now(), branch=row.branch)
         return False
@@ -522,5 +525,5 @@ def _unread() -> WorktreeQuerySet:
     return PoolWorktree.objects.at_rest().filter(Q(looked_at=None) & Exists(ended) | Exists(later))
 
 
-NOTHING = Survey("", "", False, 0, [], [], "", [], False)
+NOTHING = Survey("", "", False, 0, [], [], [], "", [], False)
 LOOK = Look()

@@ -14,6 +14,7 @@ from pathlib import Path
 from django.db import DatabaseError
 from django.db.models import F
 
+from inbox import receipts
 from nexus.control import rules, trees
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_event
@@ -21,7 +22,7 @@ from nexus.control.git import GitFailed
 from nexus.control.members import Actor, check_authority, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.services import pool
-from nexus.control.trees import FOLDER, Difference, Merge, Tree
+from nexus.control.trees import FOLDER, Difference, Merge, Survey, Tree
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import write
@@ -235,6 +236,11 @@ def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
         PoolWorktree.objects.filter(pk=row.pk).update(state=state)
         row.merges.update(needs_person=False)
         emit(state.value, actor, row, moment)
+
+
+def record_commits(row: PoolWorktree, survey: Survey) -> None:
+    """Record which commits of a worktree name mail to its agent."""
+    receipts.record_commits(row.agent.agent_id, receipts.named_in(survey.naming), f"on {row.branch}")
 
 
 def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload: object) -> None:
