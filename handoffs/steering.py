@@ -11,9 +11,9 @@ from coordination.models import Event
 from coordination.routing import Strategy, describe
 from coordination.selectors import require_agent
 from coordination.services import workspaces
-from handoffs import leases, lifecycle, notices, selectors
+from handoffs import leases, lifecycle, notices, progress, selectors
 from handoffs.leases import expire
-from handoffs.models import HELD, STREAM, Dependency, Handoff, in_quotes
+from handoffs.models import HELD, STREAM, Dependency, Handoff, HandoffStatus, in_quotes
 from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle, work
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
@@ -104,6 +104,39 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
             _notify_holder(former, f"was given to {agent_id}", reason, moment)
         if not selectors.unfinished(handoff):
             notices.offered(handoff, moment)
+    return handoff
+
+
+def hand(*, handoff_id: str, agent_id: str, reason: str, operator: str) -> Handoff:
+    """Give a handoff that an agent holds or submitted to another holder, as a new claim; what the former holder says of
+    it from now on is stale. A submitted result stays as a remark. Nobody is notified: call it where both know.
+
+    Raises NOT_FOUND, INVALID_TRANSITION.
+    """
+    moment = _recorded(handoff_id)
+    with write():
+        handoff = selectors.get_handoff(handoff_id)
+        if handoff.status == HandoffStatus.SUBMITTED:
+            progress.return_now(handoff, progress.By(operator=operator), reason, is_known=True)
+            handoff = selectors.get_handoff(handoff_id)
+        status, former = lifecycle.step("hand", handoff.status, OPERATOR), handoff.claimed_by
+        longest = leases.LONGEST if agent_id == OPERATOR_AGENT else leases.seconds(handoff.lease_seconds)
+        _update(
+            handoff,
+            status=status,
+            claimed_by=agent_id,
+            claimed_at=moment,
+            claim_epoch=handoff.claim_epoch + 1,
+            blocked_reason=None,
+            lease_expires_at=moment + timedelta(seconds=longest),
+            updated_at=moment,
+        )
+        about = {"claimed_by": agent_id, "former": former, "claim_epoch": handoff.claim_epoch, "operator": operator}
+        record(handoff, "handed", agent_id, moment, reason=reason, **about)  # its actor is the holder, as of a claim
+        if handoff.task_key is not None:
+            project = workspaces.directory_of(handoff.workspace)
+            work().returned(handoff.task_key, project, former, None, moment)
+            work().started(handoff.task_key, project, agent_id, moment)
     return handoff
 
 

@@ -575,7 +575,7 @@ ACTIONS = (
             _worktree,
             _branches,
             asks,
-            danger=operation != "pool_send_comments",
+            danger=operation in ("pool_take_over_work", "pool_abandon_work"),
             toolset="control",
         )
         for operation, label, done, asks in (
@@ -583,7 +583,7 @@ ACTIONS = (
             (
                 "pool_take_over_work",
                 "Take over…",
-                "taken over: its agent ended, and its worktree stays for you",
+                "taken over: its agent is paused, and its worktree is yours",
                 {},
             ),
             (

@@ -289,6 +289,12 @@ class EditCommentForm(OperationForm):
     text = LinesField()
 
 
+class GiveBackForm(OperationForm):
+    """What a person did with work that goes back to its agent."""
+
+    text = LinesField(rows=3, required=False, label="What you did, and what is left")
+
+
 class ApproveForm(forms.Form):
     """What was seen, and is approved."""
 

@@ -31,6 +31,7 @@ from nexus.control.forms import (
     CommentForm,
     DiscardForm,
     EditCommentForm,
+    GiveBackForm,
     NewPoolAgentFilters,
     NewPoolAgentForm,
     OptionForm,
@@ -467,6 +468,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         comments=comments,
         drafts=[each for each in comments if each.sent_at is None],
         form=form,
+        give_back=GiveBackForm(),
         earlier=part.earlier,
         **_transcript_context(row.agent, part.entries),
     )
@@ -496,6 +498,16 @@ def approve(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
     done = operate(CONTROL, request, "pool_approve_work", "It waits in the merge lane.", **named, **form.cleaned_data)
     return redirect("admin:lane") if done["ok"] else redirect("admin:pool_review", row.agent.pk)
+
+
+@form_only(partial(redirect, "admin:pool_review"))
+def give_back(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Give work that a person took over back to its agent."""
+    row, form = _worktree_of(pool_agent_id), GiveBackForm(request.POST)
+    if form.is_valid():
+        named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
+        operate(CONTROL, request, "pool_give_back_work", "Its agent goes on with it.", **named, **form.cleaned_data)
+    return redirect("admin:pool_review", row.agent.pk)
 
 
 @form_only(lambda comment_id: redirect("admin:reviews"))

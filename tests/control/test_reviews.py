@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -20,7 +21,7 @@ from inbox import receipts
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS
 from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
-from nexus.control.services import reviews, turns
+from nexus.control.services import reviews, turns, waking
 from nexus.control.services.lane import LANE_WORK
 from nexus.control.services.reviews import LOOK, Lines
 from nexus.control.services.turns import Ended
@@ -31,8 +32,9 @@ from nexus.core.operations.caller import Caller
 from tests.conftest import OPERATOR, at_once, examples
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, told
+from tests.inbox.conftest import Clock, clock
 
-__all__ = ["pool", "repository"]
+__all__ = ["clock", "pool", "repository"]
 
 Make = Callable[..., Path]
 
@@ -292,7 +294,7 @@ def test_a_person_takes_work_over_or_abandons_it(make: Make, repository: Path) -
     do("handoff_complete", **own, result="Did it")
     taken = call("pool_take_over_work", agent_id="smith")
     assert (taken["path"], taken["state"]) == (str(place), "kept") and (place / "notes.txt").read_text() == "two\n"
-    assert PoolAgent.objects.get(agent_id="smith").ended_at is not None
+    assert PoolAgent.objects.get(agent_id="smith").paused_by == "olga"
     assert call("pool_abandon_work", agent_id="other")["opened"] == handoff_id
     assert not other.exists() and PoolAgent.objects.get(agent_id="other").ended_at is not None
     kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/nexus/worktrees").split("\n")
@@ -302,6 +304,85 @@ def test_a_person_takes_work_over_or_abandons_it(make: Make, repository: Path) -
     assert told("worktree.taken_over", "worktree.discarded") == ["worktree.taken_over", "worktree.discarded"]
     seen = call("pool_get_review", agent_id="smith")["seen"]
     assert call("pool_approve_work", agent_id="smith", seen=seen)["state"] == "waiting", "the person goes on with it"
+
+
+def claimed(repository: Path) -> tuple[dict[str, str], int]:
+    """A handoff that smith claimed, as smith names it, and the epoch of its claim."""
+    handoff_id = offer(repository, "Do it", verifier="operator")
+    own = {"project_root": str(repository), "handoff_id": handoff_id, "agent_id": "smith"}
+    return own, do("handoff_claim", **own)["data"]["claim_epoch"]
+
+
+def test_taken_over_work_pauses_its_agent_and_is_given_back(make: Make, repository: Path) -> None:
+    place = make("smith", notes="two\n")
+    own, epoch = claimed(repository)
+    for content in ("Go on.", "And on."):
+        assert does("pool_send", agent_id="smith", content=content, timeout_seconds=0)["ok"]
+    running, queued = Turn.objects.filter(status=TurnStatus.QUEUED).order_by("pk")
+    assert (taken := turns.claim(running.pk)) is not None
+    call("pool_take_over_work", agent_id="smith")
+    assert turns.cancel_asked() == [running.pk] and turns.settle(taken, Ended(TurnStatus.CANCELLED))
+    assert turns.waiting() == [] and turns.claim(queued.pk) is None, "its turns wait"
+    assert do("handoff_complete", **own, claim_epoch=epoch, result="Late")["error"]["code"] == "STALE_CLAIM"
+    assert "olga has taken it over" in refused("pool_take_over_work", agent_id="smith")["message"]
+    review = call("pool_get_review", agent_id="smith")
+    assert (review["taken_by"], review["handoff"]["handoff_id"]) == ("olga", own["handoff_id"]) and waiting() == []
+    (place / "notes.txt").write_text("three\n")
+    given = call("pool_give_back_work", agent_id="smith", text="I wrote three.")
+    assert given["claim_epoch"] == epoch + 2
+    assert [row[0] for row in turns.waiting()] == [queued.pk], "nothing that waited is lost"
+    told_agent = Turn.objects.get(pk=given["run_id"]).content
+    assert "olga: I wrote three." in told_agent and running.pk in told_agent and "another than before" in told_agent
+    assert (
+        do("handoff_complete", **own, claim_epoch=given["claim_epoch"], result="Now")["data"]["status"] == "SUBMITTED"
+    )
+    assert refused("pool_give_back_work", agent_id="smith")["code"] == "INVALID_TRANSITION"
+    assert told("worktree.taken_over", "worktree.given_back") == ["worktree.taken_over", "worktree.given_back"]
+
+
+def test_who_took_work_over_may_approve_it(make: Make, repository: Path) -> None:
+    place = make("smith", notes="two\n")
+    own, _ = claimed(repository)
+    do("handoff_complete", **own, result="Mine")
+    call("pool_take_over_work", agent_id="smith")
+    status = do("handoff_get", **{**own, "agent_id": "lead"})["data"]
+    assert (status["status"], status["claimed_by"]) == ("CLAIMED", "operator")
+    (place / "notes.txt").write_text("three\n")
+    seen = call("pool_get_review", agent_id="smith")["seen"]
+    assert call("pool_approve_work", agent_id="smith", seen=seen)["accepted"] == own["handoff_id"]
+    assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["status"] == "COMPLETED"
+
+
+def test_a_handoff_that_went_elsewhere_meanwhile_is_not_given_back(make: Make, repository: Path) -> None:
+    make("smith", notes="two\n")
+    own, _ = claimed(repository)
+    call("pool_take_over_work", agent_id="smith")
+    assert do("handoff_release", handoff_id=own["handoff_id"])["ok"]
+    assert call("pool_give_back_work", agent_id="smith")["handoff_id"] is None
+    assert do("handoff_get", **own)["data"]["status"] == "OPEN"
+
+
+def test_what_a_person_took_over_stays_theirs_for_as_long_as_they_need(
+    clock: Clock, make: Make, repository: Path
+) -> None:
+    make("smith", notes="two\n")
+    own, _ = claimed(repository)
+    call("pool_take_over_work", agent_id="smith")
+    for _ in range(30):
+        clock.shift(timedelta(hours=1))
+        waking.renew()
+    assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["claimed_by"] == "operator"
+
+
+def test_a_paused_agent_is_not_woken(make: Make, repository: Path) -> None:
+    make("smith", notes="two\n")
+    PoolAgent.objects.update(wake_on=["mail"])
+    send_mail(repository, "smith")
+    call("pool_take_over_work", agent_id="smith")
+    assert waking.callable_by(()) == []
+    call("pool_give_back_work", agent_id="smith")
+    works("smith")
+    assert waking.callable_by(()) == [PoolAgent.objects.get().pk]
 
 
 def test_an_agent_ends_only_with_its_work(make: Make) -> None:

@@ -417,7 +417,7 @@ def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
 def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> bool:
     """Queue a turn that tells the agent what to change. Return False if a person is needed, too: no turn could be
     queued, or the work came back before."""
-    if row.agent.ended_at is not None or outcome.cause == ReturnCause.REFUSED:
+    if row.agent.ended_at is not None or row.agent.paused_at is not None or outcome.cause == ReturnCause.REFUSED:
         return False
     try:
         turns.queue(

@@ -21,6 +21,7 @@ from coordination.ids import new_id
 from coordination.models import Event
 from coordination.services import workspaces
 from handoffs import progress, selectors, steering
+from handoffs import services as handoffs
 from handoffs.models import HELD, Handoff, HandoffStatus
 from handoffs.steps import refresh_plan
 from nexus.control import rules, trees
@@ -43,9 +44,10 @@ from nexus.control.services.worktrees import refusal
 from nexus.control.trees import Difference, Survey
 from nexus.core import unified_diff
 from nexus.core.background_work import Work
-from nexus.core.clock import now
+from nexus.core.clock import iso, now
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
@@ -118,7 +120,8 @@ def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
     row, difference = worktrees.difference(Actor(operator), agent_id, worktree_id)
     run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
     summary = (run.answer or "") if run else ""
-    return Shown(row, difference, handoffs_of([row.agent]).get(row.agent.pk), summary, run, comments(row))
+    handoff = _taken(row) or handoffs_of([row.agent]).get(row.agent.pk)
+    return Shown(row, difference, handoff, summary, run, comments(row))
 
 
 def comments(row: PoolWorktree) -> list[ReviewComment]:
@@ -278,8 +281,9 @@ def approve(
     row, survey = look(actor, agent_id, worktree_id)
     if survey.content != seen:
         raise lane.changed_since(survey.content)
-    handoff = handoffs_of([row.agent]).get(row.agent.pk)
-    if handoff is not None and handoff.status != HandoffStatus.SUBMITTED:
+    taken = _taken(row)
+    handoff = taken or handoffs_of([row.agent]).get(row.agent.pk)
+    if handoff is not None and taken is None and handoff.status != HandoffStatus.SUBMITTED:
         handoff = None
     if handoff is not None:
         refresh_plan(workspaces.directory_of(handoff.workspace), handoff.pk)
@@ -290,16 +294,25 @@ def approve(
             raise NexusError(
                 Code.INVALID_TRANSITION, f"{count_of(drafts)} on it not sent yet; send or remove what waits first."
             )
-        if handoff is not None:
-            progress.accept_now(selectors.get_handoff(handoff.pk), progress.By(operator=operator))
+        if taken is not None:
+            handoffs.complete(
+                project_root=taken.workspace.root_realpath,
+                handoff_id=taken.pk,
+                agent_id=OPERATOR_AGENT,
+                result=f"{operator} went on with the work of {agent_id}, on {row.branch}, and approved it.",
+                claim_epoch=taken.claim_epoch,
+            )
+        if handoff is not None and (current := selectors.get_handoff(handoff.pk)).status == HandoffStatus.SUBMITTED:
+            progress.accept_now(current, progress.By(operator=operator))
 
     return lane.queue(actor, agent_id, row.pk, seen=seen, approve=settle), handoff
 
 
 def take_over(*, agent_id: str, worktree_id: str | None, operator: str) -> PoolWorktree:
-    """End the agent, and keep its worktree for a person to go on with. A turn that runs is cancelled.
+    """Pause the agent, and keep its worktree for a person to go on with. A turn that runs is cancelled, others wait. A
+    handoff that the agent holds or submitted becomes the operators', so that a late result of the agent is stale.
 
-    Raises NOT_FOUND, and WORKTREE_REFUSED while it is in the merge lane.
+    Raises NOT_FOUND, and WORKTREE_REFUSED while it is in the merge lane, or if a person has it already.
     """
     actor = Actor(operator)
     found = worktrees.get(actor, agent_id, worktree_id)
@@ -307,13 +320,81 @@ def take_over(*, agent_id: str, worktree_id: str | None, operator: str) -> PoolW
         row = _locked(found.pk)
         if row.merges.open().exists():
             raise refusal("it is in the merge lane; withdraw it there first")
+        if row.agent.paused_at is not None:
+            raise refusal(f"{row.agent.paused_by} has taken it over already")
+        moment = now()
         if row.agent.ended_at is None:
-            pool.destroy(actor, row.agent.agent_id)
-        PoolWorktree.objects.filter(pk=row.pk).update(state=WorktreeState.KEPT)
+            turns.pause(row.agent, operator, moment)
+        handoff = handoffs_of([row.agent]).get(row.agent.pk)
+        if handoff is not None:
+            why = f"The work on {row.branch} was taken over in a review."
+            steering.hand(handoff_id=handoff.pk, agent_id=OPERATOR_AGENT, reason=why, operator=operator)
+            row.taken_handoff = handoff.pk
+        row.state = WorktreeState.KEPT
+        row.save(update_fields=["state", "taken_handoff"])
         row.merges.update(needs_person=False)
-        worktrees.emit("taken_over", actor, row, now())
-    row.state = WorktreeState.KEPT
+        worktrees.emit("taken_over", actor, row, moment)
     return row
+
+
+def give_back(
+    *, agent_id: str, worktree_id: str | None, words: str, operator: str
+) -> tuple[PoolWorktree, Turn, Handoff | None]:
+    """Give work that a person took over back to its agent, with a message that says what became of it meanwhile. The
+    turns that waited begin before. Return the turn of that message, and the handoff that is the agent's again.
+
+    Raises NOT_FOUND; INVALID_TRANSITION if nobody has taken it over; WORKTREE_REFUSED where its content cannot be read,
+    or it is being merged; POOL_FULL.
+    """
+    actor = Actor(operator)
+    found, survey = look(actor, agent_id, worktree_id)
+    with write():
+        row = _locked(found.pk)
+        if row.agent.paused_at is None or row.agent.ended_at is not None:
+            raise NexusError(Code.INVALID_TRANSITION, f"Nobody has taken over the work on {row.branch}.")
+        if row.merges.open().exists():
+            raise refusal("it is in the merge lane; withdraw it there first")
+        moment, since = now(), row.agent.paused_at
+        handoff = _taken(row)
+        if handoff is not None:
+            why = f"The work on {row.branch} was given back."
+            handoff = steering.hand(handoff_id=handoff.pk, agent_id=row.agent.agent_id, reason=why, operator=operator)
+        content = _returned(row, since, survey, words, handoff, operator)
+        turns.unpause(row.agent)
+        turn = turns.queue(actor, row.agent, content=content, request_id=None, source=SOURCE, moment=moment)
+        row.state, row.taken_handoff = WorktreeState.OPEN, None
+        row.save(update_fields=["state", "taken_handoff"])
+        worktrees.emit("given_back", actor, row, moment)
+    return row, turn, handoff
+
+
+def _taken(row: PoolWorktree) -> Handoff | None:
+    """Return the handoff that went to the operators with a worktree, if they still hold it."""
+    held = Handoff.objects.filter(pk=row.taken_handoff, claimed_by=OPERATOR_AGENT, status__in=HELD)
+    return held.select_related("workspace").first()
+
+
+def _returned(
+    row: PoolWorktree, since: datetime, survey: Survey, words: str, handoff: Handoff | None, operator: str
+) -> str:
+    """Return the message that gives work back to its agent."""
+    changed = "nothing changed in it" if survey.content == row.content else "its content is another than before"
+    cancelled = Turn.objects.filter(agent=row.agent, cancel_requested_at__gte=since).values_list("pk", flat=True)
+    parts = [
+        f"{operator} took over your work on {row.branch}, in {row.path}, at {iso(since)}, and gives it back to you: "
+        f"{changed}, and it has {survey.commits} commit{'s' * (survey.commits != 1)} since its base, the last one "
+        f"{survey.head}{', and uncommitted changes' if survey.uncommitted else ''}. Look at it "
+        "with git before you go on."
+    ]
+    if words.strip():
+        parts.append(f"{operator}: {words}")
+    if cancelled:
+        parts.append(f"Your run was cancelled for that: {', '.join(cancelled)}.")
+    if handoff is not None:
+        parts.append(
+            f"The handoff {handoff.pk} is yours again: handoff_complete it with claim_epoch {handoff.claim_epoch}."
+        )
+    return "\n\n".join(parts)
 
 
 def abandon(
@@ -326,7 +407,7 @@ def abandon(
     """
     actor = Actor(operator)
     row = worktrees.get(actor, agent_id, worktree_id)
-    handoff = handoffs_of([row.agent]).get(row.agent.pk)
+    handoff = _taken(row) or handoffs_of([row.agent]).get(row.agent.pk)
     why = f"The work on {row.branch} was abandoned in a review."
 
     def end() -> None:

@@ -16,6 +16,7 @@ from django.db.models import Exists, OuterRef
 
 from coordination.ids import new_id
 from coordination.paths import workspace_id_of
+from handoffs import leases
 from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import ARRIVALS
 from nexus.control import wakeups
@@ -28,6 +29,7 @@ from nexus.core.clock import now
 from nexus.core.contributions import WakeReason
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
 log = logging.getLogger(__name__)
@@ -103,14 +105,17 @@ def resume(agent_id: str, by: str) -> PoolAgent:
 
 
 def renew() -> None:
-    """Renew the leases of the mail of open turns."""
-    wakeups.renew_mail(now())
+    """Renew the leases of the mail of open turns, and of the handoffs that people took over."""
+    moment = now()
+    wakeups.renew_mail(moment)
+    taken = PoolWorktree.objects.filter(taken_handoff__isnull=False)
+    leases.keep([str(row.taken_handoff) for row in taken.only("taken_handoff")], OPERATOR_AGENT, moment)
 
 
 def _free() -> PoolAgentQuerySet:
     """Return the agents that may be woken and have no open turn."""
     at_work = Turn.objects.open().filter(agent=OuterRef("pk"))
-    return PoolAgent.objects.living().exclude(wake_on=[]).filter(~Exists(at_work))
+    return PoolAgent.objects.living().exclude(wake_on=[]).filter(~Exists(at_work), paused_at=None)
 
 
 _all_free = Select(_free)

@@ -81,8 +81,15 @@ class Command(VerbsCommand):
                 operation="pool_take_over_work",
                 words=[AGENT],
                 options=["worktree_id"],
-                asks="End {agent_id}, and go on with its work yourself?",
+                asks="Pause {agent_id}, and go on with its work yourself?",
                 examples=["nexus review take-over smith"],
+            ),
+            Verb(
+                "give-back",
+                operation="pool_give_back_work",
+                words=[AGENT],
+                options=["text", "worktree_id"],
+                examples=['nexus review give-back smith --text "I renamed it. The tests are left."'],
             ),
             Verb(
                 "abandon",
@@ -99,7 +106,9 @@ class Command(VerbsCommand):
         if options["json"]:
             return self.show(options, data)
         of, checks = data["handoff"], data["checks"]
-        facts = {name: data[name] for name in ("agent_id", "branch", "path", "origin", "state", "seen", "run_id")}
+        facts = {
+            name: data[name] for name in ("agent_id", "branch", "path", "origin", "state", "taken_by", "seen", "run_id")
+        }
         facts["handoff"] = f"{of['title']}, {of['status']}" if of else None
         for each in checks[-1]["receipts"] if checks else ():
             facts[each["criterion"]] = "passed" if each["passed"] else each["why"]
