@@ -312,6 +312,7 @@ def test_it_knows_no_other_method(rpc: Wire, method: str) -> None:
 
 def test_it_has_methods_of_its_own(rpc: Wire) -> None:
     assert rpc.call("list_runs") == {"runs": []}
+    assert rpc.call("list_reviews") == {"count": 0, "reviews": []}
     assert rpc.refused("get_run", run_id="turn_none")["code"] == INVALID_PARAMS
     rpc.call("create_agent", agent_id="a")
     for method in sorted(methods.OURS):
