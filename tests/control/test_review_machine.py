@@ -1,0 +1,227 @@
+"""Reviews in any order: approval is of what was seen, each comment is sent once, and no work is lost or merged
+unapproved. Git is played by a table of contents."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run_machine
+
+from coordination.ids import new_id
+from nexus.control import merging, trees
+from nexus.control.members import Actor
+from nexus.control.models import MergeState, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
+from nexus.control.services import lane, pool, reviews, turns
+from nexus.control.services.reviews import Lines
+from nexus.control.services.turns import Ended
+from nexus.control.trees import Survey, Tree
+from nexus.core.clock import now
+from nexus.core.operations.errors import NexusError
+from tests.conftest import examples
+from tests.control.pool import ADMIN, order
+from tests.control.test_worktrees import pool as a_pool
+
+__all__ = ["a_pool"]
+
+CONTENTS: dict[str, str] = {}  # of worktrees, by path
+NUMBERS = count()
+KEPT: set[str] = set()  # by refs, of what was discarded
+
+
+def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
+    return Survey("head", CONTENTS[tree.path], False, 1, [], [], [], "", [("a.txt", 1, 0)], False)
+
+
+@contextmanager
+def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
+    KEPT.add(CONTENTS[tree.path])
+    yield
+
+
+@pytest.fixture
+def played(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git that knows contents alone."""
+    monkeypatch.setattr(trees, "survey", survey)
+    monkeypatch.setattr(trees, "removal", removal)
+    monkeypatch.setattr(trees, "hand_in", lambda tree, message, ref: f"commit of {CONTENTS[tree.path]}")
+    monkeypatch.setattr(trees, "content_of", lambda tree, commit: commit.removeprefix("commit of "))
+    monkeypatch.setattr(merging, "target", lambda origin: "main")
+    monkeypatch.setattr(merging, "has", lambda origin, target, commit: False)
+    monkeypatch.setattr(merging, "release", lambda origin, refs: None)
+
+
+class Desk(RuleBasedStateMachine):
+    """One agent's work, people who review it, and a successor."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.place = tempfile.mkdtemp(prefix="nexus-desk-")
+        self.count, self.seen, self.approved = 0, "", set[str]()
+        self.removed, self.is_heir = set[str](), False
+        tree = Tree(self.place, f"{self.place}/.git", "nexus/smith", "0" * 40, "/origin", "/origin/.git", ("/origin",))
+        agent, _ = pool.create(ADMIN, order(f"agent-{next(NUMBERS)}", cwd=self.place))
+        self.name, self.agent = agent.agent_id, agent.pk
+        self.row = PoolWorktree.objects.create(
+            worktree_id=new_id("tree"), agent=agent, created_at=now(), **tree.as_kept
+        ).pk
+        self.write()
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def tree(self) -> PoolWorktree:
+        return PoolWorktree.objects.select_related("agent").get(pk=self.row)
+
+    def is_there(self) -> bool:
+        return self.tree().state != "discarded"
+
+    def does(self, act: Callable[..., Any], **given: Any) -> Any:
+        """What a person's act gives; None where it is refused."""
+        try:
+            return act(agent_id=self.name, worktree_id=self.row, operator="olga", **given)
+        except NexusError:
+            return None
+
+    @precondition(is_there)
+    @rule()
+    def write(self) -> None:
+        """The agent, or the person who took over, goes on."""
+        self.count += 1
+        CONTENTS[self.place] = f"{self.row} {self.count}"
+
+    @precondition(is_there)
+    @rule()
+    def look(self) -> None:
+        self.seen = reviews.look(Actor("olga"), self.name, self.row)[1].content
+
+    @precondition(is_there)
+    @rule()
+    def comment(self) -> None:
+        self.count += 1
+        assert self.does(reviews.comment, at=Lines(), text=f"text {self.count}", seen=None)
+
+    @precondition(lambda self: ReviewComment.objects.filter(worktree=self.row).exists())
+    @rule(data=st.data(), verb=st.sampled_from(["edit", "remove", "answer"]))
+    def change(self, data: st.DataObject, verb: str) -> None:
+        chosen = data.draw(
+            st.sampled_from(sorted(ReviewComment.objects.filter(worktree=self.row), key=lambda row: row.pk))
+        )
+        is_sent = chosen.sent_at is not None
+        try:
+            if verb == "edit":
+                reviews.edit(comment_id=chosen.pk, text="another text")
+            elif verb == "remove":
+                reviews.remove(comment_id=chosen.pk)
+                self.removed.add(chosen.pk)
+            else:
+                agent = PoolAgent.objects.get(pk=chosen.recipient or self.agent)
+                reviews.answer(Actor(agent.agent_id, agent), comment_id=chosen.pk, outcome="done", words="")
+        except NexusError:
+            assert is_sent == (verb != "answer")
+        else:
+            assert is_sent == (verb == "answer")
+
+    @precondition(is_there)
+    @rule()
+    def send(self) -> None:
+        drafts = set(ReviewComment.objects.filter(worktree=self.row, sent_at=None).values_list("pk", flat=True))
+        sent = self.does(reviews.send)
+        holds = self.tree().agent.ended_at is None or self.is_heir
+        assert (sent is not None) == (bool(drafts) and holds and not self.tree().merges.open().exists())
+        assert sent is None or sent[2] == len(drafts)
+
+    @precondition(is_there)
+    @rule(looks=st.booleans())
+    def approve(self, looks: bool) -> None:
+        if looks:
+            self.look()
+        waits = self.tree().merges.open().exists()
+        drafts = ReviewComment.objects.filter(worktree=self.row, sent_at=None).exists()
+        approved = self.does(reviews.approve, seen=self.seen)
+        is_seen = self.seen == CONTENTS[self.place]
+        assert approved is None or (is_seen and not drafts and not waits)
+        if approved is not None:
+            self.approved.add(self.seen)
+
+    @rule(how=st.sampled_from([MergeState.MERGED, MergeState.RETURNED, None]))
+    def lane_goes_on(self, how: MergeState | None) -> None:
+        for entry in WorktreeMerge.objects.open().filter(worktree=self.row):
+            if how is None:
+                lane.withdraw(entry.pk, "olga")
+            else:
+                WorktreeMerge.objects.filter(pk=entry.pk).update(state=MergeState.RUNNING)
+                entry.state = MergeState.RUNNING
+                lane._settle(entry, lane.Outcome(how, commit="merge" if how == MergeState.MERGED else None))
+
+    @rule()
+    def turn_runs(self) -> None:
+        for turn_id, agent_id, _ in turns.waiting():
+            paused = PoolAgent.objects.get(pk=agent_id).paused_at
+            assert paused is None
+            taken = turns.claim(turn_id)
+            assert taken is not None and turns.settle(taken, Ended(TurnStatus.DONE, answer="Done."))
+
+    @precondition(is_there)
+    @rule()
+    def take_over(self) -> None:
+        agent = self.tree().agent
+        taken = self.does(reviews.take_over)
+        assert (taken is not None) == (agent.paused_at is None and not self.tree().merges.open().exists())
+
+    @precondition(is_there)
+    @rule()
+    def give_back(self) -> None:
+        agent = self.tree().agent
+        given = self.does(reviews.give_back, words="Go on.")
+        can = agent.paused_at is not None and agent.ended_at is None and not self.tree().merges.open().exists()
+        assert (given is not None) == can
+
+    @precondition(is_there)
+    @rule()
+    def abandon(self) -> None:
+        self.does(reviews.abandon, lost_too=False)
+
+    @rule()
+    def agent_ends(self) -> None:
+        if self.tree().agent.ended_at is None:
+            pool.destroy(ADMIN, self.name)
+
+    @rule()
+    def successor_comes(self) -> None:
+        if not self.is_heir and self.is_there():
+            self.is_heir = True
+            pool.create(ADMIN, order(f"agent-{next(NUMBERS)}", cwd=self.place))
+
+    @invariant()
+    def each_comment_is_sent_once(self) -> None:
+        for comment in ReviewComment.objects.filter(worktree=self.row):
+            brought = Turn.objects.filter(source="review", content__contains=comment.pk)
+            assert [turn.pk for turn in brought] == ([comment.run_id] if comment.sent_at else [])
+        assert not ReviewComment.objects.filter(pk__in=self.removed).exists()
+
+    @invariant()
+    def nothing_is_merged_that_nobody_approved(self) -> None:
+        commits = WorktreeMerge.objects.filter(worktree=self.row).values_list("commit", flat=True)
+        assert {commit.removeprefix("commit of ") for commit in commits} <= self.approved
+
+    @invariant()
+    def no_work_is_lost(self) -> None:
+        assert self.is_there() or CONTENTS[self.place] in KEPT
+
+    @invariant()
+    def no_turn_of_a_paused_agent_runs(self) -> None:
+        running = Turn.objects.filter(status=TurnStatus.RUNNING, cancel_requested_at=None)
+        assert not running.filter(agent__paused_at__isnull=False).exists()
+
+
+def test_reviews_hold_whatever_the_order(played: None) -> None:
+    run_machine(Desk, settings=settings(max_examples=examples(100), stateful_step_count=25))
