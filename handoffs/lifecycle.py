@@ -14,10 +14,10 @@ OPEN ──claim (admitted)──▶ CLAIMED ──start──▶ IN_PROGRESS   
  └──its deadline passes──▶ EXPIRED
 
 To complete is to submit where a verifier is named or Nexus has checks to run. Their failure returns it; their success
-completes it, unless a verifier is named. An operator may cancel, extend, accept and return what anybody may,
-hand what is held to another holder,
-release it (it is open again, and is restored while nobody acted on it) and reassign what is live and not
-submitted (it is open, for one agent); what came to nothing is offered once more as a new handoff, and stays as it is.
+completes it, unless a verifier is named. An operator may cancel, extend, accept and return what anybody may, hand what
+is held to another holder, release it (it is open again, and is restored while nobody acted on it) and reassign what is
+live and not submitted (it is open, for one agent); what came to nothing is offered once more as a new handoff, and
+stays as it is.
 """
 
 from __future__ import annotations
