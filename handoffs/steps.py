@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
@@ -134,6 +134,9 @@ class Work(Protocol):
     def ready(self, workspace_id: str) -> set[str]:
         """Return the keys of the tasks that could begin."""
 
+    def count_waiting(self, agents: Collection[str]) -> dict[str, int]:
+        """Return how many tasks wait for those that each of these agents works on or submitted."""
+
     def started(self, task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
         """Start the task of a handoff that an agent claimed. Called inside a transaction."""
 
@@ -160,6 +163,11 @@ def work() -> Work:
         raise not_found("system of tasks", "planning")
     found: Work = _registered[0]()
     return found
+
+
+def count_waiting_tasks(agents: Collection[str]) -> dict[str, int]:
+    """Return how many tasks of plans wait for what each of these agents works on or submitted."""
+    return work().count_waiting(agents) if _registered else {}
 
 
 Compared = tuple[list[str], list[str]]

@@ -178,7 +178,7 @@ def under_review() -> list[str]:
 def _sizes(found: reviews.Waiting) -> str:
     row, count = found.row, found.unblocks
     files = f"{row.changed_files} file{'s' * (row.changed_files != 1)}, +{row.added} −{row.removed}"
-    return f"{files}; {count} handoff{'s wait' if count != 1 else ' waits'} for it" if count else files
+    return f"{files}; {count} wait{'s' * (count == 1)} for it" if count else files
 
 
 def _of_worktrees(picture: Picture) -> Q:

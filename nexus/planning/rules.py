@@ -24,6 +24,20 @@ def unknown(deps: Deps, task: int) -> list[int]:
     return [each for each in dict.fromkeys(deps[task]) if each not in deps]
 
 
+def after(deps: Deps, task: int) -> set[int]:
+    """Return the tasks that depend on a task, also by way of others."""
+    followers: dict[int, list[int]] = {}
+    for each, needed in deps.items():
+        for before in needed:
+            followers.setdefault(before, []).append(each)
+    found, left = set[int](), [task]
+    while left:
+        new = set(followers.get(left.pop(), ())) - found
+        found |= new
+        left += new
+    return found - {task}
+
+
 def cycle_of(deps: Deps, task: int) -> list[int] | None:
     """Return a path from a task along its dependencies back to itself; None where there is none."""
     came_from: dict[int, int] = {}

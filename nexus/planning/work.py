@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
+from django.db.models import Q
+
 from coordination.services.workspaces import ProjectDirectory
-from nexus.planning import mirror, selectors
+from nexus.planning import mirror, rules, selectors
 from nexus.planning.models import STREAM as STREAM  # imported by `handoffs.steps`, too
 from nexus.planning.models import Task, TaskStatus
 from nexus.planning.services import tasks
@@ -25,6 +28,21 @@ def ready(workspace_id: str) -> set[str]:
     """Return the keys of the tasks whose dependencies are met."""
     pending = Task.objects.current(workspace_id).filter(status=TaskStatus.PENDING)
     return {task.pk for task in selectors.ready_among(list(pending.only("workspace_id", "status", "deps")))}
+
+
+def count_waiting(agents: Collection[str]) -> dict[str, int]:
+    """Return how many tasks wait for those that each of these agents works on or submitted, also by way of others."""
+    names = ("submitted_by", "held_by", "owner_agent_id", "owner")
+    of_them = Q(*((f"{name}__in", agents) for name in names), _connector=Q.OR)
+    doing = Task.objects.filter(of_them, closed_at=None, status=TaskStatus.IN_PROGRESS)
+    plans = {workspace: selectors.dependencies(workspace) for workspace in {task.workspace_id for task in doing}}
+    waiting: dict[str, set[tuple[str, int]]] = {}
+    for task in doing:
+        if task.doer in agents:
+            deps, status = plans[task.workspace_id]
+            unfinished = (each for each in rules.after(deps, task.number) if status[each] != TaskStatus.COMPLETED)
+            waiting.setdefault(str(task.doer), set()).update((task.workspace_id, each) for each in unfinished)
+    return {agent: len(tasks) for agent, tasks in waiting.items()}
 
 
 def started(task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:

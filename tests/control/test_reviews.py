@@ -28,7 +28,9 @@ from nexus.control.services.turns import Ended
 from nexus.control.trees import Difference
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
+from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
+from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR, at_once, examples
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, told
@@ -151,6 +153,23 @@ def test_what_most_handoffs_wait_for_comes_first(make: Make, repository: Path) -
         ("new", 3, "new"),
         ("old", 0, "old"),
     ]
+
+
+def test_planned_tasks_that_wait_count_as_handoffs_do(make: Make, repository: Path) -> None:
+    for name in ("old", "new"):
+        make(name, **{name: "1\n"})
+
+    def plans(name: str, **given: Any) -> None:
+        answer = runner.run(PLANNING, OPERATOR, name, {"project_root": str(repository), **given})
+        assert answer["ok"], answer
+
+    for number, title in enumerate(("First", "Second", "Third")):
+        plans("task_add", title=title, context="c", deps=[number] if number else [], owner_agent_id="new")
+    plans("task_update", id=1, status="in_progress")
+    rows = call("pool_list_reviews")["reviews"]
+    assert [(row["agent_id"], row["unblocks"]) for row in rows] == [("new", 2), ("old", 0)]
+    plans("task_update", id=1, status="completed")
+    assert {row["unblocks"] for row in call("pool_list_reviews")["reviews"]} == {0}
 
 
 def test_comments_are_sent_as_one_message_with_the_lines_that_they_are_about(make: Make, repository: Path) -> None:

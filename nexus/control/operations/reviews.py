@@ -60,7 +60,7 @@ class WaitingReview(WorktreeRow):
     added: int
     removed: int
     handoff: WorkOf | None
-    unblocks: Annotated[int, Field(description="Handoffs that wait for it, also by way of others.")]
+    unblocks: Annotated[int, Field(description="Handoffs and planned tasks that wait for it, also by way of others.")]
     drafts: Annotated[int, Field(description="Comments that are not sent yet.")]
     since: Time
 

@@ -23,7 +23,7 @@ from coordination.services import workspaces
 from handoffs import progress, selectors, steering
 from handoffs import services as handoffs
 from handoffs.models import HELD, Handoff, HandoffStatus
-from handoffs.steps import refresh_plan
+from handoffs.steps import count_waiting_tasks, refresh_plan
 from nexus.control import rules, trees
 from nexus.control.events import emit_event
 from nexus.control.git import GitFailed
@@ -63,17 +63,22 @@ class Waiting(NamedTuple):
 
     row: PoolWorktree
     handoff: Handoff | None  # that it is the work of
-    unblocks: int  # handoffs that wait for it, also by way of others
+    unblocks: int  # handoffs and planned tasks that wait for it, also by way of others
 
 
 def waiting(among: Q = EVERY) -> list[Waiting]:
-    """Return the worktrees that wait for review: first those that most handoffs wait for, then the oldest."""
+    """Return the worktrees that wait for review: first those that most handoffs and planned tasks wait for, then
+    the oldest."""
     found = PoolWorktree.objects.for_review().filter(among).select_related("agent")
     rows = list(found.order_by("agent__last_action_at", "pk"))
     works = handoffs_of([row.agent for row in rows])
     counts = selectors.count_dependents([handoff.pk for handoff in works.values()])
-    of_rows = [(row, works.get(row.agent.pk)) for row in rows]
-    waits = [Waiting(row, handoff, counts[handoff.pk] if handoff else 0) for row, handoff in of_rows]
+    tasks = count_waiting_tasks({row.agent.agent_id for row in rows})
+    waits = []
+    for row in rows:
+        handoff = works.get(row.agent.pk)
+        unblocks = (counts[handoff.pk] if handoff else 0) + tasks.get(row.agent.agent_id, 0)
+        waits.append(Waiting(row, handoff, unblocks))
     return sorted(waits, key=lambda each: -each.unblocks)
 
 
