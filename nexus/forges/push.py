@@ -9,8 +9,11 @@ from __future__ import annotations
 import base64
 from urllib.parse import urlsplit
 
+from coordination.models import Event
+from handoffs.models import HandoffStatus
 from nexus.control import trees
 from nexus.control.git import NEUTRAL, Git, GitFailed
+from nexus.control.models import MergeState, WorktreeMerge
 from nexus.control.services import worktrees
 from nexus.control.trees import Tree
 from nexus.forges import remotes
@@ -36,30 +39,46 @@ def work_of(issue: ForgeIssue) -> Tree | None:
     return worktrees.tree_of(issue.handoff.claimed_by) if issue.handoff.claimed_by else None
 
 
+def approved(issue: ForgeIssue, tree: Tree | None) -> str | None:
+    """Return the commit of an issue's work that a person approved at the desk; None if nobody did since it was
+    submitted last."""
+    if tree is None or issue.handoff.status != HandoffStatus.COMPLETED:
+        return None
+    entries = WorktreeMerge.objects.filter(worktree__path=tree.path).exclude(state=MergeState.WITHDRAWN)
+    entry = entries.order_by("-merge_id").first()
+    if entry is None:
+        return None
+    since = Event.objects.filter(handoff_id=issue.handoff_id, type="handoff.submitted", created_at__gt=entry.queued_at)
+    return None if since.exists() else entry.commit
+
+
 def is_of(forge: Forge, tree: Tree) -> bool:
     """Return whether a worktree was made from the repository of the forge's project. Raises GitFailed."""
     return trees.origin_of(forge.workspace.root_realpath, is_shown=False).objects[0] in tree.borrowed
 
 
-def push(forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str) -> tuple[str, str]:
+def push(
+    forge: Forge, issue: ForgeIssue, tree: Tree | None, remote: str, *, approved: str | None = None
+) -> tuple[str, str]:
     """Push the work on an issue; return its branch and commit. Never by force.
 
-    That is the branch that was named, else all of the worktree, uncommitted changes included. Raises PushFailed, and
-    Busy while another call is at work there.
+    That is the branch that was named, else the commit of the worktree that was `approved`, else all of the worktree,
+    uncommitted changes included. Raises PushFailed, and Busy while another call is at work there.
     """
-    root = forge.workspace.root_realpath
+    root, commit = forge.workspace.root_realpath, None
     try:
         if issue.branch is not None:
             origin, branch = trees.origin_of(root, is_shown=False), issue.branch
         elif tree is not None:
             if not is_of(forge, tree):
                 raise PushFailed("its agent's worktree is of another repository; publish it with the name of a branch")
-            trees.keep(tree, f"Work on #{issue.number}")
-            origin, branch = tree.source, tree.branch
+            if approved is None:
+                trees.keep(tree, f"Work on #{issue.number}")
+            origin, branch, commit = tree.source, tree.branch, approved
         else:
             raise PushFailed("its agent has no worktree; publish it with the name of a branch")
-        ref = f"refs/heads/{branch}^{{commit}}"
-        commit = origin.reading().line("rev-parse", "--verify", "--end-of-options", ref)
+        what = f"{commit or f'refs/heads/{branch}'}^{{commit}}"
+        commit = origin.reading().line("rev-parse", "--verify", "--end-of-options", what)
         if forge.kind == ForgeKind.GIT:
             remotes.push(origin, commit, branch, remote)
         else:

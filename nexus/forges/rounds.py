@@ -53,6 +53,7 @@ class Step:
     forge: Forge
     issue: ForgeIssue | None = None
     tree: Tree | None = None  # where the issue's agent works
+    approved: str | None = None  # the commit of it that a person approved
     heads: tuple[str, ...] = ()  # of the work that waits for a merge on a git remote
     is_fresh: bool = False  # some of it was not compared yet
 
@@ -82,7 +83,8 @@ class Rounds(Work[Step, Found]):
             return None
         if not _lease(issue):
             return None  # another hub looks at it
-        return Step(forge, issue, push.work_of(issue))
+        tree = push.work_of(issue)
+        return Step(forge, issue, tree, push.approved(issue, tree))
 
     def act(self, item: Step) -> Found:
         if item.issue is None:
@@ -168,7 +170,7 @@ def _push_or_look(step: Step, found: Found) -> None:
         found.watched = remotes.look(root, forge.url, forge.base, forge.etag, step.heads, is_fresh=step.is_fresh)
     elif issue.published_at is not None and not issue.ended:
         try:
-            found.pushed, commit = push.push(forge, issue, step.tree, forge.url)
+            found.pushed, commit = push.push(forge, issue, step.tree, forge.url, approved=step.approved)
         except push.PushFailed as error:  # until a person publishes it again
             found.columns |= {"last_error": str(error)[:255], "published_at": None}
             return
@@ -195,7 +197,7 @@ def _publish(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None
             found.is_closed = pull is None
             columns |= {"published_at": None} if pull is None else _opened(pull, pull.head)
             return
-        branch, commit = push.push(step.forge, issue, step.tree, calls.remote())
+        branch, commit = push.push(step.forge, issue, step.tree, calls.remote(), approved=step.approved)
         pull = calls.find_pull(branch)  # a crash after it was opened opens no second one
         if pull is None or (pull.state != "open" and not _is_own(pull, issue)):
             title = f"{texts.single_name(issue.title)} (#{issue.number})"

@@ -18,7 +18,7 @@ from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Message
 from nexus.control import trees
-from nexus.control.models import PoolWorktree
+from nexus.control.models import MergeState, PoolWorktree, WorktreeMerge
 from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
@@ -97,6 +97,30 @@ def again(look: Look) -> None:
 def mail(agent_id: str) -> list[str]:
     rows = Message.objects.filter(deliveries__recipient_id=agent_id).order_by("message_id")
     return [f"{row.subject}\n{row.body}" for row in rows]
+
+
+def test_what_a_person_approved_is_published_and_nothing_later(submitted: Handoff, look: Look, tmp_path: Path) -> None:
+    remote, row = tmp_path / "remotes" / "acme" / "shop.git", PoolWorktree.objects.get()
+
+    def approve() -> None:
+        seen = runner.run(CONTROL, OPERATOR, "pool_get_review", {"agent_id": "smith"})["data"]["seen"]
+        answer = runner.run(CONTROL, OPERATOR, "pool_approve_work", {"agent_id": "smith", "seen": seen})
+        assert answer["ok"], answer
+
+    approve()
+    (Path(row.path) / "later.py").write_text("unseen = True\n")
+    look()
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py"
+    assert ForgeIssue.objects.get().head == WorktreeMerge.objects.get().commit
+    WorktreeMerge.objects.update(state=MergeState.MERGED)
+    of = {"handoff_id": submitted.pk}
+    assert run(OPERATOR, "forge_publish", of)["ok"]
+    again(look)
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py", "nobody saw the rest"
+    approve()
+    assert run(OPERATOR, "forge_publish", of)["ok"]
+    again(look)
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\nlater.py"
 
 
 def test_progress_is_one_comment_that_is_edited(github: GitHub, submitted: Handoff, look: Look) -> None:
