@@ -373,15 +373,15 @@ def test_a_server_that_takes_no_writes_is_left(other: psycopg.Connection[Any]) -
             cursor.execute("SET TRANSACTION READ ONLY")
             Agent.objects.create(agent_id="ann", created_at=now(), updated_at=now())
 
-    def connections() -> set[int]:
-        found = other.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-            "AND query NOT LIKE 'LISTEN%' AND query NOT LIKE 'SHOW%'"  # who listens is in no pool
-        )
-        return {row[0] for row in found}
+    def connected() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            return int(cursor.fetchone()[0])
 
-    Agent.objects.count()
-    before = connections()
+    def connections() -> set[int]:
+        return {row[0] for row in other.execute("SELECT pid FROM pg_stat_activity")}
+
+    before = {connected(), *at_once([connected] * 2)}  # two of them are idle now
     with pytest.raises(DatabaseError):
         refuse()
     connection.close()
