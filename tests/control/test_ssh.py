@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from nexus.control import selectors
-from nexus.control.models import PoolAgent, Turn, TurnStatus
+from nexus.control.models import Entry, PoolAgent, Turn, TurnStatus
 from nexus.control.runners import acp_check, ssh
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Ssh, read
@@ -99,6 +100,14 @@ async def stalled(played: Played, content: str = "stall") -> asyncio.Task[Any]:
     await asyncio.wait((turn, hearing), return_when="FIRST_COMPLETED")
     assert not turn.done(), await turn
     return turn
+
+
+async def test_a_connection_that_breaks_while_it_starts_is_named(far: Sshd) -> None:
+    runner = runner_on(far)
+    async with ssh.connected(runner) as master:
+        _kill_the_master(far)
+        with pytest.raises(RunnerFailed, match="the connection to far broke before the program started"):
+            await ssh._forward(runner, master, "forward", "/tmp/there:/tmp/here")
 
 
 # What it does there.
@@ -223,16 +232,20 @@ async def test_what_it_left_behind_ends_with_the_turn(plays: Plays) -> None:
     assert marked() == set()
 
 
-def _kill_the_client(moody: Sshd) -> None:
+def _kill_clients(word: str) -> None:
+    """Kill those with this word in their command line; others may end meanwhile."""
     for client in clients():
-        if ssh.COMMAND in client.cmdline():
-            client.kill()
+        with suppress(psutil.NoSuchProcess):
+            if word in client.cmdline():
+                client.kill()
+
+
+def _kill_the_client(moody: Sshd) -> None:
+    _kill_clients(ssh.COMMAND)
 
 
 def _kill_the_master(moody: Sshd) -> None:
-    for client in clients():
-        if "-N" in client.cmdline():
-            client.kill()
+    _kill_clients("-N")
 
 
 @pytest.mark.parametrize(
@@ -412,7 +425,8 @@ async def test_the_pool_runs_it_and_says_when_it_was_lost(
     by_hand = await in_thread(READERS, lambda: selectors.take_over(turn))
     assert (by_hand or "").startswith(f"ssh -F {far.config} -t far 'cd {place} && agent session-"), by_hand
     lost = await asend("ann", "stall")
-    while not marked():
+    stalls = Entry.objects.filter(turn=lost, content="I stall")
+    while not await in_thread(READERS, stalls.exists):
         await asyncio.sleep(0.01)
     _kill_the_master(far)
     turn = await ended(lost)

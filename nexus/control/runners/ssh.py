@@ -267,6 +267,8 @@ async def _forward(runner: Ssh, master: str, what: str, forwarded: str) -> None:
     async with processes.running(command, cwd=NEUTRAL, env=environment(), stdin=processes.DEVNULL) as client:
         if await client.ended():
             await client.end()
+            if "Control socket" in client.stderr.text:  # that of the connection, which is gone
+                raise RunnerFailed(f"the connection to {runner.host} broke before the program started{_said(client)}")
             raise RunnerFailed(
                 f"{runner.host} forwards no socket to the bus: its sshd needs AllowStreamLocalForwarding{_said(client)}"
             )
