@@ -38,6 +38,15 @@ executor.migrate(executor.loader.graph.leaf_nodes())
 call_command("migrate", verbosity=0)  # the triggers
 print(json.dumps([schema(connection), rows(connection)]))
 """
+FRESH = """
+import json, django
+django.setup()
+from django.db import connection
+from nexus.core.database.store import store
+from tests.core.test_migrations import rows, schema
+store().prepare()
+print(json.dumps([schema(connection), rows(connection)]))
+"""
 OF_SQLITE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 OF_POSTGRESQL = [
     """
@@ -93,16 +102,20 @@ def _parts(sql: str) -> list[str]:
     return [head, *sorted(part.strip() for part in parts)]
 
 
-def test_a_fresh_store_is_as_the_replaced_migrations_made_it(db: None, tmp_path: Path) -> None:
-    home = tmp_path / "home"
+def said(program: str, home: Path) -> list[Any]:
+    """The lines that a program printed in a process of its own, whose store is new."""
     home.mkdir(mode=0o700)
     environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
-    replaced = subprocess.run(
-        [sys.executable, "-c", MIGRATE], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE
-    )
 
-    assert json.loads(replaced.stdout) == [schema(connection), rows(connection)]
+def test_a_fresh_store_is_as_the_replaced_migrations_made_it(tmp_path: Path) -> None:
+    [replaced], [fresh] = said(MIGRATE, tmp_path / "replaced"), said(FRESH, tmp_path / "fresh")
+
+    assert replaced[1] == fresh[1]
+    assert [row for row in replaced[0] if row not in fresh[0]] == []
+    assert replaced[0] == fresh[0]
 
 
 UNDONE = """
@@ -125,12 +138,7 @@ print(json.dumps(store().pending()))
 
 
 def test_tables_that_could_not_all_be_made_are_undone_and_made_at_the_next_start(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
-
-    done = subprocess.run([sys.executable, "-c", UNDONE], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE)
-
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [["MIGRATION_ERROR", []], False]
+    assert said(UNDONE, tmp_path / "home") == [["MIGRATION_ERROR", []], False]
 
 
 @pytest.mark.parametrize("count", range(len(STEPS) + 1))
