@@ -45,7 +45,7 @@ EMPTY = {  # the tree without files, by object format
 }
 MOST_BRANCHES = 100  # numbers that are tried for one name
 LINK_BYTES = 4_096  # of a file that says where a git directory is
-LOCK_SECONDS, LOOK_SECONDS = 15, 0.05  # to wait for a locked repository, and between two tries
+LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
 # Of the four threads that wait for programs, one is never held for long by repositories that make git take long.
 AT_ONCE, TIME_LIMIT_SECONDS = threading.BoundedSemaphore(3), 3
 BUSY = "another call is at work on it; call again in a moment"
@@ -875,15 +875,15 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _at_work(tree: Tree) -> Iterator[None]:
-    """Allow one call at a time on a worktree, and few on all of them. The next call is refused, so that it holds no
-    thread.
+    """Allow one call at a time on a worktree, and few on all of them. The next call waits for a moment, as after a turn
+    the hub itself looks at it, and is refused then, so that it holds no thread for long.
 
     Raises GitFailed.
     """
-    with _few(), _lock(tree.path) as is_free:
-        if not is_free():
-            raise Busy(BUSY)
-        yield
+    with _lock(tree.path) as is_free:
+        _wait(is_free, PATIENCE_SECONDS, BUSY)
+        with _few():
+            yield
 
 
 @contextmanager
@@ -902,12 +902,17 @@ def alone(repository: str) -> Iterator[None]:
     """Allow one process of this home at a time to change a repository: if two merged at once, git would refuse one.
     Raises GitFailed if the lock stays taken."""
     with _lock(repository) as is_free:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while not is_free():
-            if time.monotonic() > deadline:
-                raise Busy("another process keeps its repository locked")
-            time.sleep(LOOK_SECONDS)
+        _wait(is_free, LOCK_SECONDS, "another process keeps its repository locked")
         yield
+
+
+def _wait(is_free: Callable[[], bool], seconds: float, why_not: str) -> None:
+    """Wait until a lock is taken. Raises Busy."""
+    deadline = time.monotonic() + seconds
+    while not is_free():
+        if time.monotonic() > deadline:
+            raise Busy(why_not)
+        time.sleep(LOOK_SECONDS)
 
 
 @contextmanager

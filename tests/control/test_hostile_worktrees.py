@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -300,8 +302,13 @@ def test_more_than_is_taken_in_is_refused(made: Path, repository: Path, monkeypa
     assert not (repository / "large").exists()
 
 
-def test_one_call_at_a_time_is_at_work_on_a_tree(made: Path) -> None:
+def test_one_call_at_a_time_is_at_work_on_a_tree(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = next(iter(PoolWorktree.objects.all()))
+    with ExitStack() as other, monkeypatch.context() as patched:
+        assert other.enter_context(trees._lock(tree.path))()
+        patched.setattr(trees, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: other.close()))
+        assert does("pool_worktree_diff", agent_id="smith")["ok"], "it waits for one that ends soon"
+    monkeypatch.setattr(trees, "PATIENCE_SECONDS", 0)
     with trees._lock(tree.path) as is_free:
         assert is_free()
         error = does("pool_worktree_diff", agent_id="smith")["error"]
