@@ -149,8 +149,10 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "pool_discard",
         "pool_approve",
         "pool_comment",
+        "pool_give_back",
     }
     acts |= {"plan_issue_new", "plan_issue_change", "task_status"}
+    acts |= {"plan_comment", "plan_comment_remove", "plan_comments_send"}
     acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}
     paths = [url.removeprefix("/admin/") for url in opened]
     seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}
