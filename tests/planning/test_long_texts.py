@@ -25,8 +25,9 @@ pytestmark = pytest.mark.usefixtures("committed")
 def hand_over(nexus: Project, status: str) -> None:
     """Change a task as a handoff does, which holds no lock of the files."""
     place, task = workspaces.locate(str(nexus.root)), Task.objects.get()
+    holder = "bob" if status == "in_progress" else None
     with write():
-        tasks.follow_handoff(task_key=task.pk, project=place, status=status, holder="bob", actor="bob", moment=now())
+        tasks.follow_handoff(task_key=task.pk, project=place, status=status, holder=holder, actor="bob", moment=now())
 
 
 @pytest.fixture

@@ -220,5 +220,5 @@ def test_it_knows_the_tiers_of_the_nine_roles() -> None:
 
 
 def test_it_takes_little_of_an_agents_context_with_the_other_tools_of_planning() -> None:
-    assert len(tools((PLANNING,))) == 15
-    assert characters(PLANNING.instructions(), tools((PLANNING,))) <= 7_600
+    assert len(tools((PLANNING,))) == 19
+    assert characters(PLANNING.instructions(), tools((PLANNING,))) <= 10_200
