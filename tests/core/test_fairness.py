@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import weakref
 from collections import Counter
-from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from time_machine import TimeMachineFixture
 
 from nexus.core.fairness import AT_ONCE, MOST_LAPSED, SHARE, Turn, Turns, away, begin, current
 from nexus.core.waiting import SLOT_WAITS, Parked, Waiter
@@ -176,14 +176,15 @@ async def test_a_call_that_is_cancelled_leaves_its_turn_to_the_next(held: bool) 
     assert (await next_one).held
 
 
-async def test_waits_that_would_end_together_end_one_after_the_other(time_machine: TimeMachineFixture) -> None:
+async def test_waits_that_would_end_together_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr("nexus.core.waiting.time", SimpleNamespace(monotonic=lambda: now))
     waiter = Waiter()
 
     def parked(seconds: float) -> tuple[Parked, float]:
         wait = Parked(waiter, bool)
         return wait, waiter.spread(wait, seconds)
 
-    time_machine.move_to(datetime.now(UTC), tick=False)
     assert {late for _, late in (parked(30 + number) for number in range(1_000))} == {0}, "they end at other times"
     crowd = [parked(2_000) for _ in range(2_000)]
     late = [late for _, late in crowd]
