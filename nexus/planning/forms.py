@@ -63,7 +63,7 @@ class CommentForm(OperationForm):
 class SendForm(OperationForm):
     """To whom comments are sent; empty: to the agent that holds the plan."""
 
-    agent_id = KnownField(label="To another agent than the plan's")
+    agent_id = KnownField(label="To which agent, if not to the one that holds the plan")
 
 
 class IssueChangeForm(OperationForm):

@@ -80,6 +80,8 @@ def test_taking_over_and_abandoning_ask_once_more(committed: None, make: Make, b
     assert PoolAgent.objects.get().paused_at is not None and Path(tree.path).exists()
     page = shown(browser.get(address()))
     assert tree.path in page and "took its work over" in page and "Take over…" not in page
+    page = shown(browser.get(f"/admin/pool/{PoolAgent.objects.get().pk}/"))
+    assert ">paused<" in page and "Its turns wait until" in page and address() in page
     page = shown(browser.post(f"{address()}give-back/", {"text": "As it <i>was</i>."}, follow=True))
     assert "Its agent goes on with it." in page and PoolAgent.objects.get().paused_at is None
     assert "As it <i>was</i>." in Turn.objects.order_by("pk").last().content  # type: ignore[union-attr]
