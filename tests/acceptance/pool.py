@@ -113,7 +113,7 @@ class Pool:
 
     def left(self) -> set[psutil.Process]:
         """Whatever it had started and is still there."""
-        return {process for process in self.processes if process.is_running() and process.status() != "zombie"}
+        return {process for process in self.processes if runs(process)}
 
     def close(self) -> None:
         """End what is left, whatever the test came to."""
@@ -151,6 +151,14 @@ def send_signal(processes: Sequence[psutil.Process], number: int) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(number)
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it has not ended; a zombie has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two
+        return False
 
 
 def _line(process: psutil.Process) -> str:

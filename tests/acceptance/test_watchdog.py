@@ -12,7 +12,7 @@ import pytest
 
 from nexus.control.worker.watchdog import HUNG, STOP
 from tests.acceptance.hub import ROOT, START_SECONDS
-from tests.acceptance.pool import until
+from tests.acceptance.pool import runs, until
 
 # What a tool leaves behind: gone from every group, deaf to signals.
 STUBBORN = """
@@ -78,7 +78,7 @@ class Kept:
 
     def left(self) -> list[psutil.Process]:
         """Who of them is still there."""
-        return [each for each in (self.worker, self.orphan) if each.is_running() and each.status() != "zombie"]
+        return [each for each in (self.worker, self.orphan) if runs(each)]
 
 
 @pytest.fixture
@@ -134,4 +134,4 @@ def test_it_heeds_no_signal_of_a_terminal(kept: Kept) -> None:
 
 def test_a_worker_hears_of_a_killed_keeper(kept: Kept) -> None:
     kept.process.kill()
-    until(lambda: not kept.worker.is_running() or kept.worker.status() == "zombie")
+    until(lambda: not runs(kept.worker))
