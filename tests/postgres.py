@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 from tests.ports import free_port
 
 OLDEST = 14
@@ -97,6 +99,20 @@ class Cluster:
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server as a crash does: connections end in the middle of what they do. `fast`: as an operator."""
         self._run("pg_ctl", "stop", "--wait", f"--mode={mode}", f"--pgdata={self._data}")
+
+    @contextlib.contextmanager
+    def hung(self) -> Iterator[None]:
+        """Stop all of the server's processes for the block: the kernel goes on to take connections and bytes for it."""
+        postmaster = psutil.Process(int((self._data / "postmaster.pid").read_text().splitlines()[0]))
+        postmaster.suspend()  # first, so that it starts no more
+        processes = [postmaster, *postmaster.children()]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in reversed(processes):
+                process.resume()
 
     @property
     def _data(self) -> Path:

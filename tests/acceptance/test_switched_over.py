@@ -1,4 +1,4 @@
-"""A PostgreSQL server that is away, in recovery or switched over: what a hub answers and logs, and that it goes on."""
+"""A PostgreSQL server that is away, hangs, recovers or is switched over: what a hub answers and logs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,18 @@ def test_the_log_says_once_that_the_database_is_away_and_once_that_it_is_back(pr
         lines = hub.lines[before:]
         assert len(said(hub, "The database is away (unreachable)")) == len(said(hub, "The database is back")) == 1
         assert not [line for line in lines if "connecting in" in line or "Traceback" in line], lines
+
+
+def test_a_server_that_hangs_is_away(primary: Cluster, tmp_path: Path) -> None:
+    address = f"{database_of(tmp_path, primary.url)}?connect_timeout=2"
+    with serving(tmp_path / "home", database=address) as hub:
+        assert register(hub, "ana")["ok"]
+        with primary.hung():
+            error = register(hub, "bob")["error"]
+            assert (error["code"], error["details"]) == ("DB_ERROR", {"retryable": True, "cause": "unreachable"})
+            assert said(hub, "The database is away (unreachable)")
+        until(lambda: register(hub, "bob")["ok"] and said(hub, "The database is back"))
+        assert not said(hub, "Traceback")
 
 
 def test_a_hub_leaves_a_server_that_is_the_primary_no_more(primary: Cluster, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def hubs(database: str, tmp_path: Path) -> Iterator[tuple[Hub, Hub]]:
 
 def envelope(hub: Hub, name: str, **arguments: Any) -> dict[str, Any]:
     """The answer of an operation over REST, whatever it is."""
-    answer = httpx.post(f"{hub.url}/api/v1/operations/{name}", json=arguments)
+    answer = httpx.post(f"{hub.url}/api/v1/operations/{name}", json=arguments, timeout=START_SECONDS)
     found: dict[str, Any] = answer.json()
     return found
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Generator, Hashable, Mapping
 from contextlib import closing, suppress
+from time import monotonic
 from typing import Any, Self
 
 import psycopg
@@ -138,8 +139,16 @@ log = logging.getLogger(__name__)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns at each try; `Connection` says what matters
 
 
+SILENT_SECONDS = 10.0  # without a byte of the answer, until another connection finds out whether the server lives
+
+
 class Connection(psycopg.Connection[Any]):
-    """A connection to the store's server. The log says once why none can be made, and once that one was made again."""
+    """A connection to the store's server. The log says once why none can be made, and once that one was made again.
+
+    A statement may take as long as it takes. But if the server is silent, and answers no new connection either, the
+    statement ends as on a lost connection: a kernel acknowledges bytes for a server that hangs, so no timeout of TCP
+    would end it.
+    """
 
     _lock = threading.Lock()
     _error: psycopg.OperationalError | None = None  # of this process's last try
@@ -156,6 +165,33 @@ class Connection(psycopg.Connection[Any]):
         if cls._tried(None) is not None:
             log.warning("The database is back.")
         return made
+
+    def wait(self, gen: Any, *arguments: Any, **bounds: Any) -> Any:
+        return super().wait(self._heard(gen), *arguments, **bounds)
+
+    def _heard(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Take psycopg's steps, which wait for the socket and hear every 0.1 s that it is not ready."""
+        try:
+            wanted, heard = next(steps), monotonic()
+            while True:
+                ready = yield wanted
+                if ready:
+                    heard = monotonic()
+                elif monotonic() - heard > SILENT_SECONDS:
+                    self._reach_server()
+                    heard = monotonic()
+                wanted = steps.send(ready)
+        except StopIteration as end:
+            return end.value
+
+    def _reach_server(self) -> None:
+        """Close this connection and raise OperationalError unless the server answers a new one."""
+        try:
+            self.connect(**parameters(CoreSettings.current())).close()
+        except psycopg.OperationalError as error:
+            if is_lost(error):
+                self.close()
+                raise
 
     @classmethod
     def _tried(cls, error: psycopg.OperationalError | None) -> psycopg.OperationalError | None:
