@@ -1,7 +1,8 @@
 """A hub far from its PostgreSQL server: round trips of a send, and sends a second, by the distance and the writers.
 
 A proxy between them delays what passes by half of a round trip each way. `round trips` counts how often a call's
-connection turned from sending to receiving.
+connection turned from sending to receiving. All of it runs on this machine's processors: where they are busy, more
+writers can send no more.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
+import psutil
+
 from benchmarks.harness import WARM_UP, Benchmark, Figures, Server, amount, running, seconds
 from benchmarks.postgres import sender, sent
 from tests.ports import free_port
 from tests.postgres import SERVER, fresh_database, programs
 
-DISTANCES = (0.0, 1.0, 2.0, 5.0)  # milliseconds of a round trip
+DISTANCES = (0.0, 1.0, 2.0, 5.0, 10.0)  # milliseconds of a round trip
 MOST = 8  # writers
 
 
@@ -100,6 +103,7 @@ def measure(scratch: Path, options: argparse.Namespace) -> Figures:
         for distance in DISTANCES:
             proxy.milliseconds = distance
             one = figures[f"{distance:g} ms"] = {}
+            busy: dict[str, float] = {}
             send = sender(hubs[0], scratch, 0)
             turns, took = [], []
             for _ in range(options.calls + WARM_UP):
@@ -116,18 +120,20 @@ def measure(scratch: Path, options: argparse.Namespace) -> Figures:
                 ):
                     if writers >= count:
                         line = f"sends a second, {what}, {'two hubs' if count == 2 else 'one hub'}"
-                        one[line] = throughput(hubs[:count], scratch, writers, projects, options.seconds)
+                        one[line], busy[line] = throughput(hubs[:count], scratch, writers, projects, options.seconds)
+            one |= {f"processors busy, %, {line.removeprefix('sends a second, ')}": busy[line] for line in busy}
     return figures
 
 
-def throughput(hubs: list[Server], scratch: Path, writers: int, projects: int, lasting: float) -> float:
-    """Sends a second of writers at once."""
+def throughput(hubs: list[Server], scratch: Path, writers: int, projects: int, lasting: float) -> tuple[float, float]:
+    """Sends a second of writers at once, and how busy the machine's processors were, in percent."""
     senders = [
         sender(hubs[number % len(hubs)], scratch, number, project=number % projects) for number in range(writers)
     ]
     for send in senders:
         send()
-    return sent(senders, lasting) / lasting
+    psutil.cpu_percent()
+    return sent(senders, lasting) / lasting, psutil.cpu_percent()
 
 
 BENCHMARK = Benchmark(
