@@ -175,6 +175,19 @@ def test_only_operators_change_what_a_task_is_measured_by(done: Project) -> None
     assert status(done) == "completed"
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_verdict_minds_the_checks_of_the_submission_alone(done: Project, failed: bool) -> None:
+    if failed:
+        judge(False)
+        assert operates(done, "task_edit", id=1, acceptance_criteria=["Read"], verifier={"agent_id": "cleo"})["ok"]
+        done.call("task_update", id=1, status="completed", agent="bob")
+    else:
+        assert operates(done, "task_edit", id=1, acceptance_criteria=["Read"], verifier={"agent_id": "cleo"})["ok"]
+    epoch = done.call("task_get", id=1)["claim_epoch"]
+    done.call("task_review", id=1, verdict="accept", claim_epoch=epoch, agent_id="cleo", agent="cleo")
+    assert status(done) == "completed"
+
+
 @pytest.mark.parametrize("end", ["pending", "in_progress", "close", "removed"])
 def test_what_ends_its_claim_ends_its_checks(done: Project, end: str) -> None:
     taken = take()

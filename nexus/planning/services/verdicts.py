@@ -29,7 +29,7 @@ def accept(*, project_root: str, number: int, by: Actor, operator: str | None, c
     """
     with _judging(project_root, number, by, operator, claim_epoch) as (change, task):
         if operator is None:
-            check_runs.require_passed(submissions.runs_of(task))
+            check_runs.require_passed(submissions.runs_of(task).filter(claim_epoch=task.claim_epoch))
         emit_event(task.workspace_id, "task.accepted", by.name, change.moment, task=task, operator=operator)
         submissions.complete(task, task.submitted_by, change.moment)
         notices.notify_doer(task, f"{operator or by.name} accepted it.", change.moment, by=by.name or OPERATOR_AGENT)
