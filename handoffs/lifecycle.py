@@ -179,9 +179,9 @@ def target_of_verifier(verifier: str, *, created_by: str) -> Target:
 
 
 def serialize_verifier(verifier: str | None) -> Any:
-    """Return a verifier in the form in which callers give it."""
-    kind, colon, name = (verifier or "").partition(":")
-    return {given: name for given, kept in VERIFIER_KINDS.items() if kept == kind} if colon else verifier
+    """Return a verifier in the form in which callers give it; a text that names none stays, for them to refuse."""
+    kind, _, name = (verifier or "").partition(":")
+    return {given: name for given, kept in VERIFIER_KINDS.items() if kept == kind} or verifier
 
 
 def describe_verifier(verifier: str) -> str:

@@ -298,6 +298,16 @@ def test_it_changes_what_was_changed_and_leaves_what_others_changed_meanwhile(
     assert event.payload["changed"] == ["title"] and acted().count("task_edit") == 2
 
 
+def test_a_verifier_that_is_none_is_refused_and_not_left_out(project: Project, browser: Browser) -> None:
+    path = f"tasks/{task(2).pk}/"
+    form = dict(re.findall(r'name="((?:initial-)?(?:title|deps|owner))" value="([^"]*)"', page(browser, path)))
+    assert "It must be" in send(browser, path, **{**form, "verifier": "rolle:reviewer"})
+    assert task(2).verifier is None
+    assert "The task is changed." in send(browser, path, **{**form, "verifier": "role:reviewer"})
+    assert "It must be" in send(browser, path, **{**form, "initial-verifier": "role:reviewer", "verifier": "nx:"})
+    assert task(2).verifier == "role:reviewer"
+
+
 def run_edit(project: Project, **arguments: Any) -> dict[str, Any]:
     """An operator's edit of a task beside the pages."""
     return runner.run(PLANNING, OPERATOR, "task_edit", {"project_root": str(project.root), **arguments})
