@@ -134,9 +134,7 @@ def hand(*, handoff_id: str, agent_id: str, reason: str, operator: str) -> Hando
         about = {"claimed_by": agent_id, "former": former, "claim_epoch": handoff.claim_epoch, "operator": operator}
         record(handoff, "handed", agent_id, moment, reason=reason, **about)  # its actor is the holder, as of a claim
         if handoff.task_key is not None:
-            project = workspaces.directory_of(handoff.workspace)
-            work().returned(handoff.task_key, project, former, None, moment)
-            work().started(handoff.task_key, project, agent_id, moment)
+            work().started(handoff.task_key, workspaces.directory_of(handoff.workspace), agent_id, moment)
     return handoff
 
 

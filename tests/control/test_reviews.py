@@ -29,7 +29,8 @@ from nexus.control.trees import Difference
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller
+from nexus.core.operations.caller import OPERATOR_AGENT, Caller
+from nexus.planning.models import Task
 from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR, at_once, examples
 from tests.conftest import does as do
@@ -357,6 +358,19 @@ def test_taken_over_work_pauses_its_agent_and_is_given_back(make: Make, reposito
     )
     assert refused("pool_give_back_work", agent_id="smith")["code"] == "INVALID_TRANSITION"
     assert told("worktree.taken_over", "worktree.given_back") == ["worktree.taken_over", "worktree.given_back"]
+
+
+def test_a_task_stays_in_progress_while_a_person_takes_it_over(make: Make, repository: Path) -> None:
+    make("smith", notes="two\n")
+    task = {"project_root": str(repository), "title": "Write", "context": "For users", "owner": "lead"}
+    assert runner.run(PLANNING, OPERATOR, "task_add", task)["ok"]
+    own = {"project_root": str(repository), "handoff_id": offer(repository, "Write", task_id=1), "agent_id": "smith"}
+    assert do("handoff_claim", **own)["ok"]
+    before = told("task.updated", "task.ready")
+    call("pool_take_over_work", agent_id="smith")
+    [row] = Task.objects.all()
+    assert (row.status, row.held_by) == ("in_progress", OPERATOR_AGENT)
+    assert told("task.updated", "task.ready") == before, "nobody is told that it can begin"
 
 
 def test_who_took_work_over_may_approve_it(make: Make, repository: Path) -> None:
