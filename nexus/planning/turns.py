@@ -90,9 +90,14 @@ def _complete(what: Happening, directory: Directory) -> Said:
     own = [task for task in active if task.owner_agent_id == entry["agent_id"]]
     of_type = [task for task in active if task.owner == entry["agent_type"] and not task.owner_agent_id]
     alone = all((each["agent_type"], each["status"]) != (entry["agent_type"], tracker.RUNNING) for each in sessions)
+    candidates = own or (of_type if alone else [])
+    if what.failed or not candidates:
+        return NOTHING
+    if len(candidates) > 1:  # to a file, those that were submitted are in progress, too
+        candidates = [task for task in candidates if not _is_submitted(what, task)]
     # With several tasks, or another agent of the type at work, it is not known whose task it is.
-    task = own[0] if own else of_type[0] if len(of_type) == 1 and alone else None
-    if task is None or what.failed:
+    task = next(iter(candidates), None) if own or len(candidates) == 1 else None
+    if task is None:
         return NOTHING
     done = what.perform("task_update", {"project_root": what.root, "id": task.id, "status": "completed"})
     if done.get("submitted"):
@@ -105,6 +110,10 @@ def _complete(what: Happening, directory: Directory) -> Said:
         with directory.locked(PATIENCE):
             tracker.leave_note(directory, note)
     return NOTHING
+
+
+def _is_submitted(what: Happening, task: Task) -> bool:
+    return "submitted_at" in what.perform("task_get", {"project_root": what.root, "id": task.id}).get("task", {})
 
 
 def _checks(agent_type: str) -> bool:
