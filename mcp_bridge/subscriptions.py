@@ -192,6 +192,9 @@ class Pushes:
             log.warning("It was not recorded that a notice was sent (%s).", error)
 
 
+MOST_QUEUED = 1_000  # updates of a resource that wait to be written to one stream
+
+
 class ListenBus:
     """The SDK's SubscriptionBus of one `subscriptions/listen`: what its caller may get, as long as the key is valid."""
 
@@ -212,10 +215,15 @@ class ListenBus:
 
         def notify(event: ServerEvent) -> None:
             if isinstance(event, Update):
+                if len(self._queued[event.uri]) == MOST_QUEUED:  # its client reads nothing
+                    stop()
+                    self.listen.close()
+                    return
                 self._queued[event.uri].append(event)
             listener(event)
 
-        return self._bus.hear(Hearing(self._caller, self._uris, notify, self.listen.close))
+        stop = self._bus.hear(Hearing(self._caller, self._uris, notify, self.listen.close))
+        return stop
 
 
 class _Session:

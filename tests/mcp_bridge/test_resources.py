@@ -179,6 +179,23 @@ async def test_it_ends_a_stream_of_notices_whose_key_died(committed: None, proje
                 pass
 
 
+async def test_it_ends_a_stream_whose_client_reads_nothing(
+    connect: Connect, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "MOST_QUEUED", 0)
+    target = {"strategy": "direct", "agent_id": "ann"}
+    letter = {"project_root": project, "from_agent_id": "ann", "subject": "s", "body": "b", "target": target}
+    uri = "nexus://inbox/ann"
+    async with (
+        asyncio.timeout(START_SECONDS),
+        connect("ann") as client,
+        client.listen(resource_subscriptions=[uri]) as to,
+    ):
+        for name, arguments in (("agent_register", {"agent_id": "ann"}), ("message_create", letter)):
+            assert not (await client.call_tool(name, arguments)).is_error
+        assert [event async for event in to] == []
+
+
 @pytest.mark.filterwarnings("ignore:resources/subscribe is removed")  # clients of before have it alone
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_it_says_that_the_store_cannot_be_watched(
