@@ -172,7 +172,8 @@ def _for_review(picture: Picture, each: int) -> Found:
 
 def under_review() -> list[str]:
     """Return the handoffs whose work waits for review."""
-    return [found.handoff.pk for found in reviews.waiting() if found.handoff]
+    rows = PoolWorktree.objects.for_review().select_related("agent")
+    return [handoff.pk for handoff in reviews.handoffs_of([row.agent for row in rows]).values()]
 
 
 def _sizes(found: reviews.Waiting) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import F
+
 from coordination.log.selectors import ids_within
 from coordination.models import Agent, Event
 from coordination.presence import Presence
@@ -55,33 +57,33 @@ def _submitted(picture: Picture, each: int) -> Found:
     rows = Task.objects.submitted().order_by("submitted_at")
     rows = rows.filter(workspace=picture.workspace) if picture.workspace else rows
     found = list(rows[:EXAMINED])
-    runs = {run.task_id: run for run in TaskCheckRun.objects.filter(task__in=found).defer("facts").order_by("pk")}
-    stuck = set(
-        TaskCheckRun.objects.filter(check_runs.stuck(picture.moment), task__in=found).values_list("task", flat=True)
-    )
+    checked = TaskCheckRun.objects.filter(task__in=found, claim_epoch=F("task__claim_epoch"))
+    unpassed = checked.exclude(state=CheckState.PASSED).defer("facts")
+    runs = {run.task_id: run for run in unpassed.annotate(is_stuck=check_runs.stuck(picture.moment))}
     team = [state.agent.profile for state in picture.agents]
     needs = [
         AttentionItem(task.title, why, f"{task.pk}.{task.claim_epoch}", task.pk, since=task.submitted_at)
         for task in found
-        if (why := _why_person(task, runs.get(task.pk), task.pk in stuck, team, picture.moment)) is not None
+        if (why := _why_person(task, runs.get(task.pk), team, picture.moment)) is not None
     ]
     return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
 
 
-def _why_person(
-    task: Task, run: TaskCheckRun | None, is_stuck: bool, team: Sequence[Profile], moment: datetime
-) -> str | None:
-    """Return why a submitted task needs a person; None while its checks or an agent have it."""
+def _why_person(task: Task, run: TaskCheckRun | None, team: Sequence[Profile], moment: datetime) -> str | None:
+    """Return why a submitted task needs a person, by its checks that did not pass; None while they or an agent have
+    it."""
     done = f"{task.doer or 'somebody'} says that it is done"
-    if run is not None and run.claim_epoch == task.claim_epoch and run.state != CheckState.PASSED:
+    if run is not None:
         if run.state == CheckState.FAILED:
             return f"{done}, and {check_runs.failures(run)[:300]} failed"
-        return check_runs.why_stuck(run) if is_stuck else None
-    verifiers = [agent.agent_id for agent in team if verifies(task, agent)]
-    if task.verifier == OPERATOR or not verifiers:
+        return check_runs.why_stuck(run) if run.is_stuck else None  # type: ignore[attr-defined]  # annotated
+    if task.verifier == OPERATOR:
         return done
     late = task.submitted_at is not None and task.submitted_at <= moment - patience()
-    return f"{done}, and {verifiers[0]} has not looked at it" if late else None
+    verifier = next((agent.agent_id for agent in team if verifies(task, agent)), None)
+    if verifier is None:
+        return done
+    return f"{done}, and {verifier} has not looked at it" if late else None
 
 
 KINDS = (

@@ -302,12 +302,11 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
 def _removed_before(workspace_id: str, entries: Mapping[int, TaskEntry]) -> dict[int, Task]:
     """Return, by number, those of these new tasks that were removed from the file, as they were: only those whose
     results are checked."""
-    if not entries:
-        return {}
     rows = Task.objects.filter(Q(acceptance_criteria__isnull=False) | Q(verifier__isnull=False))
-    rows = rows.filter(workspace_id=workspace_id, closed_at__isnull=False).order_by("-closed_at")[: schemas.MOST_TASKS]
-    same = (row for row in reversed(rows) if row.stamp and row.number in entries)
-    return {row.number: row for row in same if row.stamp == entries[row.number].get("created_at")}
+    rows = rows.filter(workspace_id=workspace_id, closed_at__isnull=False).order_by("closed_at")
+    rows = rows.only("number", "stamp", "acceptance_criteria", "verifier", "claim_epoch", "created_by")
+    found = (row for part in _parts(list(entries)) for row in rows.filter(number__in=part) if row.stamp)
+    return {row.number: row for row in found if row.stamp == entries[row.number].get("created_at")}
 
 
 def _change_board(workspace_id: str, document: TasksDocument | None, moment: datetime) -> None:

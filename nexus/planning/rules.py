@@ -24,15 +24,20 @@ def unknown(deps: Deps, task: int) -> list[int]:
     return [each for each in dict.fromkeys(deps[task]) if each not in deps]
 
 
-def after(deps: Deps, task: int) -> set[int]:
-    """Return the tasks that depend on a task, also by way of others."""
-    followers: dict[int, list[int]] = {}
+def dependents(deps: Deps) -> Deps:
+    """Return, by task, those that depend on it."""
+    found: dict[int, list[int]] = {}
     for each, needed in deps.items():
         for before in needed:
-            followers.setdefault(before, []).append(each)
+            found.setdefault(before, []).append(each)
+    return found
+
+
+def after(dependents: Deps, task: int) -> set[int]:
+    """Return the tasks that depend on a task, also by way of others."""
     found, left = set[int](), [task]
     while left:
-        new = set(followers.get(left.pop(), ())) - found
+        new = set(dependents.get(left.pop(), ())) - found
         found |= new
         left += new
     return found - {task}

@@ -35,12 +35,15 @@ def count_waiting(agents: Collection[str]) -> dict[str, int]:
     names = ("submitted_by", "held_by", "owner_agent_id", "owner")
     of_them = Q(*((f"{name}__in", agents) for name in names), _connector=Q.OR)
     doing = Task.objects.filter(of_them, closed_at=None, status=TaskStatus.IN_PROGRESS)
+    doing = doing.only("workspace_id", "number", *names)
     plans = {workspace: selectors.dependencies(workspace) for workspace in {task.workspace_id for task in doing}}
+    dependents = {workspace: rules.dependents(deps) for workspace, (deps, _) in plans.items()}
     waiting: dict[str, set[tuple[str, int]]] = {}
     for task in doing:
         if task.doer in agents:
-            deps, status = plans[task.workspace_id]
-            unfinished = (each for each in rules.after(deps, task.number) if status[each] != TaskStatus.COMPLETED)
+            status = plans[task.workspace_id][1]
+            later = rules.after(dependents[task.workspace_id], task.number)
+            unfinished = (each for each in later if status[each] != TaskStatus.COMPLETED)
             waiting.setdefault(str(task.doer), set()).update((task.workspace_id, each) for each in unfinished)
     return {agent: len(tasks) for agent, tasks in waiting.items()}
 
