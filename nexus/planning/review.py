@@ -15,6 +15,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.planning import documents
 from nexus.planning.models import PlanComment
 from nexus.planning.operations import CHANGING, READING, OfProject
 from nexus.planning.schemas import Reference
@@ -61,7 +62,8 @@ class PlanComments(TypedDict):
 @operation(OfProject, *READING, slow=True, read_only=True)
 def plan_comments(p: OfProject, caller: Caller) -> PlanComments:
     """People's comments on the active plan, and what became of each. Drafts are shown to operators alone."""
-    found = comments.listed(workspaces.locate(p.project_root).workspace_id)
+    plan = documents.active_plan(workspaces.locate(p.project_root).workspace_id)
+    found = comments.on_plan(plan) if plan is not None else ()
     return {"comments": [comment_row(each) for each in found if each.sent_at is not None or caller.operator]}
 
 
@@ -94,7 +96,7 @@ class PlanCommentEdit(OfPlanComment):
     text: Words
 
 
-@operation(PlanCommentEdit, *OF_DRAFT, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+@operation(PlanCommentEdit, *OF_DRAFT, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def plan_comment_edit(p: PlanCommentEdit, caller: Caller) -> PlanCommentRow:
     """Change the text of a comment on a plan that is not sent yet."""
     return comment_row(comments.edit(comment_id=p.comment_id, text=p.text))

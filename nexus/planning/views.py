@@ -101,7 +101,11 @@ def plan(request: HttpRequest) -> HttpResponse:
 
 
 def _plan(
-    request: HttpRequest, workspace: Workspace, filters: WorkspaceFilters | None = None, form: IssueForm | None = None
+    request: HttpRequest,
+    workspace: Workspace,
+    filters: WorkspaceFilters | None = None,
+    form: IssueForm | None = None,
+    comment_form: CommentForm | None = None,
 ) -> HttpResponse:
     problem = trouble(request, workspace)  # first, because it brings the rows up to date
     row = Plan.objects.filter(pk=workspace.pk).first()
@@ -127,7 +131,7 @@ def _plan(
         workers=_workers(work),
         issue_form=form or IssueForm(initial={"seen": row.next_issue - 1 if row else 0}, auto_id="issue-%s"),
         cycles=Cycle.objects.in_history().filter(workspace=workspace).count(),
-        **(_commented(row) if row else {}),
+        **(_commented(row, comment_form) if row else {}),
         **picture(work, {each.number: each.task.deps for each in work if each.task is not None}),
     )
 
@@ -290,14 +294,13 @@ def change_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
 def comment(request: HttpRequest, workspace_id: str) -> HttpResponse:
     """Draft a comment on an issue of the plan, or on all of it."""
     workspace = get_object_or_404(Workspace, pk=workspace_id)
-    form, number = CommentForm(request.POST), request.POST.get("issue")
-    about = {} if number is None else {"issue_id": whole_number(number)}
+    form = CommentForm(request.POST, auto_id="comment-%s")
+    row = _issue(whole_number(request.POST["issue"]) or 0) if "issue" in request.POST else None
     if form.is_valid():
-        operate_on(workspace, request, "plan_comment_add", "The comment waits to be sent.", **form.given(), **about)
-    else:
-        messages.error(request, str(form.errors["text"][0]))
-    row = Issue.objects.filter(plan=workspace_id, number=about.get("issue_id") or 0).first()
-    return to_plan(workspace_id, "#comments") if row is None else redirect("admin:plan_issue", row.pk)
+        about = {**form.given(), "issue_id": row.number if row else None}
+        if operate_on(workspace, request, "plan_comment_add", "The comment waits to be sent.", form, **about)["ok"]:
+            return to_plan(workspace_id, "#comments") if row is None else redirect("admin:plan_issue", row.pk)
+    return _plan(request, workspace, comment_form=form) if row is None else _issue_page(request, row, comment_form=form)
 
 
 @form_only(to_plan)
@@ -317,16 +320,16 @@ def remove_comment(request: HttpRequest, comment_id: str) -> HttpResponse:
     return to_plan(row.workspace_id, "#comments")
 
 
-def _commented(plan: Plan, issue: Issue | None = None) -> dict[str, Any]:
+def _commented(plan: Plan, form: CommentForm | None, issue: Issue | None = None) -> dict[str, Any]:
     """Return what `planning/plan_comments.html` shows: of an issue, or of all of the plan."""
-    found = comments.listed(plan.workspace_id, plan.number)
+    found = comments.on_plan(plan)
     send_form = SendForm()
     send_form.fields["agent_id"].offer("agent_id", _agents())  # type: ignore[attr-defined]
     return {
-        "comments": [each for each in found if issue is None or each.issue_number == issue.number],
-        "drafts": sum(each.sent_at is None for each in found),
+        "comments": found if issue is None else found.filter(issue_number=issue.number),
+        "drafts": found.filter(sent_at=None).count(),
         "holder": comments.holder(plan),
-        "comment_form": CommentForm(auto_id="comment-%s"),
+        "comment_form": form or CommentForm(auto_id="comment-%s"),
         "send_form": send_form,
     }
 
@@ -335,7 +338,9 @@ def _issue(issue_id: int) -> Issue:
     return get_object_or_404(Issue.objects.select_related("plan__workspace"), pk=issue_id)
 
 
-def _issue_page(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
+def _issue_page(
+    request: HttpRequest, row: Issue, comment_form: CommentForm | None = None, **forms: Any
+) -> HttpResponse:
     known = {agent_id for agent_id in (row.decided_by,) if agent_id and Agent.objects.filter(pk=agent_id).exists()}
     instances = row.how_agent_ids or {}
     return render(
@@ -348,7 +353,7 @@ def _issue_page(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
         asked=[(name, said, instances.get(name, "")) for name, said in _answers(row)],
         tasks=monitoring.for_issue(row),
         plan=row.plan,
-        **_commented(row.plan, row),
+        **_commented(row.plan, comment_form, row),
         **{
             "form": DecideForm(initial={"summary": row.decision}),
             "change": IssueChangeForm(initial={"title": row.title}, auto_id="change-%s"),

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from nexus.core.operations import runner
 from nexus.planning.models import Issue, Plan, PlanComment
+from nexus.planning.services import comments
 from nexus.planning.toolset import PLANNING
 from tests.conftest import LOCAL, OPERATOR, Call, at_once
 from tests.handoffs.conftest import mail_of
@@ -84,6 +85,21 @@ def test_comments_stay_when_their_issue_goes(planned: Project) -> None:
     assert operates(planned, "plan_comment_add", text="Late.")["error"]["message"] == "No active plan session"
 
 
+def test_a_plan_whose_file_is_gone_leaves_its_comments_to_no_other(planned: Project) -> None:
+    does(planned, "plan_comment_add", text="Too long.")
+    (planned.root / ".nexus/state/plan.json").unlink()
+    planned.call("plan_start", topic="Lexer", issues=["Which?"], research_summary="")
+    assert does(planned, "plan_comments")["comments"] == []
+
+
+def test_no_draft_grows_beyond_what_a_message_holds(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comments, "LARGEST_MESSAGE", 2_000)
+    drafted = does(planned, "plan_comment_add", text="Too long.")["comment_id"]
+    grown = runner.run(PLANNING, OPERATOR, "plan_comment_edit", {"comment_id": drafted, "text": "x" * 2_000})
+    assert grown["error"]["code"] == "CONTENT_TOO_LARGE"
+    assert does(planned, "plan_comments")["comments"][0]["text"] == "Too long."
+
+
 @pytest.mark.parametrize("name", ["plan_comment_add", "plan_comments_send"])
 def test_agents_write_and_send_none(planned: Project, name: str) -> None:
     more = {"text": "x"} if name == "plan_comment_add" else {}
@@ -99,10 +115,20 @@ def test_two_that_send_at_once_send_once(nexus: Project, call: Call) -> None:
     assert len(mail_of(call, "ana")) == 1
 
 
+def test_a_page_keeps_the_words_of_a_comment_that_is_refused(planned: Project, browser: Client) -> None:
+    add, issue = reverse("admin:plan_comment", args=[Plan.objects.get().pk]), Issue.objects.get(number=2)
+    (planned.root / ".nexus/state/plan.json").write_text("{")
+    for about in ({}, {"issue": str(issue.pk)}):
+        page = shown(browser.post(add, {"text": "Why not sha512?", **about}))
+        assert "Why not sha512?" in page and "plan.json" in page
+    assert not PlanComment.objects.exists()
+    assert browser.post(add, {"text": "Why?", "issue": "99"}).status_code == 404
+
+
 def test_an_issues_page_takes_comments_and_shows_the_answers(planned: Project, browser: Client) -> None:
     workspace, issue = Plan.objects.get().pk, Issue.objects.get(number=1)
     page, add = reverse("admin:plan_issue", args=[issue.pk]), reverse("admin:plan_comment", args=[workspace])
-    assert "Why not?" in shown(browser.post(add, {"text": "Why not?", "issue": "1"}, follow=True))
+    assert "Why not?" in shown(browser.post(add, {"text": "Why not?", "issue": str(issue.pk)}, follow=True))
     browser.post(add, {"text": "All."})
     assert "Send 2 comments on this plan" in shown(browser.get(page))
     whole = PlanComment.objects.get(issue_number=None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db.models import QuerySet
+
 from coordination import comments as rules
 from coordination.comments import check_draft, check_room, check_text, check_words, count_of, quoted
 from coordination.ids import new_id
@@ -24,14 +26,9 @@ QUOTED = 2_000  # characters of an issue's title and decision
 LARGEST_MESSAGE = 1_000_000  # bytes of all comments of a round
 
 
-def listed(workspace_id: str, number: int | None = None) -> list[PlanComment]:
-    """Return the comments on the active plan of a workspace, or on the one with this number; oldest first."""
-    if number is None:
-        plan = documents.active_plan(workspace_id)
-        if plan is None:
-            return []
-        number = plan.number
-    return list(PlanComment.objects.filter(workspace=workspace_id, plan_number=number).order_by("pk"))
+def on_plan(plan: Plan) -> QuerySet[PlanComment]:
+    """Return the comments on a plan, oldest first."""
+    return PlanComment.objects.filter(workspace=plan.workspace_id, plan_number=plan.number).order_by("pk")
 
 
 def holder(plan: Plan) -> str | None:
@@ -70,11 +67,15 @@ def add(*, project_root: str, issue_id: int | None, text: str, operator: str) ->
 
 
 def edit(*, comment_id: str, text: str) -> PlanComment:
-    """Change the text of a draft. Raises NOT_FOUND, VALIDATION_ERROR, INVALID_TRANSITION once it is sent."""
+    """Change the text of a draft. Raises NOT_FOUND, VALIDATION_ERROR, INVALID_TRANSITION once it is sent, and
+    CONTENT_TOO_LARGE for more than one message holds."""
     check_text(text)
     with write():
         draft = _draft(comment_id)
         draft.text = text
+        plan = documents.active_plan(draft.workspace_id)
+        if plan is not None and plan.number == draft.plan_number:
+            _message(plan, [draft if each.pk == draft.pk else each for each in _drafts(plan)])
         draft.save(update_fields=["text"])
     return draft
 
@@ -155,8 +156,7 @@ def _quote(plan: Plan, number: int) -> str:
 
 
 def _drafts(plan: Plan) -> list[PlanComment]:
-    rows = PlanComment.objects.filter(workspace=plan.workspace_id, plan_number=plan.number, sent_at=None)
-    return list(rows.order_by("pk"))
+    return list(on_plan(plan).filter(sent_at=None))
 
 
 def _draft(comment_id: str) -> PlanComment:

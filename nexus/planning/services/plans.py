@@ -13,7 +13,7 @@ from nexus.core.limits import json_within_limit, within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.planning import documents
 from nexus.planning.mirror import Change
-from nexus.planning.models import Cycle, Issue, IssueStatus, Plan
+from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, PlanComment
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_ISSUES, PLAN, analyses
 from nexus.planning.services.changes import Actor, changing
@@ -45,10 +45,13 @@ def start(
         if former is not None:
             archive_plan(change, former, by)
             Plan.objects.filter(pk=change.project.workspace_id).delete()
-        highest = Cycle.objects.in_history().filter(workspace_id=change.project.workspace_id)
+        # A plan whose file was removed is in no cycle; its comments must not become those of another.
+        numbered = Cycle.objects.in_history(), PlanComment.objects.all()
+        here = [rows.filter(workspace_id=change.project.workspace_id) for rows in numbered]
+        highest = max(rows.aggregate(highest=Max("plan_number"))["highest"] or 0 for rows in here)
         plan = Plan.objects.create(
             workspace_id=change.project.workspace_id,
-            number=(highest.aggregate(highest=Max("plan_number"))["highest"] or 0) + 1,
+            number=highest + 1,
             topic=topic,
             research_summary=research_summary,
             created_at=iso_milliseconds(change.moment),
