@@ -47,7 +47,6 @@ LOCKED = {"55P03", "40001", "40P01"}  # lock_not_available, serialization_failur
 LOST = {"57P01", "57P02", "57P03"}  # admin_shutdown, crash_shutdown, cannot_connect_now
 CONNECTION_CLASS = "08"
 UNREACHABLE = "unreachable"
-READ_ONLY = "read_only"
 CAUSES: Mapping[str, tuple[str, str]] = {
     "28P01": ("refused", "The database server refuses the user or the password of the database URL."),
     "28000": ("refused", "The database server refuses the user of the database URL: see its pg_hba.conf."),
@@ -55,7 +54,7 @@ CAUSES: Mapping[str, tuple[str, str]] = {
     "42501": ("forbidden", "The user of the database URL may not do this. Make it the owner of the database."),
     "53100": ("disk_full", "The disk of the database server is full; nothing of this call was written."),
     "25006": (
-        READ_ONLY,
+        "read_only",
         "The database server takes no writes: it is a standby, or another server is taking its place. Send the same "
         "call again in a moment. If it stays so, name the primary in the database URL.",
     ),
@@ -139,15 +138,16 @@ log = logging.getLogger(__name__)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns at each try; `Connection` says what matters
 
 
-SILENT_SECONDS = 10.0  # without a byte of the answer, until another connection finds out whether the server lives
+SILENT_SECONDS = 10.0  # without a byte of the answer, until another connection asks the server for this one
+HAS_BACKEND = "SELECT FROM pg_stat_activity WHERE pid = %s"
 
 
 class Connection(psycopg.Connection[Any]):
     """A connection to the store's server. The log says once why none can be made, and once that one was made again.
 
-    A statement may take as long as it takes. But if the server is silent, and answers no new connection either, the
-    statement ends as on a lost connection: a kernel acknowledges bytes for a server that hangs, so no timeout of TCP
-    would end it.
+    A statement may take as long as it takes. But if the server is silent, and does not tell a new connection that it
+    still has this one, the statement ends as on a lost connection: a kernel acknowledges bytes for a server that hangs,
+    so no timeout of TCP would end it.
     """
 
     _lock = threading.Lock()
@@ -178,20 +178,26 @@ class Connection(psycopg.Connection[Any]):
                 if ready:
                     heard = monotonic()
                 elif monotonic() - heard > SILENT_SECONDS:
-                    self._reach_server()
+                    self._ask_server()
                     heard = monotonic()
                 wanted = steps.send(ready)
         except StopIteration as end:
             return end.value
 
-    def _reach_server(self) -> None:
-        """Close this connection and raise OperationalError unless the server answers a new one."""
+    def _ask_server(self) -> None:
+        """Close this connection and raise OperationalError unless its server still has it. Another server may answer
+        at the same address, or at another one of the URL."""
+        own = {"host": self.info.host, "hostaddr": self.info.hostaddr, "port": self.info.port}
+        address = {**parameters(CoreSettings.current()), **own, "target_session_attrs": "any"}
         try:
-            self.connect(**parameters(CoreSettings.current())).close()
+            with closing(self.connect(**address, autocommit=True)) as other:
+                if other.execute(HAS_BACKEND, [self.info.backend_pid]).fetchone():
+                    return
         except psycopg.OperationalError as error:
-            if is_lost(error):
-                self.close()
-                raise
+            if not is_lost(error):
+                return  # it answers, with a refusal
+        self.close()
+        raise psycopg.OperationalError("the server is silent")
 
     @classmethod
     def _tried(cls, error: psycopg.OperationalError | None) -> psycopg.OperationalError | None:
