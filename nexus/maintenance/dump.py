@@ -282,7 +282,7 @@ def _refuse_older_program(program: str) -> None:
 def _connection() -> dict[str, Any]:
     url = CoreSettings.current().database_url
     assert url is not None
-    return dict(conninfo_to_dict(url))
+    return {"target_session_attrs": "read-write", **conninfo_to_dict(url)}  # the server that the hub uses
 
 
 def _address() -> str:

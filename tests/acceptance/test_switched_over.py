@@ -11,6 +11,7 @@ import httpx
 import psycopg
 import pytest
 
+from nexus.reservations.guard import holdings
 from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import nexus
 from tests.acceptance.test_two_hubs import envelope, until
@@ -96,11 +97,29 @@ def test_of_several_hosts_it_uses_the_one_that_takes_writes(primary: Cluster, tm
         with serving(tmp_path / "home", database=f"postgresql://{USER}@{hosts}/{name}") as hub:
             assert register(hub, "ana")["ok"]
             until(lambda: agents(standby, name) == ["ana"])
+            address = f"postgresql://{USER}@{hosts}/{name}"
+            assert nexus(tmp_path / "home", "backup", NEXUS_DATABASE_URL=address).returncode == 0
+            with holdings._of_server(address) as store:
+                assert store._query("SELECT pg_is_in_recovery()", []).fetchone() == (False,)
             primary.stop()
             standby.promote()
             until(lambda: register(hub, "bob")["ok"])
             assert agents(standby, name) == ["ana", "bob"]
             primary.start()  # for its end
+
+
+def test_a_server_that_hangs_is_left_for_one_that_took_its_place(primary: Cluster, tmp_path: Path) -> None:
+    name = database_of(tmp_path, primary.url).rpartition("/")[2]
+    with Standby(primary) as standby:
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in (primary, standby))
+        address = f"postgresql://{USER}@{hosts}/{name}?connect_timeout=2"
+        with serving(tmp_path / "home", database=address) as hub:
+            assert register(hub, "ana")["ok"]
+            until(lambda: agents(standby, name) == ["ana"])
+            with primary.hung():
+                standby.promote()
+                until(lambda: register(hub, "bob")["ok"])
+                assert agents(standby, name) == ["ana", "bob"]
 
 
 def test_a_standby_is_refused_as_the_store_in_one_sentence(primary: Cluster, tmp_path: Path) -> None:

@@ -125,8 +125,9 @@ def _of_server(url: str) -> Iterator[Store]:
     except ImportError:
         raise Unreadable("PostgreSQL needs the extra: pip install 'nexus-hub[postgres]'") from None
     try:
-        limit = f"-c statement_timeout={SERVER_SECONDS * 1000}"
-        with psycopg.connect(url, connect_timeout=SERVER_SECONDS, options=limit, autocommit=True) as connection:
+        address: dict[str, Any] = {"target_session_attrs": "read-write", **psycopg.conninfo.conninfo_to_dict(url)}
+        address |= {"connect_timeout": SERVER_SECONDS, "options": f"-c statement_timeout={SERVER_SECONDS * 1000}"}
+        with psycopg.connect(**address, autocommit=True) as connection:
 
             def query(sql: str, values: Sequence[Any]) -> Any:
                 return connection.execute(sql.replace("?", "%s"), values)
