@@ -19,10 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from django.db import DatabaseError
+from django.db import Error
 
 from nexus.core.database.store import store
 from nexus.core.database.store_file import moved
+from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter, with_store
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ def repeated(call: Callable[[], bool], seconds: float, name: str) -> Iterator[No
 
     def go_on() -> None:
         while not ended.wait(seconds):
-            with contextlib.suppress(DatabaseError):
+            with contextlib.suppress(Error, NexusError):  # a commit in doubt, too
                 if not with_store(call):
                     return
 
