@@ -347,12 +347,14 @@ def note_waiter(agent_id: str, workspace_ids: Sequence[str], reservation_ids: Se
 RECORDED_AT_ONCE = 200  # expired reservations: a call must not pay for a year of them
 
 _lapsed = Select(lambda: Reservation.objects.unended().filter(expires_at__lt=Slot("moment")).order_by("expires_at"))
+RENEWED_UPTO = timedelta(minutes=1)  # after it lapsed, by a transaction that began before
 # It waits for whoever renews one of them, and leaves out what was renewed.
 _lapsed_in = Select(
     lambda: (
         Reservation.objects.unended()
-        .filter(workspace_id=Slot("workspace_id"), expires_at__lt=Slot("moment"))
+        .filter(workspace_id=Slot("workspace_id"), expires_at__gte=Slot("since"), expires_at__lt=Slot("moment"))
         .select_for_update()
+        .order_by("pk")
     )
 )
 _orphaned = Select(
@@ -523,10 +525,11 @@ def _record_ends_first() -> None:
 
 
 def _record_ends_in(workspace_ids: Sequence[str], moment: datetime) -> None:
-    """Record what ended in workspaces. Call it inside a transaction that has their names. What is left unended cannot
-    be renewed by one that began while its lease ran."""
+    """Record what ended in workspaces just now. Call it inside a transaction that has their names. What is left unended
+    cannot be renewed by one that began while its lease ran."""
     for workspace_id in selectors.in_use(workspace_ids):
-        _record_end(_lapsed_in(workspace_id=workspace_id, moment=moment), Outcome.EXPIRED, None, moment)
+        lapsed = _lapsed_in(workspace_id=workspace_id, since=moment - RENEWED_UPTO, moment=moment)
+        _record_end(lapsed, Outcome.EXPIRED, None, moment)
         _record_end(_orphans_in(workspace_id=workspace_id, moment=moment), Outcome.SETTLED, None, moment)
 
 

@@ -13,6 +13,7 @@ from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
+from nexus.reservations import services
 from nexus.reservations.guard.holdings import HELD
 from nexus.reservations.models import Reservation
 from tests.conftest import Call, does
@@ -65,6 +66,17 @@ def test_it_lasts_while_its_holder_is_heard_of(shop: Project, call: Call, clock:
         assert ("ann", "/src/") in shop.held()
     at(clock, 250 + 61)
     assert shop.held() == []
+
+
+def test_a_call_does_not_pay_for_all_that_ended_long_ago(
+    shop: Project, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "RECORDED_AT_ONCE", 2)
+    shop.reserve("ann", *"abcde", seconds=60)
+    at(clock, 3600)
+    shop.reserve("bob", "f")
+    assert types().count("file.expired") == 1
+    assert Reservation.objects.unended().filter(agent_id="ann").count() == 3
 
 
 def test_it_is_not_brought_back_by_a_late_act(shop: Project, call: Call, clock: Any) -> None:
