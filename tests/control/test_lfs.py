@@ -12,6 +12,7 @@ from nexus.control import trees
 from nexus.control.models import MergeState
 from tests.control.test_lane import Make, ended, make, queue, refused
 from tests.control.test_worktrees import does, git, pool, repository
+from tests.outside import program
 
 __all__ = ["make", "pool", "repository"]
 
@@ -65,8 +66,7 @@ def test_a_new_pointer_and_a_new_submodule_are_merged_as_they_are(make: Make, tr
 
 
 def test_what_git_lfs_alone_has_is_named_before_it_goes(make: Make, tracked: Path) -> None:
-    if shutil.which("git-lfs") is None:
-        pytest.skip("git-lfs is not here (Debian: git-lfs)")
+    program("git-lfs")
     for name in ("clean", "smudge", "process"):
         git(tracked, "config", "--unset", f"filter.lfs.{name}")
     place = make("smith")
