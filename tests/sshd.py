@@ -36,6 +36,13 @@ Host *
 """
 
 
+def named(process: psutil.Process, name: str) -> bool:
+    """Whether it is of this program, and has not ended meanwhile."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.name() == name)
+    return False
+
+
 class Sshd:
     """The real server, on a port of its own, with its keys and the client's files in `directory`. `settings` are lines
     of its configuration."""
@@ -90,12 +97,13 @@ class Sshd:
         """Its processes for connections, without what was started over them."""
         assert self._process is not None
         children = psutil.Process(self._process.pid).children(recursive=True)
-        return [child for child in children if child.name() == "sshd"]
+        return [child for child in children if named(child, "sshd")]
 
     def freeze(self) -> None:
         """Let no connection go on, and end none: a network that is cut."""
         for process in self.processes():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def kill_connections(self) -> None:
         """End all connections at once."""

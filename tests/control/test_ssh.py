@@ -29,7 +29,7 @@ from nexus.core.waiting import READERS, WRITERS, in_thread
 from tests.control.playing import pool, refused
 from tests.control.pool import asend, ended
 from tests.control.turns import Played, create
-from tests.sshd import ALIAS, Sshd
+from tests.sshd import ALIAS, Sshd, named
 
 AGENT = Path(__file__).with_name("acp_agent.py")
 MARK = f"far-from-{os.getpid()}"  # a word of the agent's command line, and of what it leaves behind
@@ -78,13 +78,13 @@ async def plays(committed: None, tmp_path: Path, far: Sshd) -> AsyncIterator[Pla
     await gone()
 
 
-def marked() -> set[psutil.Process]:
-    """The agent's processes on the other machine."""
-    return {each for each in psutil.process_iter(["cmdline"]) if MARK in " ".join(each.info["cmdline"] or [])}
+def marked(mark: str = MARK) -> set[psutil.Process]:
+    """The processes with a word in their command line; those of the agent on the other machine have `MARK`."""
+    return {each for each in psutil.process_iter(["cmdline"]) if mark in " ".join(each.info["cmdline"] or [])}
 
 
 def clients() -> set[psutil.Process]:
-    return {each for each in psutil.Process().children(recursive=True) if each.name() == "ssh"}
+    return {each for each in psutil.Process().children(recursive=True) if named(each, "ssh")}
 
 
 async def gone() -> None:
@@ -195,7 +195,7 @@ async def test_its_exit_code_is_told(plays: Plays, monkeypatch: pytest.MonkeyPat
 async def test_runs_share_a_connection_that_ends_with_the_last(plays: Plays, far: Sshd) -> None:
     turns = [await stalled(await plays(name=name)) for name in ("ann", "bob")]
     [shared] = ssh._connections[ALIAS, str(far.config)]
-    assert shared.users == 2 and len([each for each in clients() if "-N" in each.cmdline()]) == 1
+    assert shared.users == 2 and len([each for each in marked("-N") if each in clients()]) == 1
     for turn in turns:
         turn.cancel()
         await asyncio.wait((turn,))

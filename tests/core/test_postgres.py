@@ -150,6 +150,7 @@ def test_a_pool_without_connections_says_why_none_can_be_made(monkeypatch: pytes
         assert known is not None
         return known.details.get("retryable", False), known.details["cause"]
 
+    monkeypatch.setattr(Connection, "_error", None)  # whatever an earlier test left
     assert cause() == (True, "unreachable")
     for text, expected in (
         ("connection failed: session is read-only", (True, "read_only")),
