@@ -67,7 +67,7 @@ def create_tables() -> None:
     """Give a store that has no table all of them at once, as this version's migrations leave them.
 
     It is all done or nothing. `migrate` would make them step by step, and for most steps Django makes the classes of
-    all models anew: that takes some five times as long. Of the steps, those in SQL and Python are run at the end.
+    all models anew: that takes about four times as long. Of the steps, those in SQL and Python are run at the end.
     """
     from django.db.migrations.executor import MigrationExecutor  # few processes migrate
 
