@@ -185,11 +185,12 @@ class ControlConfig(NexusAppConfig):
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.control.maintenance import EXPIRY
+        from nexus.control.services.half_moves import HalfMoves
         from nexus.control.services.lane import LANE_WORK
         from nexus.control.services.reviews import LOOK
         from nexus.control.verification import VERIFICATION
         from nexus.control.worker.supervision import supervise
         from nexus.core.background_work import work_forever
 
-        works = (EXPIRY, LANE_WORK, LOOK, VERIFICATION)
+        works = (EXPIRY, HalfMoves(), LANE_WORK, LOOK, VERIFICATION)
         return (supervise, *(partial(work_forever, work) for work in works))

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from nexus.control import merging, moving, trees
 from nexus.control.git import GitFailed
 from nexus.control.moving import Locked
+from nexus.control.services.half_moves import HalfMoves
+from nexus.core.background_work import work_once
 from tests.acceptance.pool import until
-from tests.control.test_worktrees import git, pool, repository
+from tests.control.test_worktrees import git, made, pool, repository
 
-__all__ = ["pool", "repository"]
+__all__ = ["made", "pool", "repository"]
 
 NAMES = ("changed.txt", "new\nline.txt", "gone.txt", "added/a.txt", "-dash", "deep/é.bin")
 OLD = {name: f"{name} was\n" * 3 for name in NAMES if not name.startswith(("added", "-"))}
@@ -141,6 +143,46 @@ def test_a_move_that_a_person_finished_is_over(tmp_path: Path) -> None:
     git(place, "commit", "--quiet", "-m", "By hand")
     merging.take_back(trees.origin_of(str(place)))
     assert git(place, "status", "--porcelain") == "" and (place / "changed.txt").read_text() == NEW["changed.txt"]
+
+
+def half_merged(repository: Path, tree: Path) -> None:
+    """Leave a merge of a worktree as a kill leaves it that came when all files were written."""
+    _write(tree / "new.txt", "new\n")
+    git(tree, "add", ".")
+    git(tree, "commit", "--quiet", "-m", "Work")
+    onto = git(repository, "rev-parse", "HEAD")
+    git(repository, "fetch", "--quiet", str(tree))
+    commit = git(repository, "commit-tree", "-p", onto, "-p", "FETCH_HEAD", "-m", "Merge", "FETCH_HEAD^{tree}")
+    git(repository, "update-ref", f"{moving.MOVING}/main", commit)
+    git(repository, "read-tree", "-u", "-m", onto, commit)
+
+
+def test_the_start_of_a_hub_takes_back_a_half_merge(made: Path, repository: Path) -> None:
+    half_merged(repository, made)
+    lock = repository / ".git" / "index.lock"
+    lock.touch()
+    work = HalfMoves()
+    item = work.claim(work.lanes()[0])
+    assert item is not None
+    assert not work.settle(item, work.act(item)) and lock.exists()  # git may be at work: it is looked at again
+    _aged(lock)
+    assert work_once(work) == [True]
+    assert work.lanes() == [] and git(repository, "status", "--porcelain") == ""
+    assert git(repository, "for-each-ref", moving.MOVING) == ""
+
+
+def test_what_a_person_changed_since_is_in_the_log(
+    made: Path, repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    half_merged(repository, made)
+    (repository / "new.txt").write_text("of a person\n")
+    assert work_once(HalfMoves()) == [True]
+    assert "somebody changed 'new.txt'" in caplog.text and (repository / "new.txt").read_text() == "of a person\n"
+
+
+def test_a_work_tree_that_is_gone_is_left_out(made: Path, repository: Path) -> None:
+    repository.rename(repository.with_name("elsewhere"))
+    assert HalfMoves().lanes() == []
 
 
 @pytest.mark.parametrize("detached", [False, True])

@@ -247,6 +247,12 @@ def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload
     emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
 
 
+def origins() -> list[trees.Origin]:
+    """Return the work trees on this machine that agents' worktrees merge into."""
+    found = {tree.origin: tree.source for tree in map(_of, _there()) if tree.is_own}
+    return [origin for origin in found.values() if Path(origin.top).is_dir()]
+
+
 def kept_ref(row: PoolWorktree) -> str:
     """Return the ref in its origin that keeps a worktree's work once that is discarded."""
     return _of(row).kept_ref

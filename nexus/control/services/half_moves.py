@@ -1,0 +1,50 @@
+"""Background work at a hub's start: take back what a killed hub had moved half in the work trees that agents' merge
+into."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+
+from nexus.control import merging, trees
+from nexus.control.git import GitFailed
+from nexus.control.moving import Locked
+from nexus.control.services import worktrees
+from nexus.control.trees import Origin
+from nexus.core.background_work import Work
+
+log = logging.getLogger(__name__)
+
+
+class HalfMoves(Work[Origin, bool]):
+    """Looks once at each work tree that agents' worktrees merge into. One where git may still run is looked at
+    again."""
+
+    name = "half-moves"
+    tick_seconds = 15.0
+
+    @cached_property
+    def _left(self) -> dict[str, Origin]:
+        return {origin.top: origin for origin in worktrees.origins()}
+
+    def lanes(self) -> Sequence[str]:
+        return list(self._left)
+
+    def claim(self, lane: str) -> Origin | None:
+        return self._left.get(lane)
+
+    def act(self, item: Origin) -> bool:
+        """Return whether it is over."""
+        try:
+            merging.take_back(item)
+        except (trees.Busy, Locked):
+            return False
+        except (GitFailed, OSError) as error:
+            log.warning("%s was not looked at for a merge that a kill ended half: %s", item.top, error)
+        return True
+
+    def settle(self, item: Origin, outcome: bool) -> bool:
+        if outcome:
+            del self._left[item.top]
+        return outcome
