@@ -719,14 +719,16 @@ def _drop_branch(tree: Tree, is_kept: bool) -> None:
                 git.run("update-ref", "-d", branch, tip)
 
 
-def keep(tree: Tree, message: str) -> None:
-    """Commit uncommitted changes, and move the worktree's branch in its origin to that commit. Raises GitFailed."""
+def keep(tree: Tree, message: str) -> str:
+    """Commit uncommitted changes, move the worktree's branch in its origin to that commit, and return it. Raises
+    GitFailed."""
     with _at_work(tree):
         commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
         with alone(tree.source.common):
             why = _receive(tree, commit, pack, message)
     if why:
         raise GitFailed(why)
+    return commit
 
 
 def merge(tree: Tree, message: str) -> Merge:

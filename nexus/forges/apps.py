@@ -29,5 +29,6 @@ class ForgesConfig(NexusAppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
         from nexus.forges.rounds import ROUNDS
+        from nexus.forges.submissions import SUBMISSIONS
 
-        return (partial(work_forever, ROUNDS),)
+        return (partial(work_forever, ROUNDS), partial(work_forever, SUBMISSIONS))

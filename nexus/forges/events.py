@@ -18,5 +18,6 @@ SENTENCES = {
     "forge.published": Sentence("{actor} publishes the work on {handoff}", "{count} times work published"),
     "forge.pull_opened": Sentence("Pull request {pull} of {repository} is open", "{count} pull requests opened"),
     "forge.reviewed": Sentence("{comments} comments on {repository} #{number}", "{count} times reviewers commented"),
+    "forge.work_kept": Sentence("The work on {handoff} was committed when it was submitted", "{count} times work kept"),
     "forge.issue_taken": Sentence("Issue {number} of {repository} became {handoff}", "{count} issues taken"),
 }

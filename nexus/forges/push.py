@@ -10,7 +10,7 @@ import base64
 from urllib.parse import urlsplit
 
 from coordination.models import Event
-from handoffs.models import HandoffStatus
+from handoffs.models import Handoff, HandoffStatus
 from nexus.control import trees
 from nexus.control.git import NEUTRAL, Git, GitFailed
 from nexus.control.models import MergeState, WorktreeMerge
@@ -20,6 +20,7 @@ from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
 from nexus.forges.protocol import Busy
 
+KEPT = "forge.work_kept"  # the event of submitted work that was committed
 BUSY_SECONDS = 5.0  # until the forge is looked at again
 USERS = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2"}
 PUSH = """
@@ -40,21 +41,33 @@ def work_of(issue: ForgeIssue) -> Tree | None:
 
 
 def approved(issue: ForgeIssue, tree: Tree | None) -> str | None:
-    """Return the commit of an issue's work that a person approved at the desk; None if nobody did since it was
-    submitted last."""
+    """Return the commit of an issue's completed work that is to be published: the one that a person approved at the
+    desk, if somebody did since it was submitted last, else the one that was recorded when it was submitted.
+
+    None for work that is not completed, and where no commit was recorded: its agent had no worktree then, git failed,
+    or retention has removed the event.
+    """
     if tree is None or issue.handoff.status != HandoffStatus.COMPLETED:
         return None
     entries = WorktreeMerge.objects.filter(worktree__path=tree.path).exclude(state=MergeState.WITHDRAWN)
     entry = entries.order_by("-merge_id").first()
     if entry is None:
-        return None
+        return kept(issue.handoff)
     since = Event.objects.filter(handoff_id=issue.handoff_id, type="handoff.submitted", created_at__gt=entry.queued_at)
-    return None if since.exists() else entry.commit
+    return kept(issue.handoff) if since.exists() else entry.commit
 
 
-def is_of(forge: Forge, tree: Tree) -> bool:
-    """Return whether a worktree was made from the repository of the forge's project. Raises GitFailed."""
-    return trees.origin_of(forge.workspace.root_realpath, is_shown=False).objects[0] in tree.borrowed
+def kept(handoff: Handoff) -> str | None:
+    """Return the commit that was recorded when the result of a handoff's claim was submitted."""
+    event = Event.objects.filter(handoff_id=handoff.pk, type=KEPT).order_by("-event_id").first()
+    if event is None or event.payload["claim_epoch"] != handoff.claim_epoch:
+        return None
+    return str(event.payload["commit"])
+
+
+def is_of(project_root: str, tree: Tree) -> bool:
+    """Return whether a worktree was made from the repository of a project. Raises GitFailed."""
+    return trees.origin_of(project_root, is_shown=False).objects[0] in tree.borrowed
 
 
 def push(
@@ -62,15 +75,16 @@ def push(
 ) -> tuple[str, str]:
     """Push the work on an issue; return its branch and commit. Never by force.
 
-    That is the branch that was named, else the commit of the worktree that was `approved`, else all of the worktree,
-    uncommitted changes included. Raises PushFailed, and Busy while another call is at work there.
+    That is the branch that was named, else the commit of the worktree that was `approved`; else, for work that is not
+    completed or has no recorded commit, all of the worktree, uncommitted changes included. Raises PushFailed, and Busy
+    while another call is at work there.
     """
     root, commit = forge.workspace.root_realpath, None
     try:
         if issue.branch is not None:
             origin, branch = trees.origin_of(root, is_shown=False), issue.branch
         elif tree is not None:
-            if not is_of(forge, tree):
+            if not is_of(root, tree):
                 raise PushFailed("its agent's worktree is of another repository; publish it with the name of a branch")
             if approved is None:
                 trees.keep(tree, f"Work on #{issue.number}")

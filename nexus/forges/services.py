@@ -272,8 +272,9 @@ def _approved_for(forge: Forge) -> list[str]:
         updated_at__gte=forge.since - OVERLAP,
         forge_issue=None,
     ).exclude(claimed_by=None)
+    root = forge.workspace.root_realpath
     trees = [(handoff, worktrees.tree_of(str(handoff.claimed_by))) for handoff in rows]
-    return [handoff.pk for handoff, tree in trees if tree is not None and is_of(forge, tree)]
+    return [handoff.pk for handoff, tree in trees if tree is not None and is_of(root, tree)]
 
 
 def _tell_moved(forge: Forge, watched: Watched, moment: datetime) -> None:

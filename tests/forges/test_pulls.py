@@ -21,11 +21,13 @@ from nexus.control import trees
 from nexus.control.models import MergeState, PoolWorktree, WorktreeMerge
 from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
+from nexus.core.background_work import work_once
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.forges import rounds
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.rounds import ROUNDS
+from nexus.forges.submissions import SUBMISSIONS, Submissions
 from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub
 
@@ -121,6 +123,75 @@ def test_what_a_person_approved_is_published_and_nothing_later(submitted: Handof
     assert run(OPERATOR, "forge_publish", of)["ok"]
     again(look)
     assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\nlater.py"
+
+
+def test_work_that_nobody_saw_at_the_desk_is_published_as_it_was_submitted(
+    submitted: Handoff, look: Look, tmp_path: Path
+) -> None:
+    remote, row = tmp_path / "remotes" / "acme" / "shop.git", PoolWorktree.objects.get()
+    work_once(SUBMISSIONS)
+    (Path(row.path) / "later.py").write_text("unseen = True\n")
+    assert work_once(SUBMISSIONS) == [], "it is recorded once"
+    assert run(OPERATOR, "handoff_approve", {"handoff_id": submitted.pk})["ok"]
+    look()
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py"
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    again(look)
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py", "it is completed"
+
+
+def test_a_person_who_publishes_unfinished_work_publishes_all_of_it(
+    submitted: Handoff, look: Look, tmp_path: Path
+) -> None:
+    remote, row = tmp_path / "remotes" / "acme" / "shop.git", PoolWorktree.objects.get()
+    work_once(SUBMISSIONS)
+    (Path(row.path) / "later.py").write_text("seen = True\n")
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    look()
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\nlater.py"
+
+
+def test_work_that_came_back_is_published_as_it_was_submitted_last(
+    submitted: Handoff, look: Look, tmp_path: Path, project: str
+) -> None:
+    remote, row = tmp_path / "remotes" / "acme" / "shop.git", PoolWorktree.objects.get()
+    work_once(SUBMISSIONS)
+    assert run(OPERATOR, "handoff_send_back", {"handoff_id": submitted.pk, "reasons": "Test it."})["ok"]
+    (Path(row.path) / "test_cart.py").write_text("assert items\n")
+    assert work_once(SUBMISSIONS) == [], "it is not submitted"
+    of = {"project_root": project, "handoff_id": submitted.pk, "agent_id": "smith"}
+    assert run(AGENT, "handoff_complete", {**of, "result": "done"})["ok"]
+    work_once(SUBMISSIONS)
+    (Path(row.path) / "later.py").write_text("unseen = True\n")
+    assert run(OPERATOR, "handoff_approve", {"handoff_id": submitted.pk})["ok"]
+    look()
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\ntest_cart.py"
+
+
+def test_a_hub_that_is_killed_before_it_recorded_submitted_work_records_it_later(submitted: Handoff) -> None:
+    dead = SUBMISSIONS.claim(submitted.pk)
+    assert dead is not None
+    committed = SUBMISSIONS.act(dead)
+    assert work_once(SUBMISSIONS) == [committed]
+    SUBMISSIONS.settle(dead, committed)
+    assert Event.objects.filter(type="forge.work_kept").count() == 1
+
+
+def test_a_commit_is_not_recorded_for_work_that_went_back_meanwhile(submitted: Handoff) -> None:
+    item = SUBMISSIONS.claim(submitted.pk)
+    assert item is not None
+    assert run(OPERATOR, "handoff_send_back", {"handoff_id": submitted.pk, "reasons": "Test it."})["ok"]
+    SUBMISSIONS.settle(item, SUBMISSIONS.act(item))
+    assert not Event.objects.filter(type="forge.work_kept").exists()
+
+
+def test_submitted_work_that_git_cannot_read_is_not_looked_at_all_the_time(submitted: Handoff) -> None:
+    row = PoolWorktree.objects.get()
+    (Path(row.path) / ".git").rename(Path(row.path) / "git")
+    worker = Submissions()
+    assert work_once(worker) == [None] and work_once(worker) == []
+    (Path(row.path) / "git").rename(Path(row.path) / ".git")
+    assert work_once(Submissions()) != []
 
 
 def test_progress_is_one_comment_that_is_edited(github: GitHub, submitted: Handoff, look: Look) -> None:

@@ -21,6 +21,7 @@ from nexus.core.operations.caller import Caller
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.rounds import ROUNDS
+from nexus.forges.submissions import SUBMISSIONS
 from tests.conftest import OPERATOR
 from tests.forges.test_pulls import git
 
@@ -181,6 +182,17 @@ def test_approved_work_is_pushed(submitted: Handoff, look: Look, remote: Path) -
     assert branches(remote) == ["main", PoolWorktree.objects.get().branch]
     look()
     assert Event.objects.filter(type="forge.branch_pushed").count() == 1
+
+
+def test_approved_work_is_pushed_as_it_was_submitted(submitted: Handoff, look: Look, remote: Path) -> None:
+    row = PoolWorktree.objects.get()
+    work_once(SUBMISSIONS)
+    (Path(row.path) / "later.py").write_text("unseen = True\n")
+    git(Path(row.path), "add", ".")
+    commit(Path(row.path), "Later")
+    assert run(OPERATOR, "handoff_approve", {"handoff_id": submitted.pk})["ok"]
+    look()
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py"
 
 
 def test_a_branch_that_moves_is_one_message(look: Look, smith: str, person: Path) -> None:
