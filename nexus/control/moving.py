@@ -1,7 +1,8 @@
 """Move a person's work tree to a commit that follows its own, so that a kill in the middle is found and taken back.
 
-git changes the files and the index first, and the branch last. A ref of the repository names the commit meanwhile. If
-it is left, and the branch is where it was, git was killed in between.
+git changes the files and the index first, and the branch last. A ref of the repository names a note meanwhile: a commit
+with the files of the move's end, whose parent is its start. If the ref is left, and the branch is where it was, git was
+killed in between.
 """
 
 from __future__ import annotations
@@ -63,20 +64,33 @@ class Side(NamedTuple):
 
 
 def move(git: Git, commit: str) -> None:
-    """Move a work tree, and the branch that it is on, to a commit whose first parent is its own.
+    """Move a work tree, and the branch that it is on, to a commit that follows its own.
 
     git refuses if that would overwrite uncommitted changes. Raises Locked and GitFailed, and moves nothing then.
     """
     take_back(git)
-    note = f"{MOVING}/{_head(git)}"
-    git.run("update-ref", note, commit)
+    ref, onto = f"{MOVING}/{_head(git)}", git.commit_of("HEAD")
+    fails_midway = not _is_in_the_way(git, onto, commit)  # else git begins nothing, and there is nothing to take back
+    if fails_midway:
+        git.run("update-ref", ref, git.line("commit-tree", "-p", onto, "-m", "nexus: move", f"{commit}^{{tree}}"))
     try:
         git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     except GitFailed:
-        with suppress(Locked):  # then the next one takes it back
-            take_back(git)  # git that took too long was killed
+        if fails_midway:
+            with suppress(Locked):  # then the next one takes it back
+                take_back(git)  # it took too long and was killed, or the disk is full
         raise
-    git.run("update-ref", "-d", note)
+    if fails_midway:
+        git.run("update-ref", "-d", ref)
+
+
+def _is_in_the_way(git: Git, onto: str, commit: str) -> bool:
+    """Return whether there are uncommitted changes of what a move changes."""
+    files = _changed(git, onto, commit)
+    changed, _ = _compared(git, {name: old for name, (old, _) in files.items()})
+    added = {name: new for name, (old, new) in files.items() if not old.is_file}
+    _, missing = _compared(git, added)
+    return bool(changed) or added.keys() > missing or not files.keys().isdisjoint(_staged(git, onto))
 
 
 def _head(git: Git) -> str:
@@ -90,26 +104,26 @@ def take_back(git: Git) -> None:
     What anybody has changed since then stays as it is. Raises Locked, and GitFailed that names such changes.
     """
     branch = _head(git)
-    note = f"{MOVING}/{branch}"
-    if not (commit := git.commit_of(note)):
+    ref = f"{MOVING}/{branch}"
+    if not (note := git.commit_of(ref)):
         return
     onto = git.commit_of("HEAD")
     theirs = list[bytes]()
-    if git.commit_of(f"{commit}^1") == onto:
+    if git.commit_of(f"{note}^") == onto:
         if lock := _script(git, UNLOCK, BRANCH=branch).decode(errors="replace"):
             raise Locked(f"git is at work in {git.work_tree}, or was killed a moment ago: there is {lock}")
         try:
-            theirs = _restore(git, onto, commit)
+            theirs = _restore(git, onto, note)
         except GitFailed as error:
             raise GitFailed(
-                f"git was killed while it moved {git.work_tree} to {commit}, and its files cannot be brought back "
+                f"git was killed while it moved {git.work_tree} to a merge, and its files cannot be brought back "
                 f"({error}): save what you changed there, and `git reset --hard {onto[:12]}`"
             ) from None
-    git.run("update-ref", "-d", note, commit)
+    git.run("update-ref", "-d", ref, note)
     if theirs:
         names = ", ".join(repr(name.decode(errors="replace")) for name in theirs[:NAMED])
         raise GitFailed(
-            f"git was killed while it moved {git.work_tree} to {commit}, and somebody changed {names} there since "
+            f"git was killed while it moved {git.work_tree} to a merge, and somebody changed {names} there since "
             f"then: commit or take back what `git diff {onto[:12]}` shows of that; all other files are as they were "
             f"before, and {branch} has not moved"
         )

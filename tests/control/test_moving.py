@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nexus.control import merging, moving, trees
-from nexus.control.git import GitFailed
+from nexus.control.git import Git, GitFailed
 from nexus.control.moving import Locked
 from nexus.control.services.half_moves import HalfMoves
 from nexus.core.background_work import work_once
@@ -213,3 +214,49 @@ def test_a_hub_that_is_killed_while_git_moves_it_is_followed_by_one_that_moves_i
     if (merged := trees.merge(tree, "Merge").commit) is not None:
         assert git(repository, "rev-parse", "HEAD") == merged
     assert git(repository, "status", "--porcelain") == "" and (repository / "39" / "1999.txt").exists()
+
+
+class Killed(BaseException):
+    """The end of a hub."""
+
+
+def test_a_kill_while_it_moves_to_the_last_of_a_batch_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "repository"
+    onto, first = half_moved(place)
+    git(place, "update-ref", "-d", f"{moving.MOVING}/main")
+    git(place, "reset", "--quiet", "--hard")
+    last = git(place, "commit-tree", "-p", first, "-m", "Newer", f"{first}^{{tree}}")
+    origin = trees.origin_of(str(place))
+    run = Git.run
+
+    def half(self: Git, *arguments: str, **more: Any) -> Any:
+        if arguments[0] != "merge":
+            return run(self, *arguments, **more)
+        git(place, "read-tree", "-u", "-m", onto, last)
+        git(place, "read-tree", onto)  # which git writes last
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Git, "run", half)
+        merging.take(origin, "main", onto, last)
+    assert git(place, "status", "--porcelain") != ""
+    merging.take(origin, "main", onto, last)
+    assert git(place, "status", "--porcelain") == "" and git(place, "rev-parse", "HEAD") == last
+
+
+def test_a_merge_that_git_refuses_changes_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "repository"
+    onto, commit = half_moved(place)
+    git(place, "update-ref", "-d", f"{moving.MOVING}/main")
+    git(place, "reset", "--quiet", "--hard")
+    (place / "changed.txt").write_text("of a person\n")
+    (place / "gone.txt").unlink()
+    (place / "deep/é.bin").write_text("")
+    before = git(place, "status", "--porcelain")
+    with pytest.raises(GitFailed, match="local changes") as refusal:
+        merging.take(trees.origin_of(str(place)), "main", onto, commit)
+    assert "killed" not in str(refusal.value)
+    assert git(place, "status", "--porcelain") == before and (place / "deep/é.bin").read_text() == ""
+    assert git(place, "for-each-ref", moving.MOVING) == ""
