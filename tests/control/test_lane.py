@@ -252,6 +252,47 @@ def test_what_is_checked_with_others_cannot_be_withdrawn_until_it_waits_again(
     assert not (repository / "b.txt").exists()
 
 
+def test_the_lane_says_what_is_checked_together(
+    committed: None,
+    make: Make,
+    repository: Path,
+    slow: list[list[str]],
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        make(name, **{name: f"{name}\n"})
+    first = queue("a")["merge_id"]
+    queue("b")
+    queue("c")
+
+    def killed(*given: Any) -> str:
+        raise RuntimeError
+
+    monkeypatch.setattr(lane, "failures", killed)
+    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+    assert item is not None
+    with pytest.raises(RuntimeError):
+        LANE_WORK.act(item)
+    queue("d")  # too late for this batch
+    rows = does("pool_list_merges")["data"]["merges"]
+    assert {row["agent_id"]: [each["agent_id"] for each in row["checked_with"]] for row in rows} == {
+        "a": ["b", "c"],
+        "b": ["a", "c"],
+        "c": ["a", "b"],
+        "d": [],
+    }
+    assert rows[1]["checked_with"][0] == {"merge_id": first, "agent_id": "a", "branch": "nexus/a"}
+    page = shown(browser.get("/admin/lane/"))
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page))
+    assert "Checked together with nexus/a · nexus/c" in text and text.count("Checked together") == 3
+    assert page.count("Withdraw nexus/") == 1, "what is being checked cannot be withdrawn"
+    out = StringIO()
+    with pytest.raises(SystemExit, match="0"):
+        call_command("lane", "list", stdout=out)
+    assert "nexus/a, nexus/c" in out.getvalue()
+
+
 def test_a_hub_that_dies_after_it_took_several_is_followed_by_one_that_records_them(
     make: Make, repository: Path, slow: list[list[str]]
 ) -> None:

@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -143,6 +144,16 @@ def entries(which: str, limit: int) -> list[WorktreeMerge]:
     if which != "all":
         rows = rows.filter(state=which)
     return list(rows.order_by("-merge_id")[:limit])
+
+
+def batches(rows: Sequence[WorktreeMerge]) -> dict[str, list[WorktreeMerge]]:
+    """Return the entries that each of these is checked together with now, by merge_id."""
+    firsts = {row.checked_with or row.pk for row in rows if row.ended_at is None}
+    together: dict[str, list[WorktreeMerge]] = defaultdict(list)
+    among = WorktreeMerge.objects.open().filter(Q(pk__in=firsts) | Q(checked_with__in=firsts))
+    for each in among.select_related("worktree__agent") if firsts else ():
+        together[each.checked_with or each.pk].append(each)
+    return {each.pk: [other for other in batch if other is not each] for batch in together.values() for each in batch}
 
 
 @dataclass
