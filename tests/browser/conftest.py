@@ -56,10 +56,25 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
+def runners() -> str:
+    """The text of runners.toml. A module that gives one has a hub with a pool."""
+    return ""
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, runners: str) -> Iterator[Hub]:
     """A hub for the tests of a module."""
-    with serving(furnish(tmp_path_factory.mktemp("hub") / "home")) as served:
+    home = furnish(tmp_path_factory.mktemp("hub") / "home")
+    if runners:
+        (home / "runners.toml").write_text(runners, encoding="utf-8")
+    with serving(home, *(("--home", str(home), "--control") if runners else ())) as served:
         yield served
+
+
+@pytest.fixture
+def pool(hub: Hub) -> scene.Does:
+    """Call an operation of the pool."""
+    return scene.over_rest(hub.url, "control/operations")
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance import hub as hubs
 from tests.acceptance.hub import Hub
 from tests.browser import scene
-from tests.conftest import Furnish
 from tests.control.test_worktrees import git
 
 RUNNERS = r"""
@@ -44,18 +42,8 @@ HARM = "<img src=x onerror=window.pwned=5>"
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
-    """A hub with a pool that rehearses."""
-    home = furnish(tmp_path_factory.mktemp("pool") / "home")
-    (home / "runners.toml").write_text(RUNNERS, encoding="utf-8")
-    with hubs.serving(home, "--home", str(home), "--control") as served:
-        yield served
-
-
-@pytest.fixture
-def pool(hub: Hub) -> scene.Does:
-    """Call an operation of the pool."""
-    return scene.over_rest(hub.url, "control/operations")
+def runners() -> str:
+    return RUNNERS
 
 
 def watch(page: Page, path: str) -> None:

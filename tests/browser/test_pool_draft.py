@@ -8,10 +8,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.browser import scene
-from tests.conftest import Furnish
 from tests.control.openai_server import Handler, Server, serving, stalls
 
 RUNNERS = """
@@ -31,12 +29,8 @@ def server() -> Iterator[tuple[Server, str]]:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, server: tuple[Server, str]) -> Iterator[Hub]:
-    """A hub with a pool over a model."""
-    home = furnish(tmp_path_factory.mktemp("pool") / "home")
-    (home / "runners.toml").write_text(RUNNERS.format(url=server[1]), encoding="utf-8")
-    with hubs.serving(home, "--home", str(home), "--control") as served:
-        yield served
+def runners(server: tuple[Server, str]) -> str:
+    return RUNNERS.format(url=server[1])
 
 
 def test_it_grows_while_it_is_written_and_gives_way_to_its_entry(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance import hub as hubs
-from tests.acceptance.hub import Hub
 from tests.browser import scene
-from tests.conftest import Furnish
 from tests.control.test_worktrees import git
 
 RUNNERS = """
@@ -26,17 +22,8 @@ say = "I did **it**."
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
-    home = furnish(tmp_path_factory.mktemp("review") / "home")
-    (home / "runners.toml").write_text(RUNNERS, encoding="utf-8")
-    with hubs.serving(home, "--home", str(home), "--control") as served:
-        yield served
-
-
-@pytest.fixture
-def pool(hub: Hub) -> scene.Does:
-    """Call an operation of the pool."""
-    return scene.over_rest(hub.url, "control/operations")
+def runners() -> str:
+    return RUNNERS
 
 
 @pytest.fixture
