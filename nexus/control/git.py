@@ -49,6 +49,10 @@ class GitFailed(Exception):
     """A git command failed. `str(error)` is safe to show to an operator."""
 
 
+class TookTooLong(GitFailed):
+    """A git command did not end within SECONDS."""
+
+
 @dataclass(frozen=True)
 class Said:
     """The result of a git call: its exit code, and its output up to a limit."""
@@ -165,7 +169,7 @@ def _call(command: Sequence[str], cwd: str, env: Mapping[str, str], input: bytes
     try:
         done = processes.run(command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest)
     except TimeoutError:
-        raise GitFailed(f"git took longer than {SECONDS} seconds") from None
+        raise TookTooLong(f"git took longer than {SECONDS} seconds") from None
     except OSError as error:
         if not Path(cwd).is_dir():
             raise GitFailed(f"there is no directory {cwd}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import models
 from django.db.models import F, Q
@@ -13,6 +13,11 @@ from handoffs.models import Handoff
 STREAM = "forge"  # of the log
 STREAMS = {STREAM: "issues and pull requests of connected forges"}
 PAUSES = (30, 120, 600, 3600)  # seconds until the next attempt, by the number of failures in a row
+
+
+def pause(failures: int) -> timedelta:
+    """Return the time until the next attempt after so many failures in a row."""
+    return timedelta(seconds=PAUSES[min(max(failures, 1), len(PAUSES)) - 1])
 
 
 class ForgeKind(models.TextChoices):
@@ -99,6 +104,7 @@ class ForgeIssue(models.Model):
     due_at = models.DateTimeField(null=True)  # when to look again, whether or not the handoff changes
     leased_until = models.DateTimeField(null=True)  # a hub looks at it now
     last_error = models.CharField(max_length=ID_LENGTH, null=True)
+    push_failures = models.PositiveIntegerField(null=True)  # in a row, that may pass; null: the last push had none
 
     objects = ForgeIssueQuerySet.as_manager()
 

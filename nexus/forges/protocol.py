@@ -44,6 +44,10 @@ class Busy(ForgeError):
         self.seconds = seconds
 
 
+class PushInterrupted(ForgeError):
+    """A push failed for a reason that may pass, such as a network that is away."""
+
+
 @dataclass(frozen=True)
 class Issue:
     """An issue as it was at `updated_at`."""

@@ -7,22 +7,31 @@ a sandbox, in an empty repository, with the token in the environment of this one
 from __future__ import annotations
 
 import base64
+import re
 from urllib.parse import urlsplit
 
 from coordination.models import Event
 from handoffs.models import Handoff, HandoffStatus
 from nexus.control import trees
-from nexus.control.git import NEUTRAL, Git, GitFailed
+from nexus.control.git import NEUTRAL, Git, GitFailed, TookTooLong
 from nexus.control.models import MergeState, WorktreeMerge
 from nexus.control.services import worktrees
 from nexus.control.trees import Tree
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
-from nexus.forges.protocol import Busy
+from nexus.forges.protocol import Busy, PushInterrupted
 
 KEPT = "forge.work_kept"  # the event of submitted work that was committed
 BUSY_SECONDS = 5.0  # until the forge is looked at again
 USERS = {ForgeKind.GITHUB: "x-access-token", ForgeKind.GITLAB: "oauth2"}
+# What git, curl and ssh say where the remote did not decide: of HTTP errors only 5xx and 429.
+PASSING = re.compile(
+    r"Could not resolve host|Temporary failure in name resolution|Failed to connect to|Couldn't connect to server"
+    r"|Connection (refused|reset|timed out)|Operation timed out|Network is unreachable|No route to host"
+    r"|Empty reply from server|SSL_ERROR_SYSCALL|(returned error:|RPC failed; HTTP) (5\d\d|429)\b",
+    re.IGNORECASE,
+)
+REFUSED = re.compile(r"^ ! \[|^remote: |returned error: 4(?!29)", re.MULTILINE)  # the remote has the last word
 PUSH = """
 mkdir -p "$SCRATCH"
 git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
@@ -76,8 +85,8 @@ def push(
     """Push the work on an issue; return its branch and commit. Never by force.
 
     That is the branch that was named, else the commit of the worktree that was `approved`; else, for work that is not
-    completed or has no recorded commit, all of the worktree, uncommitted changes included. Raises PushFailed, and Busy
-    while another call is at work there.
+    completed or has no recorded commit, all of the worktree, uncommitted changes included. Raises PushFailed;
+    PushInterrupted for what may pass, and Busy while another call is at work there.
     """
     root, commit = forge.workspace.root_realpath, None
     try:
@@ -101,8 +110,16 @@ def push(
         raise Busy(str(busy), BUSY_SECONDS) from None
     except GitFailed as error:
         said = str(error).replace(forge.token, "***") if forge.token else str(error)
-        raise PushFailed(" ".join(said.split())[-200:]) from None
+        failure = PushInterrupted if may_pass(error) else PushFailed
+        raise failure(" ".join(said.split())[-200:]) from None
     return branch, commit
+
+
+def may_pass(error: GitFailed) -> bool:
+    """Return whether a push that failed may succeed later, although no person does anything. What is not known to pass
+    does not, and words of the remote (`remote: …`) do not count."""
+    said = str(error)
+    return isinstance(error, TookTooLong) or (PASSING.search(said) is not None and REFUSED.search(said) is None)
 
 
 def _push(origin: trees.Origin, branch: str, commit: str, remote: str, forge: Forge) -> None:

@@ -26,7 +26,7 @@ from nexus.core.operations.errors import Code, NexusError, not_found
 from nexus.forges import push, remotes, services, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
-from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Pull, Rejected
+from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Pull, PushInterrupted, Rejected
 
 LEASE = timedelta(seconds=15)  # without a sign of life, until an issue is another hub's to look at
 RENEW_SECONDS = 3.0
@@ -170,11 +170,24 @@ def _push_or_look(step: Step, found: Found) -> None:
         found.watched = remotes.look(root, forge.url, forge.base, forge.etag, step.heads, is_fresh=step.is_fresh)
     elif issue.published_at is not None and not issue.ended:
         try:
-            found.pushed, commit = push.push(forge, issue, step.tree, forge.url, approved=step.approved)
+            found.pushed, commit = _push(step, issue, forge.url, found.columns)
         except push.PushFailed as error:  # until a person publishes it again
             found.columns |= {"last_error": str(error)[:255], "published_at": None}
             return
         found.columns |= {"head": commit, "pull_updated_at": None, "published_at": None, "last_error": None}
+
+
+def _push(step: Step, issue: ForgeIssue, remote: str, columns: dict[str, Any]) -> tuple[str, str]:
+    """Push the work on an issue; count in `columns` how often that failed in a row for a reason that may pass. A person
+    is told of the second failure."""
+    failures = (issue.push_failures or 0) + 1
+    columns |= {"push_failures": None}
+    try:
+        return push.push(step.forge, issue, step.tree, remote, approved=step.approved)
+    except PushInterrupted as error:
+        told = f"{str(error)[:200]}; it is tried again" if failures > 1 else None
+        columns |= {"push_failures": failures, "last_error": told}
+        raise
 
 
 def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None:
@@ -197,7 +210,7 @@ def _publish(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None
             found.is_closed = pull is None
             columns |= {"published_at": None} if pull is None else _opened(pull, pull.head)
             return
-        branch, commit = push.push(step.forge, issue, step.tree, calls.remote(), approved=step.approved)
+        branch, commit = _push(step, issue, calls.remote(), columns)
         pull = calls.find_pull(branch)  # a crash after it was opened opens no second one
         if pull is None or (pull.state != "open" and not _is_own(pull, issue)):
             title = f"{texts.single_name(issue.title)} (#{issue.number})"

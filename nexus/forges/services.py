@@ -30,7 +30,7 @@ from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.forges import remotes, texts
 from nexus.forges.config import ForgeSettings
-from nexus.forges.models import PAUSES, STREAM, Forge, ForgeDelivery, ForgeIssue, ForgeKind
+from nexus.forges.models import PAUSES, STREAM, Forge, ForgeDelivery, ForgeIssue, ForgeKind, pause
 from nexus.forges.protocol import Busy, ForgeError, Found, Issue, TokenRefused, Watched
 from nexus.forges.push import is_of
 from nexus.hooks.sender import check_url
@@ -231,7 +231,9 @@ def publish(*, handoff_id: str, branch: str | None, operator: str) -> ForgeIssue
                 Code.INVALID_TRANSITION, f"This handoff cannot be published: {what}.", {"status": row.handoff.status}
             )
         chosen = {} if branch is None else {"branch": branch}
-        ForgeIssue.objects.filter(pk=row.pk).update(published_at=moment, due_at=moment, last_error=None, **chosen)
+        ForgeIssue.objects.filter(pk=row.pk).update(
+            published_at=moment, due_at=moment, last_error=None, push_failures=None, **chosen
+        )
         audit.record(operator, "forge.published", moment, handoff_id=handoff_id, number=row.number)
     row.refresh_from_db()
     return row
@@ -347,7 +349,7 @@ def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
         wait = timedelta(seconds=ForgeSettings.current().forge_poll_seconds)
         changes["due_at"] = moment + wait if state == "open" else None
     else:
-        changes["due_at"] = moment + timedelta(seconds=PAUSES[0])
+        changes["due_at"] = moment + pause(columns.get("push_failures") or 1)
     keys = [job.key for job in jobs] + [comment.key for comment in comments]
     changes["leased_until"] = None
     changes["known"] = [*row.known, *keys][-MOST_KNOWN:]
@@ -428,7 +430,7 @@ def settle_call(forge: Forge, error: ForgeError | None) -> None:
             row.update(next_attempt_at=until, poll_at=until, last_error=str(error)[:255])
         else:
             failures = forge.failures + 1
-            until = moment + timedelta(seconds=PAUSES[min(failures, len(PAUSES)) - 1])
+            until = moment + pause(failures)
             row.update(failures=failures, next_attempt_at=until, poll_at=until, last_error=str(error)[:255])
 
 

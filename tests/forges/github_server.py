@@ -303,14 +303,15 @@ def serve() -> Iterator[GitHub]:
                 if "authorization" in self.headers:
                     github.wrong.append("the storage of logs got the token")
                 return self._send(200, github.logs[int(self.path.rpartition("/")[2])].encode(), {})
+            rejected = github.rejects.get(f"{self.command} {urlsplit(self.path).path}")
             if self.path.startswith("/acme/shop.git/"):
-                return self._serve_git(body)
+                return self._send(rejected, b"", {}) if rejected else self._serve_git(body)
             if self.headers.get("authorization") not in (f"token {github.token}", f"Bearer {github.token}"):
                 return self._send(401, b'{"message": "Bad credentials"}', {})
             if github.answers:
                 status, headers = github.answers.pop(0)
                 return self._send(status, json.dumps({"message": github.message}).encode(), headers)
-            if rejected := github.rejects.get(f"{self.command} {urlsplit(self.path).path}"):
+            if rejected:
                 return self._send(rejected, b'{"message": "Validation Failed"}', {})
             try:
                 status, data = answer(github, self.command.lower(), self.path, body)

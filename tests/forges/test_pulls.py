@@ -18,13 +18,14 @@ from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Message
 from nexus.control import trees
+from nexus.control.git import GitFailed, TookTooLong
 from nexus.control.models import MergeState, PoolWorktree, WorktreeMerge
 from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
 from nexus.core.background_work import work_once
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.forges import rounds
+from nexus.forges import push, rounds
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.rounds import ROUNDS
 from nexus.forges.submissions import SUBMISSIONS, Submissions
@@ -401,6 +402,73 @@ def test_a_pull_request_that_is_rejected_waits_for_a_person(
     run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})
     look()
     assert len(github.pulls) == 1 and ForgeIssue.objects.get().last_error is None
+
+
+def test_a_push_that_fails_in_passing_is_tried_again_ever_later(
+    github: GitHub, submitted: Handoff, look: Look, forge: Forge
+) -> None:
+    asks = "GET /acme/shop.git/info/refs"
+    began = datetime.now(UTC)
+    with time_machine.travel(began, tick=False) as clock:
+        assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+        waits = []
+        for status in (503, 502, 429):
+            github.rejects[asks] = status
+            look()
+            row = ForgeIssue.objects.get()
+            assert row.published_at is not None and row.due_at is not None and Forge.objects.get().failures == 1
+            assert (row.last_error is None) == (status == 503), "a person learns of the second failure"
+            waits.append((row.due_at - datetime.now(UTC)).total_seconds())
+            clock.move_to(row.due_at)
+        assert waits == [30, 120, 600] and "tried again" in str(row.last_error) and str(status) in str(row.last_error)
+        github.rejects.clear()
+        look()
+    row = ForgeIssue.objects.get()
+    assert len(github.pulls) == 1 and (row.last_error, row.push_failures) == (None, None)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_push_that_is_refused_waits_for_a_person(github: GitHub, submitted: Handoff, look: Look, status: int) -> None:
+    github.rejects["POST /acme/shop.git/git-receive-pack"] = status
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    look()
+    row = ForgeIssue.objects.get()
+    assert str(status) in str(row.last_error) and row.published_at is None and Forge.objects.get().failures == 0
+
+
+def test_a_hook_that_declines_waits_for_a_person_whatever_it_says(
+    github: GitHub, submitted: Handoff, look: Look, tmp_path: Path
+) -> None:
+    hook = tmp_path / "remotes" / "acme" / "shop.git" / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'fatal: Connection timed out' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    look()
+    row = ForgeIssue.objects.get()
+    assert "declined" in str(row.last_error) and row.published_at is None and Forge.objects.get().failures == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        ("fatal: unable to access 'http://x/': Failed to connect to x port 80 after 1 ms: Couldn't connect", True),
+        ("fatal: unable to access 'http://x/': Could not resolve host: x", True),
+        ("error: RPC failed; HTTP 504 curl 22 The requested URL returned error: 504", True),
+        ("ssh: connect to host x port 22: Connection refused\nfatal: Could not read from remote repository.", True),
+        ("fatal: unable to access 'http://x/': The requested URL returned error: 403", False),
+        ("git@x: Permission denied (publickey).\nfatal: Could not read from remote repository.", False),
+        ("To x\n ! [rejected]        a -> a (non-fast-forward)\nerror: failed to push some refs to 'x'", False),
+        ("remote: Connection timed out\nfatal: the remote end hung up unexpectedly", False),
+        ("it holds something new", False),
+    ],
+)
+def test_only_what_is_known_to_pass_is_tried_again(said: str, passes: bool) -> None:
+    assert push.may_pass(GitFailed(said)) is passes
+
+
+def test_a_push_that_takes_too_long_is_tried_again() -> None:
+    assert push.may_pass(TookTooLong("git took longer than 30 seconds"))
 
 
 def test_a_token_that_is_revoked_between_push_and_pull_request_loses_nothing(
