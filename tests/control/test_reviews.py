@@ -407,6 +407,26 @@ def test_what_a_person_took_over_stays_theirs_for_as_long_as_they_need(
     assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["claimed_by"] == "operator"
 
 
+@pytest.mark.parametrize("end", ["approve", "abandon", "discard"])
+def test_nothing_is_renewed_once_a_person_is_done_with_work_that_they_took_over(
+    make: Make, repository: Path, end: str
+) -> None:
+    place = make("smith", notes="two\n")
+    own, _ = claimed(repository)
+    call("pool_take_over_work", agent_id="smith")
+    assert PoolWorktree.objects.get().taken_handoff == own["handoff_id"]
+    (place / "notes.txt").write_text("three\n")
+    if end == "approve":
+        seen = call("pool_get_review", agent_id="smith")["seen"]
+        call("pool_approve_work", agent_id="smith", seen=seen)
+    elif end == "abandon":
+        call("pool_abandon_work", agent_id="smith")
+    else:
+        assert does("pool_destroy_agent", agent_id="smith")["ok"]
+        call("pool_worktree_discard", agent_id="smith", changes_too=True)
+    assert PoolWorktree.objects.get().taken_handoff is None
+
+
 def test_a_paused_agent_is_not_woken(make: Make, repository: Path) -> None:
     make("smith", notes="two\n")
     PoolAgent.objects.update(wake_on=["mail"])

@@ -307,6 +307,7 @@ def approve(
                 result=f"{operator} went on with the work of {agent_id}, on {row.branch}, and approved it.",
                 claim_epoch=taken.claim_epoch,
             )
+        PoolWorktree.objects.filter(pk=row.pk).update(taken_handoff=None)
         if handoff is not None and (current := selectors.get_handoff(handoff.pk)).status == HandoffStatus.SUBMITTED:
             progress.accept_now(current, progress.By(operator=operator))
 
