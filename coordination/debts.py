@@ -21,7 +21,7 @@ class Debt:
     """One piece of work that an agent took and has not finished, or one question that it has not answered."""
 
     agent_id: str  # the agent that owes it
-    kind: str  # handoff, message, task, verdict, question
+    kind: str  # handoff, message, task, verdict, task_verdict, question
     identifier: str
     what: str  # text of others, unchanged
     to: str | None  # the agent or operator that waits for it

@@ -19,6 +19,7 @@ SETTLING = {  # how an agent settles each kind of debt
     "message": "A message you pulled: inbox_ack once it is handled.",
     "task": "A task in progress: task_update tells how it stands.",
     "verdict": "Work that you are to check: handoff_accept, or handoff_return with reasons.",
+    "task_verdict": "A task that you are to check: task_review, whose verdict is accept, or return with reasons.",
     "question": "Files that you were asked for: files_release, or message_create to say how long you need them.",
 }
 WHOLE = 10_000  # for ids that the agent must pass back unchanged

@@ -1,4 +1,4 @@
-"""This app's part of `nexus hook`, without Django: an agent's debts in plans as SQL, as `selectors.owed` finds them,
+"""This app's part of `nexus hook`, without Django: an agent's debts in plans as SQL, as `selectors` finds them,
 and the reaction to events of a coding client, only in projects with a plan.
 """
 
@@ -12,6 +12,11 @@ OWED = """
 SELECT 'task ' || task_key FROM plan_tasks
 WHERE closed_at IS NULL AND status = 'in_progress' AND held_by IS NULL
   AND submitted_at IS NULL AND coalesce(owner_agent_id, owner) = :agent
+UNION ALL
+SELECT 'task_verdict ' || task_key FROM plan_tasks
+WHERE closed_at IS NULL AND status = 'in_progress' AND submitted_at IS NOT NULL
+  AND (verifier = 'agent:' || :agent OR (verifier = 'creator' AND created_by = :agent))
+  AND :agent NOT IN (coalesce(submitted_by, ''), coalesce(owner_agent_id, ''), coalesce(owner, ''))
 LIMIT 1000
 """
 

@@ -11,18 +11,20 @@ from math import inf
 from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, QuerySet, TextField
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from coordination.debts import Debt
 from coordination.routing import Profile
 from handoffs import lifecycle
+from handoffs.models import CheckState
 from nexus.core.database.prepared import Select, Slot
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
 from nexus.planning import rules, schemas
 from nexus.planning.directory import ARTIFACTS, DECISIONS, Directory
-from nexus.planning.models import Board, Cycle, Task, TaskStatus
+from nexus.planning.models import Board, Cycle, Task, TaskCheckRun, TaskStatus
 from nexus.planning.schemas import PlanDocument, TasksDocument
 
 AT_ONCE = 500  # numbers in one query
@@ -209,3 +211,19 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
         if owner is not None:
             to = task.created_by if task.created_by != owner else None
             yield Debt(owner, "task", task.task_key, task.title, to, task.updated_at, task.workspace_id)
+
+
+def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+    """Yield a debt for each submitted task that one agent alone must verify, once its checks passed; the creditor is
+    whose work it is."""
+    runs = TaskCheckRun.objects.filter(task=OuterRef("pk"), claim_epoch=OuterRef("claim_epoch"))
+    rows = Task.objects.submitted().exclude(Exists(runs.exclude(state=CheckState.PASSED)))
+    if agents is not None:
+        named = [f"agent:{agent_id}" for agent_id in agents]
+        rows = rows.filter(Q(verifier__in=named) | Q(verifier=lifecycle.CREATOR, created_by__in=agents))
+    for task in rows.order_by("task_key")[:MOST_OWED]:
+        agent_id = task.created_by if task.verifier == lifecycle.CREATOR else lifecycle.named_agent(task.verifier)
+        if agent_id in (None, OPERATOR_AGENT, task.submitted_by, task.owner_agent_id, task.owner):
+            continue  # an operator says it
+        since = task.submitted_at or task.updated_at
+        yield Debt(agent_id, "task_verdict", task.task_key, task.title, task.doer, since, task.workspace_id)

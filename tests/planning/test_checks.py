@@ -10,7 +10,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 from hypothesis import settings
@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from coordination import debts
 from coordination.toolset import run
 from handoffs import check_runs
 from handoffs.check_runs import CheckReceipt, Facts
@@ -30,6 +31,7 @@ from handoffs.models import UNFINISHED, AnyCheckRun, CheckState
 from inbox.monitoring import Picture
 from nexus.core.clock import now
 from nexus.core.operations import runner
+from nexus.planning import hook
 from nexus.planning.attention import KINDS
 from nexus.planning.models import Task, TaskCheckRun
 from nexus.planning.toolset import PLANNING
@@ -143,6 +145,44 @@ def test_a_verifier_decides_once_the_checks_passed(nexus: Project, call: Call, t
     nexus.call("task_review", **verdict)
     assert status(nexus) == "completed"
     assert events()[-3:] == ["checked", "accepted", "completed"]
+
+
+def debts_of(agent_id: str) -> list[str]:
+    """The keys of an agent's debts, as the hook finds them, too."""
+    found = [debt.key for debt in debts.owed_by(agent_id)]
+    if connection.vendor == "sqlite":
+        connection.ensure_connection()
+        assert [row[0] for row in connection.connection.execute(hook.OWED, {"agent": agent_id})] == found
+    return found
+
+
+@pytest.mark.parametrize("verifier", ["creator", {"agent_id": "cleo"}])
+def test_one_agent_owes_its_verdict_on_a_task(nexus: Project, call: Call, team: None, verifier: Any) -> None:
+    asked, other = ("ana", "cleo") if verifier == "creator" else ("cleo", "ana")
+    nexus.task("Write", verifier=verifier, agent="ana")
+    assert debts_of(asked) == []
+    nexus.call("task_update", id=1, status="completed", agent="bob")
+    [debt] = call("handoff_mine", agent_id=asked)["owes"]
+    assert (debt["kind"], debt["what"], debt["to"]) == ("task_verdict", "Write", "bob")
+    assert debts_of(asked) == [f"task_verdict {debt['id']}"] and debts_of(other) == debts_of("bob") == []
+    nexus.call("task_review", id=1, agent_id=asked, verdict="accept")
+    assert debts_of(asked) == []
+
+
+def test_nobody_owes_a_verdict_on_its_own_task_or_as_one_of_a_role(nexus: Project, team: None) -> None:
+    for number, verifier in enumerate(({"agent_id": "bob"}, {"role": "reviewer"}, "operator"), 1):
+        nexus.task("Write", verifier=verifier, agent="ana")
+        nexus.call("task_update", id=number, status="completed", agent="bob")
+    assert [*debts.everything()] == [] and debts_of("bob") == []
+
+
+def test_no_verdict_is_owed_before_the_checks_passed(done: Project) -> None:
+    assert operates(done, "task_edit", id=2, acceptance_criteria=FILE, verifier={"agent_id": "cleo"})["ok"]
+    judge(True)
+    done.call("task_update", id=2, status="completed", agent="bob")
+    assert debts.owed_by("cleo") == []
+    judge(True)
+    assert [debt.kind for debt in debts.owed_by("cleo")] == ["task_verdict"]
 
 
 def test_nobody_verifies_work_of_its_own(nexus: Project, team: None) -> None:

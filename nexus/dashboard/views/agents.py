@@ -44,7 +44,14 @@ SHOWN_SESSIONS, SHOWN_EVENTS, SHOWN_HANDOFFS = 10, 10, 10
 PAGE = 100  # agents
 EXAMINED_EVENTS = 100  # searched for events that are not signs of life
 # The page of a debt, by kind.
-DEBTS = {"handoff": "handoff", "verdict": "handoff", "message": "mail", "task": "task", "question": "reservation"}
+DEBTS = {  # the page of each kind
+    "handoff": "handoff",
+    "verdict": "handoff",
+    "message": "mail",
+    "task": "task",
+    "task_verdict": "task",
+    "question": "reservation",
+}
 ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "codex", "json")
 
 
