@@ -10,13 +10,14 @@ import base64
 import re
 from urllib.parse import urlsplit
 
-from coordination.models import Event
+from coordination.models import Agent, Event
 from handoffs.models import Handoff, HandoffStatus
 from nexus.control import trees
 from nexus.control.git import NEUTRAL, Git, GitFailed, TookTooLong
 from nexus.control.models import MergeState, WorktreeMerge
 from nexus.control.services import worktrees
 from nexus.control.trees import Tree
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
 from nexus.forges.protocol import Busy, PushInterrupted
@@ -44,9 +45,14 @@ class PushFailed(Exception):
     """A branch could not be pushed. `str(error)` is safe to show to an operator."""
 
 
-def work_of(issue: ForgeIssue) -> Tree | None:
-    """Return the worktree of the agent that works on an issue; None if it has none."""
-    return worktrees.tree_of(issue.handoff.claimed_by) if issue.handoff.claimed_by else None
+def work_of(handoff: Handoff) -> Tree | None:
+    """Return the worktree of the agent that works on a handoff, or worked on it until a person took it over; None if it
+    has none."""
+    agent = handoff.claimed_by
+    if agent == OPERATOR_AGENT:
+        taken = Event.objects.filter(handoff_id=handoff.pk, type="handoff.handed").order_by("-event_id").first()
+        agent = taken.payload["former"] if taken and taken.payload["claim_epoch"] == handoff.claim_epoch else None
+    return worktrees.tree_of(agent) if agent else None
 
 
 def approved(issue: ForgeIssue, tree: Tree | None) -> str | None:
@@ -58,12 +64,14 @@ def approved(issue: ForgeIssue, tree: Tree | None) -> str | None:
     """
     if tree is None or issue.handoff.status != HandoffStatus.COMPLETED:
         return None
-    entries = WorktreeMerge.objects.filter(worktree__path=tree.path).exclude(state=MergeState.WITHDRAWN)
-    entry = entries.order_by("-merge_id").first()
+    entries = WorktreeMerge.objects.filter(worktree__path=tree.path, queued_at__gte=issue.handoff.claimed_at)
+    by_person = entries.exclude(state=MergeState.WITHDRAWN).exclude(queued_by__in=Agent.everyone.values("pk"))
+    entry = by_person.order_by("-merge_id").first()
     if entry is None:
         return kept(issue.handoff)
     since = Event.objects.filter(handoff_id=issue.handoff_id, type="handoff.submitted", created_at__gt=entry.queued_at)
-    return kept(issue.handoff) if since.exists() else entry.commit
+    by_agent = since.exclude(actor_agent_id=OPERATOR_AGENT)  # who took it over approves it with the submission
+    return kept(issue.handoff) if by_agent.exists() else entry.commit
 
 
 def kept(handoff: Handoff) -> str | None:

@@ -83,7 +83,7 @@ class Rounds(Work[Step, Found]):
             return None
         if not _lease(issue):
             return None  # another hub looks at it
-        tree = push.work_of(issue)
+        tree = push.work_of(issue.handoff)
         return Step(forge, issue, tree, push.approved(issue, tree))
 
     def act(self, item: Step) -> Found:

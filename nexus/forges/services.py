@@ -23,7 +23,6 @@ from handoffs import services as handoffs
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, single_line
 from inbox import services as mail
-from nexus.control.services import worktrees
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
@@ -32,7 +31,7 @@ from nexus.forges import remotes, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import PAUSES, STREAM, Forge, ForgeDelivery, ForgeIssue, ForgeKind, pause
 from nexus.forges.protocol import Busy, ForgeError, Found, Issue, TokenRefused, Watched
-from nexus.forges.push import is_of
+from nexus.forges.push import is_of, work_of
 from nexus.hooks.sender import check_url
 
 URLS = {ForgeKind.GITHUB: "https://api.github.com", ForgeKind.GITLAB: "https://gitlab.com"}
@@ -275,7 +274,7 @@ def _approved_for(forge: Forge) -> list[str]:
         forge_issue=None,
     ).exclude(claimed_by=None)
     root = forge.workspace.root_realpath
-    trees = [(handoff, worktrees.tree_of(str(handoff.claimed_by))) for handoff in rows]
+    trees = [(handoff, work_of(handoff)) for handoff in rows]
     return [handoff.pk for handoff, tree in trees if tree is not None and is_of(root, tree)]
 
 

@@ -102,14 +102,15 @@ def mail(agent_id: str) -> list[str]:
     return [f"{row.subject}\n{row.body}" for row in rows]
 
 
+def approve() -> None:
+    """Approve smith's work at the desk."""
+    seen = runner.run(CONTROL, OPERATOR, "pool_get_review", {"agent_id": "smith"})["data"]["seen"]
+    answer = runner.run(CONTROL, OPERATOR, "pool_approve_work", {"agent_id": "smith", "seen": seen})
+    assert answer["ok"], answer
+
+
 def test_what_a_person_approved_is_published_and_nothing_later(submitted: Handoff, look: Look, tmp_path: Path) -> None:
     remote, row = tmp_path / "remotes" / "acme" / "shop.git", PoolWorktree.objects.get()
-
-    def approve() -> None:
-        seen = runner.run(CONTROL, OPERATOR, "pool_get_review", {"agent_id": "smith"})["data"]["seen"]
-        answer = runner.run(CONTROL, OPERATOR, "pool_approve_work", {"agent_id": "smith", "seen": seen})
-        assert answer["ok"], answer
-
     approve()
     (Path(row.path) / "later.py").write_text("unseen = True\n")
     look()
@@ -124,6 +125,30 @@ def test_what_a_person_approved_is_published_and_nothing_later(submitted: Handof
     assert run(OPERATOR, "forge_publish", of)["ok"]
     again(look)
     assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\nlater.py"
+
+
+def test_work_that_a_person_took_over_and_approved_is_published(submitted: Handoff, look: Look, tmp_path: Path) -> None:
+    remote, row = tmp_path / "remotes" / "acme" / "shop.git", PoolWorktree.objects.get()
+    assert runner.run(CONTROL, OPERATOR, "pool_take_over_work", {"agent_id": "smith"})["ok"]
+    (Path(row.path) / "mine.py").write_text("mine = True\n")
+    approve()
+    (Path(row.path) / "later.py").write_text("unseen = True\n")
+    again(look)
+    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\nmine.py"
+    assert ForgeIssue.objects.get().last_error is None
+
+
+@pytest.mark.parametrize("whose", ["an agent's", "an earlier handoff's"])
+def test_not_each_entry_of_the_lane_is_a_persons_approval_of_it(submitted: Handoff, whose: str) -> None:
+    approve()
+    issue, entry = ForgeIssue.objects.select_related("handoff").get(), WorktreeMerge.objects.get()
+    tree, claimed_at = push.work_of(issue.handoff), issue.handoff.claimed_at
+    assert push.approved(issue, tree) == entry.commit and claimed_at is not None
+    if whose == "an agent's":
+        WorktreeMerge.objects.update(queued_by="smith")
+    else:
+        WorktreeMerge.objects.update(queued_at=claimed_at - timedelta(seconds=1))
+    assert push.approved(issue, tree) is None
 
 
 def test_work_that_nobody_saw_at_the_desk_is_published_as_it_was_submitted(
