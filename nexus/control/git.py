@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from nexus.control.rules import within
 from nexus.control.runners import sandbox
@@ -42,6 +43,14 @@ PROGRAMS = {  # settings that run programs, and harmless values for them
     "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
     "merge": {"driver": "false"},  # a conflict is reported instead
 }
+PROTOCOLS = ("http", "https", "ssh")  # of other machines
+LOGIN = ("HOME", "XDG_CONFIG_HOME", "SSH_AUTH_SOCK")  # variables with which git logs in as the operator
+# Of the operator: what git, ssh and the usual credential helpers read.
+LOGIN_FILES = (
+    *(".gitconfig", ".config/git", ".config/gh", ".config/glab-cli", ".git-credentials", ".netrc", ".ssh"),
+    ".cache/git/credential",
+)
+OPERATORS_CONFIG = "unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM\n"  # begins a script that logs in so
 PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
 
 
@@ -64,6 +73,14 @@ class Said:
     @property
     def line(self) -> str:
         return self.output.decode(errors="replace").strip()
+
+
+class Prepared(NamedTuple):
+    """A command, its working directory and its environment."""
+
+    command: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -117,16 +134,20 @@ class Git:
         self, command: Sequence[str], values: Mapping[str, str], input: bytes, expect: tuple[int, ...], largest: int
     ) -> Said:
         with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
-            cwd = self.work_tree
-            if sandbox.state().works:
-                scratch, command, cwd = PRIVATE, self._enclosed(command), processes.NEUTRAL
-            env = {**self._environment(), **values, "SCRATCH": scratch}
-            said, errors = _call(command, cwd, env, input, largest)
+            said, errors = _call(self.prepared(command, values, scratch), input, largest)
         if not said.cut and said.code not in expect:
             raise GitFailed(errors[-400:] or f"git ended with exit code {said.code}")
         if UNREAD in errors:
             raise GitFailed(errors[errors.index(UNREAD) :][:400])
         return said
+
+    def prepared(self, command: Sequence[str], values: Mapping[str, str], scratch: str) -> Prepared:
+        """Return how to start a command: in the sandbox if there is one, which has a SCRATCH of its own; else with
+        `scratch`. Raises GitFailed."""
+        cwd = self.work_tree
+        if sandbox.state().works:
+            scratch, command, cwd = PRIVATE, self._enclosed(command), processes.NEUTRAL
+        return Prepared(command, cwd, {**self._environment(), **values, "SCRATCH": scratch})
 
     def _enclosed(self, command: Sequence[str]) -> list[str]:
         program = shutil.which("git") or "git"
@@ -164,8 +185,21 @@ class Git:
         }
 
 
-def _call(command: Sequence[str], cwd: str, env: Mapping[str, str], input: bytes, largest: int) -> tuple[Said, str]:
+def login() -> Mapping[str, str]:
+    """Return the variables with which git logs in as the operator."""
+    return {name: os.environ[name] for name in LOGIN if os.environ.get(name)}
+
+
+def login_files() -> tuple[str, ...]:
+    """Return the operator's files that git reads to log in, whether or not they exist."""
+    home = Path.home()
+    agent = os.environ.get("SSH_AUTH_SOCK", "")
+    return (*(str(home / name) for name in LOGIN_FILES), *((agent,) if agent.startswith("/") else ()))
+
+
+def _call(prepared: Prepared, input: bytes, largest: int) -> tuple[Said, str]:
     """Run a command and return its result and its stderr. Raises GitFailed."""
+    command, cwd, env = prepared
     try:
         done = processes.run(command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest)
     except TimeoutError:

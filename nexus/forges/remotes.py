@@ -8,27 +8,19 @@ when something is pushed: there git has no network and none of the operator's fi
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from nexus.control import trees
-from nexus.control.git import NEUTRAL, Git, GitFailed
+from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed, login, login_files
+from nexus.control.git_addresses import is_remote
 from nexus.control.runners import sandbox
 from nexus.forges.protocol import ForgeError, NotThere, Watched
 
 MAX_SUBJECTS = 20  # of commits, that a message names
 MAX_WORK = 100  # pushed branches that are compared with the watched one in one look
 MAX_KNOWN = 200  # branches of the project, so that only what it lacks is fetched
-PROTOCOLS = ("http", "https", "ssh")
-ADDRESS = re.compile(r"\w[\w.-]*@\w[\w.-]*:[\w./~][\w./~+-]*", re.ASCII)  # as in git@example.com:shop.git
-# Of the operator: what git, ssh and the usual credential helpers read.
-FILES = (
-    *(".gitconfig", ".config/git", ".config/gh", ".config/glab-cli", ".git-credentials", ".netrc", ".ssh"),
-    ".cache/git/credential",
-)
-OWN = "unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM\n"
 EMPTY = """
 mkdir -p "$SCRATCH"
 git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
@@ -65,17 +57,9 @@ git log --no-show-signature --max-count="$MOST" --format=%s -z "$new" $since
 
 def address_of(text: str) -> str:
     """Return a remote as git reaches it: an address, or the real path of a directory. Raises ValueError."""
-    if not text.isprintable() or text != text.strip():
-        raise ValueError("must be the address of a repository, or its path")
-    if ADDRESS.fullmatch(text):
+    if is_remote(text, PROTOCOLS):
         return text
     parts = urlsplit(text)
-    if parts.scheme in PROTOCOLS and parts.hostname and text.isascii() and " " not in text:
-        if parts.password is not None or (parts.username is not None and parts.scheme != "ssh"):
-            raise ValueError("must not hold credentials: git takes them from your own configuration")
-        if parts.hostname.startswith("-") or (parts.username or "").startswith("-"):
-            raise ValueError("must name a host")
-        return text
     path = parts.path if parts.scheme == "file" and not parts.netloc else text
     if not Path(path).is_absolute():
         raise ValueError("must be an http, https or ssh address, or an absolute path")
@@ -132,7 +116,7 @@ def _run(origin: trees.Origin, remote: str, script: str, values: Mapping[str, st
     env = {"REMOTE": remote, "OBJECTS": trees.alternates(origin.objects), **values}
     reading: tuple[str, ...] = origin.objects
     writable: tuple[str, ...] = ()
-    files = _files()
+    files = login_files()
     if is_path := Path(remote).is_absolute():
         if not sandbox.state().works:
             raise GitFailed(f"a path needs a sandbox, because of its hooks: {sandbox.state().why}")
@@ -140,21 +124,10 @@ def _run(origin: trees.Origin, remote: str, script: str, values: Mapping[str, st
         reading, writable, files = (reading, (remote,), ()) if writing else ((*reading, remote), (), ())
     else:
         config = {name: value for name, value in config.items() if name != "core.sshCommand"}
-        script = OWN + script
-        env |= {"GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS), **_login()}
+        script = OPERATORS_CONFIG + script
+        env |= {"GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS), **login()}
     git = Git(origin.common, origin.common, reading, writable, files, config, network=not is_path)
     said = git.script(script, env)
     if said.cut:
         raise GitFailed("the remote's answer is too long")
     return said.output
-
-
-def _login() -> Mapping[str, str]:
-    names = ("HOME", "XDG_CONFIG_HOME", "SSH_AUTH_SOCK")
-    return {name: os.environ[name] for name in names if os.environ.get(name)}
-
-
-def _files() -> tuple[str, ...]:
-    home = Path.home()
-    agent = os.environ.get("SSH_AUTH_SOCK", "")
-    return (*(str(home / name) for name in FILES), *((agent,) if agent.startswith("/") else ()))

@@ -50,12 +50,13 @@ def working(
     runners: str = RUNNERS,
     python: str = sys.executable,
     within: Sequence[str] = (),
+    **more: str,
 ) -> Iterator[subprocess.Popen[str]]:
     """The worker of a machine, once it works: over a Python of its own, within a command."""
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "runners.toml").write_text(runners)
     command = [*within, python, str(ROOT / "manage.py"), "run-pool", "--labels", "linux", "--name", name]
-    environ = environment(home, NEXUS_DATABASE_URL=database)
+    environ = environment(home, NEXUS_DATABASE_URL=database, **more)
     process = subprocess.Popen(
         command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -135,6 +136,35 @@ def test_three_machines_run_each_turn_once_and_one_that_is_killed_is_noticed(
                 again.terminate()
                 assert again.wait() == 0
             assert rows("SELECT is_lost, ended_at IS NOT NULL FROM pool_machines WHERE name = 'one'") == [(False, True)]
+
+
+def test_a_machine_clones_its_agents_directories_although_it_was_killed_meanwhile(
+    database: str, tmp_path: Path
+) -> None:
+    home, account, shop, below = (tmp_path / name for name in ("hub", "account", "shop.git", "below"))
+    for directory in (home, account, below):
+        directory.mkdir(mode=0o700)
+    account.joinpath(".gitconfig").write_text('[core]\nsshCommand = "sleep 1000;:"\n')  # a host that does not answer
+    subprocess.run(["git", "clone", "--quiet", "--bare", "--no-local", "--depth=1", str(ROOT), str(shop)], check=True)
+    table = '{runners}[clones."{below}"]\ngit = "{git}"\n'
+    far, near = (table.format(runners=RUNNERS, below=below, git=git) for git in ("git@example.com:shop.git", str(shop)))
+    with ExitStack() as stack:
+        pool = Pool(home, database=database, runners=RUNNERS)
+        stack.callback(pool.close)
+        with working(tmp_path / "one", "one", database, runners=far, HOME=str(account)) as machine:
+            assert begun(machine).startswith("[nexus] Machine one works")
+            pool.create("ann", model="farm", cwd=str(below / "ann"))
+            pool.result("send", "/agent/ann", content="work", timeout_seconds=0)
+            until(lambda: any(below.glob(".nexus-clone-*/.git/HEAD")))
+            end_whole(machine.pid)
+        (half,) = below.iterdir()
+        with psycopg.connect(database, autocommit=True) as store:
+            until(lambda: store.execute("SELECT status FROM pool_turns").fetchall() == [("interrupted",)])
+        with working(tmp_path / "one", "one", database, runners=near, HOME=str(account)) as again:
+            assert begun(again).startswith("[nexus] Machine one works")
+            assert "did go on" in pool.send("ann", "go on")["result"]["content"]
+            assert [path.name for path in below.iterdir()] == ["ann"] and half.name != "ann"
+            assert (below / "ann" / "manage.py").is_file()
 
 
 def python_whose_clock_is_off(home: Path, hours: int) -> str:

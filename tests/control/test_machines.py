@@ -296,7 +296,7 @@ def test_agents_stay_with_their_parents_machine_and_have_no_worktrees_and_no_pat
         ({"model": "farm"}, "VALIDATION_ERROR"),
     ):
         assert refused("pool_create_agent", **given)["code"] == code
-    assert "a clone on that machine" in refused("pool_create_agent", model="farm", worktree=True, cwd="/")["message"]
+    assert "below a [clones] entry" in refused("pool_create_agent", model="farm", worktree=True, cwd="/")["message"]
     machines.end(own)
     assert "one is ended" in refused("pool_create_agent", model="farm", parent_agent_id="ann")["message"]
 

@@ -16,7 +16,7 @@ from nexus.control.models import HUB, PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import Rehearsal, Runner, host_of, runners
+from nexus.control.runners.configuration import FILE, Rehearsal, Runner, host_of, runners
 from nexus.control.selectors import PoolAgentRow
 from nexus.control.services import machines, pool, worktrees
 from nexus.control.services import pool as server
@@ -145,7 +145,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     if p.worktree and machine != HUB:
         raise worktrees.refusal(
             f"agents of the runner {runner.name} live on the machine {machine}, and worktrees are made at the hub "
-            "alone. Give the agent a clone on that machine as its cwd, or take a runner without labels"
+            f"alone. Name a directory below a [clones] entry of its {FILE} as cwd, or take a runner without labels"
         )
     wakeups.check_kinds(p.wake_on or [])
     order = pool.Order(

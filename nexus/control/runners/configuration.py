@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
+from nexus.control.git_addresses import is_remote
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import Code, NexusError, invalid
 
@@ -30,6 +32,7 @@ LABEL = Annotated[str, Field(pattern=f"^{LABEL_PATTERN}$")]
 VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
 HOST_PATTERN = r"^([A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*$"  # none begins with a dash
 HOST = Annotated[str, Field(pattern=HOST_PATTERN, max_length=255)]
+CLONED_FROM = ("https", "ssh")
 OWN_PATH = Annotated[str, Field(pattern=r"^(/|~/)")]
 
 
@@ -197,6 +200,24 @@ class Rehearsal(_Common):
     script: list[Step] = []
 
 
+class Clone(BaseModel):
+    """The repository of which each agent directly below a directory gets a clone, on the machine of this file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    directory: str = ""  # the name of its table
+    git: Annotated[str, Field(min_length=1, max_length=2_000)]
+    branch: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./+-]*$", max_length=200)] | None = None
+    seconds: Annotated[int, Field(ge=1, le=86_400)] = 600  # limit of one clone
+
+    @field_validator("git")
+    @classmethod
+    def _is_a_repository(cls, text: str) -> str:
+        if not is_remote(text, CLONED_FROM) and not text.startswith("/"):
+            raise ValueError("it must be an https or ssh address, one like git@example.com:shop.git, or a path from /")
+        return text
+
+
 Runner = Acp | Ssh | Model | Rehearsal
 KINDS = ("acp", "ssh", "model", "rehearsal")
 _TABLE: TypeAdapter[Runner] = TypeAdapter(Annotated[Runner, Field(discriminator="kind")])
@@ -208,6 +229,11 @@ class Runners:
 
     by_name: Mapping[str, Runner]
     default: str
+    clones: Mapping[str, Clone] = field(default_factory=dict)  # by directory
+
+    def clone_of(self, cwd: str) -> Clone | None:
+        """Return what an agent's directory is cloned from, if it is not there; None if nothing is configured."""
+        return self.clones.get(str(PurePath(cwd).parent)) if PurePath(cwd).name else None
 
     def named(self, name: str | None) -> Runner:
         """Return the runner of this name, or the default one. Raises VALIDATION_ERROR."""
@@ -322,8 +348,10 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise _wrong(path, f"is no TOML: {error}") from None
     default, listed = tables.pop("default", None), tables.pop("runners", {})
-    if tables or not isinstance(listed, dict):
-        raise _wrong(path, f"takes `default` and tables [runners.NAME], not {next(iter(tables), 'runners')!r}")
+    cloned = tables.pop("clones", {})
+    if tables or not isinstance(listed, dict) or not isinstance(cloned, dict):
+        wrong = next(iter(tables), "clones" if isinstance(listed, dict) else "runners")
+        raise _wrong(path, f'takes `default` and tables [runners.NAME] and [clones."/DIRECTORY"], not {wrong!r}')
     by_name: dict[str, Runner] = {REHEARSAL.name: REHEARSAL}
     for name, table in listed.items():
         by_name[name] = _runner(path, name, table)
@@ -338,7 +366,18 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
     default = next(iter(listed), REHEARSAL.name) if default is None else default
     if not isinstance(default, str) or default not in by_name:
         raise _wrong(path, f"names {default!r} as default, and has no [runners.{default}]")
-    return Runners(by_name, default)
+    return Runners(by_name, default, {name: _clone(path, name, table) for name, table in cloned.items()})
+
+
+def _clone(path: Path, directory: str, table: Any) -> Clone:
+    where = f"clones.{directory[:200]!r}"
+    if not directory.startswith("/") or not directory.isprintable() or os.path.normpath(directory) != directory:
+        raise _wrong(path, f"is wrong at {where}: it must be an absolute path, without `..` or `/` at its end")
+    try:
+        return Clone.model_validate({**table, "directory": directory} if isinstance(table, dict) else table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _wrong(path, f"is wrong at {'.'.join([where, *map(str, first['loc'])])}: {first['msg']}") from None
 
 
 def _runner(path: Path, name: str, table: Any) -> Runner:

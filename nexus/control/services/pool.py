@@ -25,6 +25,7 @@ from nexus.control.events import BY, emit_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
 from nexus.control.models import HUB, STREAM, PoolAgent, PoolWorktree, Turn
 from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
+from nexus.control.runners.configuration import runners
 from nexus.control.services import questions, turns
 from nexus.control.trees import Tree
 from nexus.core.clock import now
@@ -77,6 +78,7 @@ def create(
     if message is not None:
         within_limit(message, "initial_message", turns.LARGEST_MESSAGE)
     cwd = directory_of(order)
+    needed = parent_of_clone(cwd) if cwd is not None and order.is_here else None
     moment = now()
     with write():
         parent = parent_of(actor, order.parent_agent_id)
@@ -87,7 +89,7 @@ def create(
         agent_id = _name(order.agent_id, actor)
         permissions = granted(order, cwd, parent, actor)
         if cwd is not None and order.is_here:  # the parent's need not be checked here: each turn does
-            check_exists(cwd, "cwd")  # after the ceiling, so that nobody learns what exists beyond their own
+            check_exists(needed or cwd, "cwd")  # after the ceiling, so that nobody learns what exists beyond their own
         if tree is not None:
             permissions = tree.moved(permissions)
         agents.register(agent_id=agent_id, given={"metadata": {"pool": True}}, by_operator=True)
@@ -250,6 +252,12 @@ def directory_of(order: Order) -> str | None:
     if not Path(order.cwd).is_absolute():
         raise invalid(f"cwd must be an absolute path on {order.whereabouts}.", field="cwd")
     return os.path.normpath(order.cwd)
+
+
+def parent_of_clone(cwd: str) -> str | None:
+    """Return the directory below which the hub's worker clones an agent's directory; None if it clones none there."""
+    clone = runners().clone_of(cwd)
+    return None if clone is None else clone.directory
 
 
 def real_directory(path: str, field: str) -> str:

@@ -34,6 +34,7 @@ from nexus.control.services.questions import ask_and_wait
 from nexus.control.services.turns import Ended
 from nexus.control.telemetry import RunTrace
 from nexus.control.tools.files import ToolFailed, on_disk
+from nexus.control.worker import clones
 from nexus.control.worker.store_access import stored
 from nexus.core.clock import now
 from nexus.core.database.store import write
@@ -286,6 +287,7 @@ class Taking:
     async def _run(self, runner: Runner) -> Ended:
         try:
             _check_host(self.turn.agent, runner)
+            await self._clone_directory()
             await self._check_directory()
             take: Takes = (await _module(runner.kind)).take
             ended = await take(
@@ -312,6 +314,25 @@ class Taking:
             except RunnerFailed as gone:  # and with it all changes in it
                 return replace(ended, status=TurnStatus.FAILED, why=str(gone))
         return ended
+
+    async def _clone_directory(self) -> None:
+        """Clone the agent's directory, if it is not there, nothing was done in it yet, and runners.toml says of what.
+        Raises RunnerFailed."""
+        agent = self.turn.agent
+        clone = None if agent.host is not None else (await in_thread(READERS, runners)).clone_of(agent.cwd)
+        try:
+            if clone is None or await on_disk(partial(os.path.lexists, agent.cwd)):
+                return
+        except ToolFailed:  # the mount does not answer
+            return
+        made = Entry.objects.filter(agent=agent, role__in=(Role.ASSISTANT, Role.TOOL))
+        if await in_thread(READERS, made.exists):
+            return
+        self._reporter.draft.add(f"Cloning {clone.git} to {agent.cwd}")
+        try:
+            await clones.ensure(clone, agent.cwd, agent.machine)
+        finally:
+            self._reporter.draft.restart()
 
     async def _check_directory(self) -> None:
         """Check that the agent's directory exists, which its runner might not notice. Raises RunnerFailed."""

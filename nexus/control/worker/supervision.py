@@ -23,6 +23,7 @@ from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
 from nexus.control import telemetry
 from nexus.control.agent_stream import DRAFTS
 from nexus.control.config import DEFAULT_PORT, ControlSettings
+from nexus.control.git import LOGIN
 from nexus.control.models import STREAM, Incarnation
 from nexus.control.rpc import ENDPOINT
 from nexus.control.runners import sandbox
@@ -246,10 +247,10 @@ async def _ended(watchdog: asyncio.subprocess.Process, seconds: float) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the settings of this process, resolved, and the variables that runners and traces need."""
+    """Return the settings of this process, resolved, and the variables that runners, traces, git and ssh need."""
     traced = (name for name in os.environ if name.startswith(telemetry.PREFIX))
     needed = (name for runner in runners().by_name.values() for name in runner.variables)
-    return own_environment(*needed, *traced) | given() | {"NEXUS_CONTROL": "true"}
+    return own_environment(*needed, *traced, *LOGIN) | given() | {"NEXUS_CONTROL": "true"}
 
 
 async def _end_when_asked(since: int) -> None:

@@ -1,0 +1,129 @@
+"""Clone the directory of an agent on its machine, as `[clones]` in runners.toml says (docs/how-to/run-a-pool.md).
+
+git runs as it does for forges: in the sandbox, with the account's own configuration and credentials. It writes in a new
+directory beside the agent's, which is renamed when it is whole. What a kill leaves there is removed at the next try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed, login, login_files
+from nexus.control.runners import processes
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.configuration import Clone
+from nexus.control.tools import files
+from nexus.core.waiting import OUTSIDE, in_thread, uninterrupted
+
+SAID = 400  # characters of git's words
+CREDENTIALS = re.compile(r"(?<=://)\S*@")
+PREFIX = ".nexus-clone-"
+SCRIPT = """
+export GIT_SSH_COMMAND="$(git config core.sshCommand || echo ssh) -o BatchMode=yes"
+set -- --quiet --template= --no-local --no-recurse-submodules
+[ -z "$BRANCH" ] || set -- "$@" --branch="$BRANCH"
+exec git clone "$@" -- "$REMOTE" . > /dev/null
+"""
+T = TypeVar("T")
+_busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the directory that is cloned
+
+
+async def ensure(clone: Clone, cwd: str, machine: str) -> None:
+    """Clone an agent's directory, unless something of its name is there. Raises RunnerFailed, and leaves nothing then.
+
+    When cancelled, it ends git and leaves nothing, too.
+    """
+    lock = _busy.setdefault(cwd, asyncio.Lock())
+    async with lock:
+        mine = f"{PREFIX}{sha256(f'{machine} {cwd}'.encode()).hexdigest()[:16]}-"  # machines may share a disk
+        new = f"{mine}{secrets.token_hex(4)}"
+        try:
+            try:
+                if await _on_thread(partial(_begin, clone.directory, cwd, mine, new)):
+                    await _clone(clone, os.path.join(clone.directory, new))
+                    await _on_thread(partial(_finish, clone.directory, new, cwd))
+            finally:
+                await _on_thread(partial(_remove, clone.directory, new))
+        except (files.ToolFailed, GitFailed, OSError) as error:
+            raise RunnerFailed(f"the agent's directory, {cwd}, could not be cloned: {_shown(str(error))}") from None
+
+
+def _begin(directory: str, cwd: str, mine: str, new: str) -> bool:
+    """Make the new directory, and remove what a kill left; False if the agent's is there."""
+    if os.path.lexists(cwd):
+        return False
+    with files.directory(directory, flags=files.LISTING) as at, os.scandir(at) as entries:
+        for left in [entry.name for entry in entries if entry.name.startswith(mine)]:
+            shutil.rmtree(left, ignore_errors=True, dir_fd=at)
+        os.mkdir(new, 0o700, dir_fd=at)
+    return True
+
+
+async def _clone(clone: Clone, new: str) -> None:
+    """Clone into a new directory. Raises GitFailed."""
+    is_path = clone.git.startswith("/")
+    git = Git(
+        new,
+        new,
+        reading=(clone.git,) if is_path else (),
+        writing=(new,),
+        files=login_files(),
+        config={
+            name: value
+            for name, value in NEUTRAL.items()
+            if name != "core.sshCommand" and not name.startswith("protocol.")
+        },
+        network=not is_path,
+    )
+    values = {
+        "REMOTE": clone.git,
+        "BRANCH": clone.branch or "",
+        "GIT_ALLOW_PROTOCOL": "file" if is_path else ":".join(PROTOCOLS),
+        **login(),
+    }
+    command = ("sh", "-euc", OPERATORS_CONFIG + SCRIPT)
+    prepared = await _on_thread(partial(git.prepared, command, values, new))
+    try:
+        async with (
+            asyncio.timeout(clone.seconds),
+            processes.running(prepared.command, cwd=prepared.cwd, env=prepared.env) as program,
+        ):
+            program.stdin.close()
+            code = await program.ended()
+    except TimeoutError:
+        raise GitFailed(f"it took longer than {clone.seconds} seconds") from None
+    except RunnerFailed as failed:
+        raise GitFailed(str(failed)) from None
+    if code:
+        raise GitFailed(program.stderr.kept.decode(errors="replace") or f"git ended with exit code {code}")
+
+
+def _finish(directory: str, new: str, cwd: str) -> None:
+    """Rename the new directory to the agent's. Raises OSError, except where something of its name came meanwhile."""
+    with files.directory(directory) as at:
+        if not os.path.lexists(cwd):
+            os.rename(new, Path(cwd).name, src_dir_fd=at, dst_dir_fd=at)
+
+
+def _remove(directory: str, new: str) -> None:
+    with files.directory(directory) as at:
+        shutil.rmtree(new, ignore_errors=True, dir_fd=at)
+
+
+async def _on_thread(function: Callable[[], T]) -> T:
+    """Call a function to its end, so that no thread works here after the next one has begun."""
+    return await uninterrupted(in_thread(OUTSIDE, function))
+
+
+def _shown(words: str) -> str:
+    return " ".join(CREDENTIALS.sub("***@", words).split())[-SAID:]
