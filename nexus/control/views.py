@@ -454,7 +454,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         tree=row,
         agent=row.agent,
         on=on,
-        handoff=reviewing.handoffs_of([row.agent]).get(row.agent.pk),
+        handoff=reviewing.handoff_of(row),
         summary=answer.get("summary", ""),
         checks=checks[0] if checks else None,
         facts=sheet(checks[0]["facts"]) if checks and checks[0]["facts"] else (),

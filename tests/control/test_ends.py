@@ -59,6 +59,14 @@ def test_an_agent_with_nothing_to_do_ends() -> None:
     assert living() == {"parent", "child", "busy", "recent"}
 
 
+def test_one_that_a_person_paused_is_not_idle() -> None:
+    create("paused")
+    PoolAgent.objects.update(paused_at=now(), paused_by="olga")
+    with time_machine.travel(now() + timedelta(days=1)):
+        pool.end_idle(60)
+    assert living() == {"paused"}
+
+
 def test_the_log_says_why_one_ended_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     create("idle")
     with time_machine.travel(now() + timedelta(seconds=100)), TestCase.captureOnCommitCallbacks(execute=True):

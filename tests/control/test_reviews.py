@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +38,7 @@ from tests.conftest import OPERATOR, at_once, examples
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, told
 from tests.inbox.conftest import Clock, clock
+from tests.pages import shown
 
 __all__ = ["clock", "pool", "repository"]
 
@@ -333,7 +336,7 @@ def claimed(repository: Path) -> tuple[dict[str, str], int]:
     return own, do("handoff_claim", **own)["data"]["claim_epoch"]
 
 
-def test_taken_over_work_pauses_its_agent_and_is_given_back(make: Make, repository: Path) -> None:
+def test_taken_over_work_pauses_its_agent_and_is_given_back(make: Make, repository: Path, browser: Client) -> None:
     place = make("smith", notes="two\n")
     own, epoch = claimed(repository)
     for content in ("Go on.", "And on."):
@@ -347,6 +350,7 @@ def test_taken_over_work_pauses_its_agent_and_is_given_back(make: Make, reposito
     assert "olga has taken it over" in refused("pool_take_over_work", agent_id="smith")["message"]
     review = call("pool_get_review", agent_id="smith")
     assert (review["taken_by"], review["handoff"]["handoff_id"]) == ("olga", own["handoff_id"]) and waiting() == []
+    assert own["handoff_id"] in shown(browser.get(reverse("admin:pool_review", args=[running.agent_id])))
     (place / "notes.txt").write_text("three\n")
     given = call("pool_give_back_work", agent_id="smith", text="I wrote three.")
     assert given["claim_epoch"] == epoch + 2

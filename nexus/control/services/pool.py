@@ -232,9 +232,11 @@ def end_temporary(before: datetime) -> None:
 
 
 def end_idle(seconds: int) -> None:
-    """End the agents that were idle for so long: without a turn, a living child, or anything that could wake them."""
+    """End the agents that were idle for so long: without a turn, a living child, or anything that could wake them. One
+    that a person paused waits for that person."""
     moment = now()
-    idle = PoolAgent.objects.living().filter(last_action_at__lt=moment - timedelta(seconds=seconds), wake_on=[])
+    since = moment - timedelta(seconds=seconds)
+    idle = PoolAgent.objects.living().filter(last_action_at__lt=since, wake_on=[], paused_at=None)
     idle = idle.exclude(pk__in=Turn.objects.open().values("agent"))
     idle = idle.exclude(pk__in=PoolAgent.objects.living().exclude(parent=None).values("parent"))
     if idle.exists():

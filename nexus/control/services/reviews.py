@@ -125,7 +125,7 @@ def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
     row, difference = worktrees.difference(Actor(operator), agent_id, worktree_id)
     run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
     summary = (run.answer or "") if run else ""
-    handoff = _taken(row) or handoffs_of([row.agent]).get(row.agent.pk)
+    handoff = handoff_of(row)
     return Shown(row, difference, handoff, summary, run, comments(row))
 
 
@@ -374,6 +374,12 @@ def give_back(
     return row, turn, handoff
 
 
+def handoff_of(row: PoolWorktree) -> Handoff | None:
+    """Return the handoff that a worktree is the work of: that went to a person with it, else that its agent works on or
+    submitted last."""
+    return _taken(row) or handoffs_of([row.agent]).get(row.agent.pk)
+
+
 def _taken(row: PoolWorktree) -> Handoff | None:
     """Return the handoff that went to the operators with a worktree, if they still hold it."""
     held = Handoff.objects.filter(pk=row.taken_handoff, claimed_by=OPERATOR_AGENT, status__in=HELD)
@@ -413,7 +419,7 @@ def abandon(
     """
     actor = Actor(operator)
     row = worktrees.get(actor, agent_id, worktree_id)
-    handoff = _taken(row) or handoffs_of([row.agent]).get(row.agent.pk)
+    handoff = handoff_of(row)
     why = f"The work on {row.branch} was abandoned in a review."
 
     def end() -> None:
