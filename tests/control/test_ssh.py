@@ -15,13 +15,15 @@ import psutil
 import pytest
 
 from nexus.control import selectors
-from nexus.control.models import Entry, PoolAgent, Turn, TurnStatus
+from nexus.control.faults import Fault, FaultKind
+from nexus.control.models import Entry, Outage, PoolAgent, Turn, TurnStatus
 from nexus.control.runners import acp_check, ssh
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Ssh, read
 from nexus.control.runners.sandbox import in_words
 from nexus.control.toolset import CONTROL
 from nexus.control.worker.scheduling import Worker
+from nexus.core.clock import now
 from nexus.core.operations import runner as operations
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
@@ -301,22 +303,22 @@ def _refuses(sshd: Sshd) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("spoil", "why", "fault"),
     [
-        (_unknown, "cannot be reached by ssh: its host key is not known"),
-        (_changed, "cannot be reached by ssh: its host key is not the one that is known"),
-        (_refuses, "cannot be reached by ssh: it takes none of your keys"),
-        (Sshd.stop, "cannot be reached by ssh; ssh said: .*Connection refused"),
+        (_unknown, "cannot be reached by ssh: its host key is not known", "key"),
+        (_changed, "cannot be reached by ssh: its host key is not the one that is known", "key"),
+        (_refuses, "cannot be reached by ssh: it takes none of your keys", "key"),
+        (Sshd.stop, "cannot be reached by ssh; ssh said: .*Connection refused", "unreachable"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 async def test_a_host_that_lets_nobody_in_fails_the_turn(
-    plays: Plays, moody: Sshd, spoil: Callable[[Sshd], None], why: str
+    plays: Plays, moody: Sshd, spoil: Callable[[Sshd], None], why: str, fault: str
 ) -> None:
     spoil(moody)
     with pytest.raises(RunnerFailed, match=f"far {why}") as failed:
         await (await plays(sshd=moody)).turn("hello")
-    assert not failed.value.is_lost
+    assert not failed.value.is_lost and failed.value.fault == Fault(FaultKind(fault))
 
 
 async def test_a_host_that_nobody_knows_fails_the_turn(plays: Plays, tmp_path: Path) -> None:
@@ -432,6 +434,21 @@ async def test_the_pool_runs_it_and_says_when_it_was_lost(
     turn = await ended(lost)
     assert (turn.status, turn.outcome) == ("interrupted", "lost") and "the connection to far broke" in (turn.why or "")
     assert await in_thread(READERS, lambda: Turn.objects.needing_person().filter(pk=lost).exists())
+
+
+async def test_a_run_waits_for_a_host_that_is_away(worker: Worker, file: Path, tmp_path: Path, far: Sshd) -> None:
+    await in_thread(WRITERS, lambda: pool("pool_create_agent", agent_id="ann", cwd=str(tmp_path)))
+    far.stop()
+    run = await asend("ann", "hello")
+    outages = Outage.objects.filter(runner="there", fault="unreachable")
+    while not await in_thread(READERS, outages.exists):
+        await asyncio.sleep(0.01)
+    assert (await in_thread(READERS, lambda: Turn.objects.get(pk=run))).status == "queued"
+    far.start()
+    await in_thread(WRITERS, lambda: outages.update(until=now()) and Turn.objects.update(due_at=now()))
+    turn = await ended(run)
+    assert (turn.status, turn.answer, turn.put_back) == ("done", "Hello", 1)
+    assert not await in_thread(READERS, outages.exists)
 
 
 def test_its_agents_and_those_below_live_there(db: None, file: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from acp import RequestError
 from acp.schema import CreateTerminalResponse, ReadTextFileResponse, ToolCallUpdate, WriteTextFileResponse
 
+from nexus.control.faults import Fault, FaultKind
 from nexus.control.runners import acp, bus, processes, sandbox
 from nexus.control.runners.acp_calls import Judgement, judge, paths_named
 from nexus.control.runners.acp_client import PoolClient, Terminals
@@ -62,12 +63,12 @@ OURS = (  # before what the operator configured: the connection asks nobody, and
     f"ServerAliveCountMax={ALIVE_MOST}",
 )
 OVER_MASTER = ("BatchMode=yes", "ControlMaster=no", "ProxyCommand=false")  # never by a connection of its own
-HINTS = (
+KEYS = (  # what ssh says of them, until a person does something
     ("IDENTIFICATION HAS CHANGED", "its host key is not the one that is known; `ssh-keygen -R` forgets that one"),
     ("Host key verification failed", "its host key is not known; connect once yourself, and compare it"),
     ("Permission denied", "it takes none of your keys; one with a passphrase has to be in ssh-agent"),
-    ("Could not resolve hostname", "nobody knows this name"),
 )
+AWAY = Fault(FaultKind.UNREACHABLE)
 
 
 async def take(runner: Ssh, scene: Scene) -> Ended:
@@ -244,7 +245,7 @@ async def _greeted(runner: Ssh, client: Client, given: dict[str, Any]) -> dict[s
     except ValueError:  # a line that is too long, or no JSON
         pass
     if not line:
-        raise RunnerFailed(await _why_silent(runner, client))
+        raise await _why_silent(runner, client)
     if not isinstance(answer, dict) or answer.get("nexus") != mark:
         raise RunnerFailed(f"{runner.host} answers something else than a program of ours: what does its shell print?")
     if "error" in answer:
@@ -252,13 +253,14 @@ async def _greeted(runner: Ssh, client: Client, given: dict[str, Any]) -> dict[s
     return answer
 
 
-async def _why_silent(runner: Ssh, client: Client) -> str:
-    code = await client.end()
+async def _why_silent(runner: Ssh, client: Client) -> RunnerFailed:
+    code, host = await client.end(), runner.host
     if code >= LOST:
-        return f"the connection to {runner.host} broke before the program started{_said(client)}"
+        return RunnerFailed(f"the connection to {host} broke before the program started{_said(client)}", AWAY)
+    why = f"could not start python3, with which programs are started (exit code {code})"
     if code == 127:
-        return f"{runner.host} has no python3 on its PATH, which starts programs there{_said(client)}"
-    return f"{runner.host} could not start python3, with which programs are started (exit code {code}){_said(client)}"
+        why = "has no python3 on its PATH, which starts programs there"
+    return RunnerFailed(f"{host} {why}{_said(client)}")
 
 
 async def _forward(runner: Ssh, master: str, what: str, forwarded: str) -> None:
@@ -268,7 +270,8 @@ async def _forward(runner: Ssh, master: str, what: str, forwarded: str) -> None:
         if await client.ended():
             await client.end()
             if "Control socket" in client.stderr.text:  # that of the connection, which is gone
-                raise RunnerFailed(f"the connection to {runner.host} broke before the program started{_said(client)}")
+                why = f"the connection to {runner.host} broke before the program started{_said(client)}"
+                raise RunnerFailed(why, AWAY)
             raise RunnerFailed(
                 f"{runner.host} forwards no socket to the bus: its sshd needs AllowStreamLocalForwarding{_said(client)}"
             )
@@ -316,13 +319,13 @@ class Connection:
                 while not Path(self.socket).exists():  # it comes when the host has let us in
                     if self.program.guardian.returncode is not None:
                         await self.program.end()
-                        raise RunnerFailed(_unreachable(runner, self.program))
+                        raise _unreachable(runner, self.program)
                     await asyncio.sleep(LOOK_SECONDS)
         except BaseException as error:
             shutil.rmtree(directory, ignore_errors=True)
             await uninterrupted(self.close())
             if isinstance(error, TimeoutError):
-                raise RunnerFailed(f"{runner.host} did not let us in within {START_SECONDS} s") from None
+                raise RunnerFailed(f"{runner.host} did not let us in within {START_SECONDS} s", AWAY) from None
             raise
 
     async def close(self) -> None:
@@ -356,10 +359,11 @@ async def connected(runner: Ssh) -> AsyncIterator[str]:
             await uninterrupted(connection.close())
 
 
-def _unreachable(runner: Ssh, program: processes.Running) -> str:
+def _unreachable(runner: Ssh, program: processes.Running) -> RunnerFailed:
     said = program.stderr.text
-    hint = next((hint for sign, hint in HINTS if sign in said), "")
-    return f"{runner.host} cannot be reached by ssh{hint and f': {hint}'}{_said(program)}"
+    hint = next((hint for sign, hint in KEYS if sign in said), "")
+    fault = Fault(FaultKind.KEY) if hint else AWAY
+    return RunnerFailed(f"{runner.host} cannot be reached by ssh{hint and f': {hint}'}{_said(program)}", fault)
 
 
 def _said(program: processes.Running) -> str:
