@@ -526,6 +526,11 @@ async def test_an_agent_whose_runner_moved_takes_no_turn(worker: Worker, file: P
         ('kind = "ssh"\nhost = "far"\ncommand = ["a"]\nread_paths = ["/x"]', "read_paths"),
         ('kind = "ssh"\nhost = "far"\ncommand = ["a"]\nsign_in = ["~/.x"]', "sign_in"),
         ('kind = "ssh"\nhost = "far"\ncommand = ["a"]\nfallback = "rehearsal"', "another host"),
+        (
+            'kind = "ssh"\nhost = "far"\ncommand = ["a"]\n'
+            '[runners.two]\nkind = "ssh"\nhost = "far"\ncommand = ["a"]\nssh_config = "~/other"',
+            "another runner reaches far",
+        ),
         ('kind = "acp"\nhost = "far"\ncommand = ["a"]', "host"),
         ('kind = "ssh"\nhost = "far"\npreset = "none"', "preset"),
     ],

@@ -76,7 +76,7 @@ class Reviews(TypedDict):
 
 @operation(ListReviews, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_reviews(p: ListReviews, caller: Caller) -> Reviews:
-    """List the finished work that waits for review: first what most handoffs wait for, then the oldest."""
+    """List the finished work that waits for review: first what most other work waits for, then the oldest."""
     found = reviews.waiting()
     rows = found[: min(p.limit, MOST_LISTED)]
     drafts = reviews.count_drafts([each.row for each in rows])

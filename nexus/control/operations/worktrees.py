@@ -105,7 +105,7 @@ class MergeRow(TypedDict):
     repository: str
     target: Annotated[str, Field(description="The branch that it merges into.")]
     state: Annotated[str, Field(description="waiting, running, merged, returned or withdrawn.")]
-    step: Annotated[str | None, Field(description="Of a running one: merging, checking or taking.")]
+    step: Annotated[str | None, Field(description="merging, checking or taking; null: it waits, or has ended.")]
     checked_with: Annotated[list[CheckedWith], Field(description="The entries that it is checked together with now.")]
     commit: Annotated[str, Field(description="The work, as it was queued.")]
     result: Annotated[str | None, Field(description="The merge, once the branch has it.")]

@@ -355,7 +355,11 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
     by_name: dict[str, Runner] = {REHEARSAL.name: REHEARSAL}
     for name, table in listed.items():
         by_name[name] = _runner(path, name, table)
+    configured: dict[str, str | None] = {}
     for runner in by_name.values():
+        if isinstance(runner, Ssh) and configured.setdefault(runner.host, runner.ssh_config) != runner.ssh_config:
+            why = f"another runner reaches {runner.host} by another file"
+            raise _wrong(path, f"is wrong at runners.{runner.name}.ssh_config: {why}")
         name = None if isinstance(runner, Rehearsal) else runner.fallback
         if name is not None and (name not in by_name or name == runner.name):
             raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: there is no other runner {name[:100]!r}")

@@ -77,7 +77,7 @@ _claimable = Select(  # what another transaction changes now is not waited for
 )
 # Until the transaction ends, nobody pauses the agent.
 _unpaused = Select(
-    lambda: PoolAgent.objects.select_for_update().filter(pk=Slot("pk"), paused_at=None).values_list("pk")
+    lambda: PoolAgent.objects.select_for_update(no_key=True).filter(pk=Slot("pk"), paused_at=None).values_list("pk")
 )
 _taken = Select(
     lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING, epoch=Slot("epoch"))

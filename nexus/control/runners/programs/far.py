@@ -1,9 +1,9 @@
 """Run a program on another machine, for a hub that reaches it by ssh. The hub sends this text, so nothing of Nexus has
 to be there; Python 3.9 and the standard library do.
 
-`main` gets the first line of stdin, as JSON. It answers with one line, then stdin and stdout are the program's. The
-program ends, with everything that it started, when stdin does, or when no line came for SILENT_SECONDS: an empty line
-is a sign of life, which the program does not see.
+`main` gets what the first line of stdin says in JSON. It answers with one line, then stdin and stdout are the
+program's. The program ends, with everything that it started, when stdin does, or when no line came for SILENT_SECONDS:
+an empty line is a sign of life, which the program does not see.
 """
 
 from __future__ import annotations
