@@ -25,7 +25,7 @@ class CommentOutcome(models.TextChoices):
     ASKED = "asked"  # the agent has a question about it
 
 
-class AnyComment(models.Model):
+class AbstractComment(models.Model):
     """A person's comment."""
 
     comment_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
@@ -72,19 +72,19 @@ def check_room(drafts: Sequence[Any]) -> None:
         raise NexusError(Code.INVALID_TRANSITION, f"{MOST_DRAFTS} comments wait to be sent; send them first.")
 
 
-def check_draft(comment: AnyComment) -> None:
+def check_draft(comment: AbstractComment) -> None:
     """Check that a comment can still be changed. Raises INVALID_TRANSITION once it is sent."""
     if comment.sent_at is not None:
         raise NexusError(Code.INVALID_TRANSITION, "This comment was sent; write another one.")
 
 
-def answer(comment: AnyComment, outcome: str, words: str) -> None:
+def answer(comment: AbstractComment, outcome: str, words: str) -> None:
     """Store what became of a comment, inside a transaction."""
     comment.outcome, comment.words, comment.answered_at = CommentOutcome(outcome), words, now()
     comment.save(update_fields=["outcome", "words", "answered_at"])
 
 
-def count_of(comments: Sequence[Any]) -> str:
+def count_in_words(comments: Sequence[Any]) -> str:
     """Return the number of comments in words."""
     return f"{len(comments)} comment{'s' * (len(comments) != 1)}"
 

@@ -16,14 +16,14 @@ from django.db.models import F, Q, QuerySet
 from typing_extensions import TypedDict
 
 from handoffs.config import HandoffSettings
-from handoffs.models import UNFINISHED, AnyCheckRun, CheckState
+from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Time
 
-R = TypeVar("R", bound=AnyCheckRun)
+R = TypeVar("R", bound=AbstractCheckRun)
 W = TypeVar("W")
 
 LEASE = timedelta(seconds=60)  # without a sign of life another process takes the run
@@ -192,7 +192,7 @@ def _names(paths: Sequence[str]) -> str:
     return ", ".join(paths[:NAMED]) + (" and others" if len(paths) > NAMED else "")
 
 
-def request(run: AnyCheckRun, moment: datetime) -> None:
+def request(run: AbstractCheckRun, moment: datetime) -> None:
     """Ask for the checks of a submitted result: store a new run. Call it inside a transaction."""
     run.state, run.due_at, run.created_at = CheckState.WAITING, moment, moment
     insert(run)
@@ -224,19 +224,19 @@ def stuck(moment: datetime) -> Q:
     return Q(state__in=UNFINISHED) & (Q(why__isnull=False) | Q(due_at__lt=moment - SOON))
 
 
-def why_stuck(run: AnyCheckRun) -> str:
+def why_stuck(run: AbstractCheckRun) -> str:
     """Return for a person why a run does not go on."""
     return f"its checks wait: {run.why or NOBODY_CHECKS}"[:500]
 
 
-def failures(run: AnyCheckRun) -> str:
+def failures(run: AbstractCheckRun) -> str:
     """Return the criteria that a run found unmet."""
     return ", ".join(receipt["criterion"] for receipt in run.receipts if not receipt["passed"])
 
 
-def due(limit: int) -> list[AnyCheckRun]:
+def due(limit: int) -> list[AbstractCheckRun]:
     """Return runs that wait for a process, or whose process gave no sign of life: of many, any."""
-    found: list[AnyCheckRun] = []
+    found: list[AbstractCheckRun] = []
     for kind in kinds():
         # Not the oldest: if their directories are on other machines, this process would see no others.
         rows = kind.model._default_manager.filter(state__in=UNFINISHED, due_at__lte=now())
@@ -244,12 +244,12 @@ def due(limit: int) -> list[AnyCheckRun]:
     return sorted(found, key=lambda run: run.due_at)
 
 
-def name_of(run: AnyCheckRun) -> str:
+def name_of(run: AbstractCheckRun) -> str:
     """Return the name of a run among those of all kinds, which `take` takes."""
     return f"{_kind_of(run).name} {run.pk}"
 
 
-def take(name: str) -> AnyCheckRun | None:
+def take(name: str) -> AbstractCheckRun | None:
     """Take a run that is due; None where another process was first."""
     kind, _, key = name.partition(" ")
     runs = _registered[kind]().runs()
@@ -258,23 +258,23 @@ def take(name: str) -> AnyCheckRun | None:
         taken = runs.filter(pk=int(key), state__in=UNFINISHED, due_at__lte=moment).update(
             state=CheckState.RUNNING, epoch=F("epoch") + 1, due_at=moment + LEASE, began_at=moment
         )
-        found: AnyCheckRun | None = runs.get(pk=int(key)) if taken else None
+        found: AbstractCheckRun | None = runs.get(pk=int(key)) if taken else None
         return found
 
 
-def renew(run: AnyCheckRun) -> bool:
+def renew(run: AbstractCheckRun) -> bool:
     """Keep a run for another lease; return whether this process still has it."""
     with write(run.work.workspace.pk):
         return bool(_own(run).update(due_at=now() + LEASE))
 
 
-def put_off(run: AnyCheckRun, why: str) -> None:
+def put_off(run: AbstractCheckRun, why: str) -> None:
     """Let a run wait that is not possible now, with the reason."""
     with write(run.work.workspace.pk):
         _own(run).update(state=CheckState.WAITING, why=why, due_at=now() + RETRY)
 
 
-def settle(run: AnyCheckRun, receipts: Sequence[CheckReceipt], facts: Facts) -> None:
+def settle(run: AbstractCheckRun, receipts: Sequence[CheckReceipt], facts: Facts) -> None:
     """Store the receipts; complete the work, ask its verifier, or give it back with what failed.
 
     Nothing happens where another process has the run, or the result got its verdict meanwhile.
@@ -302,8 +302,8 @@ def _most_returns() -> int:
     return HandoffSettings.current().handoff_check_returns
 
 
-def _own(run: AnyCheckRun) -> QuerySet[AnyCheckRun]:
-    rows: QuerySet[AnyCheckRun] = type(run)._default_manager.all()
+def _own(run: AbstractCheckRun) -> QuerySet[AbstractCheckRun]:
+    rows: QuerySet[AbstractCheckRun] = type(run)._default_manager.all()
     return rows.filter(pk=run.pk, state=CheckState.RUNNING, epoch=run.epoch)
 
 

@@ -242,7 +242,7 @@ class CheckedWork(NamedTuple):
     since: datetime  # when that agent began
 
 
-class AnyCheckRun(models.Model):
+class AbstractCheckRun(models.Model):
     """The checks of one result, and their receipts. Each kind of work has a table of its own."""
 
     claim_epoch = models.PositiveIntegerField()  # of the claim whose result it is
@@ -265,7 +265,7 @@ class AnyCheckRun(models.Model):
         raise NotImplementedError
 
 
-class CheckRun(AnyCheckRun):
+class CheckRun(AbstractCheckRun):
     """The checks of one submitted handoff."""
 
     handoff = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="check_runs")

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Now
 
-from coordination.comments import AnyComment, answered_once_sent
+from coordination.comments import AbstractComment, answered_once_sent
 from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.control import rules
 from nexus.control.command_lines import LONGEST_PATTERN
@@ -335,7 +335,7 @@ class DiffSide(models.TextChoices):
     NEW = "new"
 
 
-class ReviewComment(AnyComment):
+class ReviewComment(AbstractComment):
     """A person's comment on lines of a worktree's diff, on a file, or on all of it. It quotes the hunk; its
     recipient is a pool_agent_id."""
 

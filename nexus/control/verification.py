@@ -17,7 +17,7 @@ from typing import NamedTuple
 from handoffs import check_runs, checks
 from handoffs.check_runs import CheckedFile, CheckReceipt, Facts
 from handoffs.checks import Check, Criteria
-from handoffs.models import AnyCheckRun
+from handoffs.models import AbstractCheckRun
 from handoffs.steps import compare_reserved
 from inbox import receipts
 from nexus.control import rules, trees
@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
     facts: Facts
 
 
-class Verification(Work[AnyCheckRun, "Verdict | NotNow | Lost"]):
+class Verification(Work[AbstractCheckRun, "Verdict | NotNow | Lost"]):
     """Background work that runs the checks of results, of those projects whose directory is on this machine."""
 
     name = "checks"
@@ -76,16 +76,16 @@ class Verification(Work[AnyCheckRun, "Verdict | NotNow | Lost"]):
             check_runs.name_of(run) for run in check_runs.due(MOST_DUE) if Path(location_of(run).directory).is_dir()
         ]
 
-    def claim(self, lane: str) -> AnyCheckRun | None:
+    def claim(self, lane: str) -> AbstractCheckRun | None:
         return check_runs.take(lane)
 
-    def act(self, item: AnyCheckRun) -> Verdict | NotNow | Lost:
+    def act(self, item: AbstractCheckRun) -> Verdict | NotNow | Lost:
         try:
             return verdict_on(item)
         except (NotNow, Lost) as why:
             return why
 
-    def settle(self, item: AnyCheckRun, outcome: Verdict | NotNow | Lost) -> bool:
+    def settle(self, item: AbstractCheckRun, outcome: Verdict | NotNow | Lost) -> bool:
         if isinstance(outcome, NotNow):
             check_runs.put_off(item, str(outcome))
         elif isinstance(outcome, Verdict):
@@ -96,7 +96,7 @@ class Verification(Work[AnyCheckRun, "Verdict | NotNow | Lost"]):
 VERIFICATION = Verification()
 
 
-def location_of(run: AnyCheckRun) -> WorkLocation:
+def location_of(run: AbstractCheckRun) -> WorkLocation:
     """Return where the work lies whose result is checked."""
     root, agent = run.work.workspace.root_realpath, _worker_of(run)
     row = worktrees.at(root) or (None if agent is None else worktrees.at(agent.cwd))
@@ -107,7 +107,7 @@ def location_of(run: AnyCheckRun) -> WorkLocation:
     return WorkLocation(row.path, row)
 
 
-def _worker_of(run: AnyCheckRun) -> PoolAgent | None:
+def _worker_of(run: AbstractCheckRun) -> PoolAgent | None:
     return PoolAgent.objects.filter(agent_id=run.work.doer).order_by("-created_at").first()
 
 
@@ -118,7 +118,7 @@ def check_sandbox() -> None:
         raise NotNow(f"checks run only in a sandbox, and {state.why}")
 
 
-def verdict_on(run: AnyCheckRun) -> Verdict:
+def verdict_on(run: AbstractCheckRun) -> Verdict:
     """Test all criteria of a result. Raises NotNow and Lost."""
     check_sandbox()
     if (agent := _worker_of(run)) is not None and agent.host is not None:
@@ -137,7 +137,7 @@ def verdict_on(run: AnyCheckRun) -> Verdict:
     return Verdict(receipts, facts)
 
 
-def _commands(run: AnyCheckRun, criteria: Criteria) -> dict[str, Check]:
+def _commands(run: AbstractCheckRun, criteria: Criteria) -> dict[str, Check]:
     """Return the commands to run, as they were reviewed. Raises NotNow where the file says something else now."""
     if not criteria.commands:
         return {}
@@ -156,7 +156,7 @@ def _commands(run: AnyCheckRun, criteria: Criteria) -> dict[str, Check]:
     return {name: found.checks[name] for name in criteria.commands}
 
 
-def _run(run: AnyCheckRun, location: WorkLocation, name: str, check: Check) -> CheckReceipt:
+def _run(run: AbstractCheckRun, location: WorkLocation, name: str, check: Check) -> CheckReceipt:
     """Run one command for a result. Raises NotNow and Lost."""
     alive = partial(_renew, run)
     if location.row is None:
@@ -265,7 +265,7 @@ def _receipt(
     }
 
 
-def _facts(run: AnyCheckRun, criteria: Criteria, location: WorkLocation) -> tuple[Facts, set[str]]:
+def _facts(run: AbstractCheckRun, criteria: Criteria, location: WorkLocation) -> tuple[Facts, set[str]]:
     """Return the fact sheet of some work, and the paths of the criteria that changed. Raises NotNow."""
     facts: Facts = {
         "directory": location.directory,
@@ -319,6 +319,6 @@ def _facts(run: AnyCheckRun, criteria: Criteria, location: WorkLocation) -> tupl
     }, {asked[path] for path in seen.touched if path in asked}
 
 
-def _renew(run: AnyCheckRun) -> None:
+def _renew(run: AbstractCheckRun) -> None:
     if not check_runs.renew(run):
         raise Lost

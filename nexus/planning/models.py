@@ -7,10 +7,10 @@ from collections.abc import Collection
 from django.db import models
 from django.db.models import Q
 
-from coordination.comments import AnyComment, answered_once_sent
+from coordination.comments import AbstractComment, answered_once_sent
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from handoffs import checks
-from handoffs.models import UNFINISHED, AnyCheckRun, CheckedWork, CheckState
+from handoffs.models import UNFINISHED, AbstractCheckRun, CheckedWork, CheckState
 from nexus.core.database.prepared import Slot
 
 STREAM = "planning"  # of the event log
@@ -86,7 +86,7 @@ class Issue(models.Model):
         return self.title
 
 
-class PlanComment(AnyComment):
+class PlanComment(AbstractComment):
     """A person's comment on an issue of a plan, or on all of it. It quotes the issue, and stays when that or the plan
     goes."""
 
@@ -217,7 +217,7 @@ class Task(models.Model):
         return self.submitted_by or self.held_by or self.owner_agent_id or self.owner
 
 
-class TaskCheckRun(AnyCheckRun):
+class TaskCheckRun(AbstractCheckRun):
     """The checks of one result of a task."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="check_runs")

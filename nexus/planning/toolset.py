@@ -9,6 +9,6 @@ PLANNING = Toolset(
     "planning",
     "Plans whose issues are decided with their reasons, tasks with dependencies, and a searchable history of both.",
     instructions=packaged("nexus.planning", "instructions"),
-    modules=("nexus.planning.operations", "nexus.planning.review"),  # most agents do not need it
+    modules=("nexus.planning.operations", "nexus.planning.comment_operations"),  # most agents do not need it
 )
 operation = PLANNING.operation

@@ -27,7 +27,7 @@ from coordination import debts
 from coordination.toolset import run
 from handoffs import check_runs
 from handoffs.check_runs import CheckReceipt, Facts
-from handoffs.models import UNFINISHED, AnyCheckRun, CheckState
+from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
 from inbox.monitoring import Picture
 from nexus.core.clock import now
 from nexus.core.operations import runner
@@ -54,14 +54,14 @@ def receipt(passed: bool) -> CheckReceipt:
     }  # fmt: skip
 
 
-def take() -> AnyCheckRun:
+def take() -> AbstractCheckRun:
     """Take the run that waits, as a process that runs checks does."""
     taken = check_runs.take(check_runs.name_of(check_runs.due(1)[0]))
     assert taken is not None
     return taken
 
 
-def judge(passed: bool, taken: AnyCheckRun | None = None) -> None:
+def judge(passed: bool, taken: AbstractCheckRun | None = None) -> None:
     check_runs.settle(taken or take(), [receipt(passed)], FACTS)
 
 
@@ -350,8 +350,8 @@ class Checked(RuleBasedStateMachine):
         self.nexus.task("Write", acceptance_criteria=FILE, agent="ana")
         self.nexus.task("Test", deps=[1])
         self.status, self.submitted, self.failures = "pending", False, 0
-        self.running: AnyCheckRun | None = None
-        self.lost: list[AnyCheckRun] = []
+        self.running: AbstractCheckRun | None = None
+        self.lost: list[AbstractCheckRun] = []
 
     def teardown(self) -> None:
         if hasattr(self, "transaction"):

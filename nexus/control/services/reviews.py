@@ -16,7 +16,15 @@ from typing import NamedTuple
 from django.db.models import Count, Exists, OuterRef, Q
 
 from coordination import comments as comments_rules
-from coordination.comments import LONGEST_WORDS, check_draft, check_room, check_text, check_words, count_of, quoted
+from coordination.comments import (
+    LONGEST_WORDS,
+    check_draft,
+    check_room,
+    check_text,
+    check_words,
+    count_in_words,
+    quoted,
+)
 from coordination.ids import new_id
 from coordination.models import Event
 from coordination.services import workspaces
@@ -252,7 +260,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
         agent = _holder(row, handoff)
         moment, notes = now(), ""
         if handoff is not None and handoff.status == HandoffStatus.SUBMITTED and agent.pk == row.agent.pk:
-            reasons = f"{count_of(drafts)} of a review; they came as one message."
+            reasons = f"{count_in_words(drafts)} of a review; they came as one message."
             progress.return_now(handoff, progress.By(operator=operator), reasons, is_known=True)
             notes = (
                 f"\n\nThe handoff {handoff.pk} is yours again: handoff_complete it anew, with claim_epoch "
@@ -297,7 +305,7 @@ def approve(
         _locked(row.pk)
         if drafts := _drafts(row):
             raise NexusError(
-                Code.INVALID_TRANSITION, f"{count_of(drafts)} on it not sent yet; send or remove what waits first."
+                Code.INVALID_TRANSITION, f"{count_in_words(drafts)} on it: not sent yet. Send or remove them first."
             )
         if taken is not None:
             handoffs.complete(
@@ -522,8 +530,8 @@ def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent
     """Return the message that brings an agent all comments of a round."""
     whose = "your work" if agent.pk == row.agent.pk else f"the work of {row.agent.agent_id}, which you go on with,"
     parts = [
-        f"A person reviewed {whose} on {row.branch}, in {row.path}, and asks for changes: {count_of(drafts)}. Lines "
-        "that begin with | are quoted from the diff."
+        f"A person reviewed {whose} on {row.branch}, in {row.path}, and asks for changes: {count_in_words(drafts)}. "
+        "Lines that begin with | are quoted from the diff."
     ]
     for number, each in enumerate(drafts, 1):
         quote = f"\n{quoted(each.quote)}" if each.quote else ""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from django.db.models import QuerySet
 
 from coordination import comments as rules
-from coordination.comments import check_draft, check_room, check_text, check_words, count_of, quoted
+from coordination.comments import check_draft, check_room, check_text, check_words, count_in_words, quoted
 from coordination.ids import new_id
 from coordination.selectors import agent_exists
 from coordination.services import agents, workspaces
@@ -107,7 +107,7 @@ def send(*, project_root: str, agent_id: str | None, operator: str) -> tuple[str
             workspace_id=project.workspace_id,
             from_agent_id=OPERATOR_AGENT,
             recipient=to,
-            subject=f"{count_of(drafts)} on your plan: {plan.topic[:200]}",
+            subject=f"{count_in_words(drafts)} on your plan: {plan.topic[:200]}",
             body=_message(plan, drafts),
             moment=moment,
         )
@@ -170,8 +170,8 @@ def _draft(comment_id: str) -> PlanComment:
 def _message(plan: Plan, drafts: Sequence[PlanComment]) -> str:
     """Return the message that brings an agent all comments of a round. Raises CONTENT_TOO_LARGE."""
     parts = [
-        f"A person commented on plan {plan.number}, {plan.topic[:200]!r}: {count_of(drafts)}. Lines that begin with | "
-        "are quoted from the plan."
+        f"A person commented on plan {plan.number}, {plan.topic[:200]!r}: {count_in_words(drafts)}. Lines that "
+        "begin with | are quoted from the plan."
     ]
     for number, each in enumerate(drafts, 1):
         quote = f"\n{quoted(each.quote)}" if each.quote else ""
