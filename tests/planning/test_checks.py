@@ -351,6 +351,7 @@ class Checked(RuleBasedStateMachine):
         self.nexus.task("Test", deps=[1])
         self.status, self.submitted, self.failures = "pending", False, 0
         self.running: AbstractCheckRun | None = None
+        self.killed: AbstractCheckRun | None = None  # until another process takes its run
         self.lost: list[AbstractCheckRun] = []
 
     def teardown(self) -> None:
@@ -360,8 +361,8 @@ class Checked(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def leave(self) -> None:
-        self.lost += [self.running] if self.running else []
-        self.running = None
+        self.lost += [run for run in (self.running, self.killed) if run]
+        self.running = self.killed = None
 
     @rule(wanted=st.sampled_from(["pending", "in_progress", "completed"]))
     def update(self, wanted: str) -> None:
@@ -379,6 +380,7 @@ class Checked(RuleBasedStateMachine):
         if self.failed_too_often:
             assert check_runs.due(1) == []
         else:
+            self.leave()
             self.running = take()
 
     @property
@@ -390,7 +392,7 @@ class Checked(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """The process is gone: the run is due again once its lease ended."""
-        self.leave()
+        self.killed, self.running = self.running, None
         TaskCheckRun.objects.filter(state=CheckState.RUNNING).update(due_at=now())
 
     @precondition(lambda self: self.running is not None)
