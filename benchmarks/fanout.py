@@ -56,8 +56,6 @@ async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
 
 
 async def _cost(here: Server, there: Server, scratch: Path, options: argparse.Namespace) -> dict[str, float]:
-    send = sender(here, scratch, 0)
-    send()
     async with httpx.AsyncClient(base_url=there.url, timeout=None, limits=httpx.Limits(max_connections=None)) as client:
 
         async def call(name: str, **arguments: Any) -> None:
@@ -77,8 +75,10 @@ async def _cost(here: Server, there: Server, scratch: Path, options: argparse.Na
         await asyncio.sleep(2)
         idle = there.cpu_seconds()
         await asyncio.sleep(options.seconds)
-        before = there.cpu_seconds()
-        idle, began = before - idle, time.perf_counter()
+        idle = there.cpu_seconds() - idle
+        send = await asyncio.to_thread(sender, here, scratch, 0)  # not before: a hub closes connections that are idle
+        await asyncio.to_thread(send)
+        before, began = there.cpu_seconds(), time.perf_counter()
         messages = await asyncio.to_thread(sent, [send], options.seconds)
         busy = there.cpu_seconds() - before - idle * (time.perf_counter() - began) / options.seconds
         assert not any(wait.done() for wait in waits), "no message concerned them"
