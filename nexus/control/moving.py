@@ -69,19 +69,19 @@ def move(git: Git, commit: str) -> None:
     git refuses if that would overwrite uncommitted changes. Raises Locked and GitFailed, and moves nothing then.
     """
     take_back(git)
+    forward = ("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     ref, onto = f"{MOVING}/{_head(git)}", git.commit_of("HEAD")
-    fails_midway = not _is_in_the_way(git, onto, commit)  # else git begins nothing, and there is nothing to take back
-    if fails_midway:
-        git.run("update-ref", ref, git.line("commit-tree", "-p", onto, "-m", "nexus: move", f"{commit}^{{tree}}"))
+    if _is_in_the_way(git, onto, commit):
+        git.run(*forward)  # which refuses and begins nothing, so there is nothing to take back
+        return
+    git.run("update-ref", ref, git.line("commit-tree", "-p", onto, "-m", "nexus: move", f"{commit}^{{tree}}"))
     try:
-        git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+        git.run(*forward)
     except GitFailed:
-        if fails_midway:
-            with suppress(Locked):  # then the next one takes it back
-                take_back(git)  # it took too long and was killed, or the disk is full
+        with suppress(Locked):  # then the next one takes it back
+            take_back(git)  # it took too long and was killed, or the disk is full
         raise
-    if fails_midway:
-        git.run("update-ref", "-d", ref)
+    git.run("update-ref", "-d", ref)
 
 
 def _is_in_the_way(git: Git, onto: str, commit: str) -> bool:
