@@ -24,7 +24,8 @@ from nexus.forges.models import STREAM, ForgeKind
 from nexus.forges.push import KEPT, is_of, kept
 
 MOST_DUE = 100  # handoffs looked at in one round
-BUSY_SECONDS, RETRY_SECONDS = 1.0, 60.0  # until a worktree that others read, or where git failed, is tried again
+# Until a worktree is tried again that others read, or where git failed, or that is of another repository.
+BUSY_SECONDS, RETRY_SECONDS = 1.0, 60.0
 
 
 class Submission(NamedTuple):
@@ -43,7 +44,7 @@ class Submissions(Work[Submission, "str | None"]):
     tick_seconds = 2.0
 
     def __init__(self) -> None:
-        self._retry_at: dict[str, float] = {}  # by handoff, where git failed
+        self._retry_at: dict[str, float] = {}  # by handoff, where nothing was recorded
 
     def lanes(self) -> Sequence[str]:
         moment = monotonic()
@@ -54,14 +55,15 @@ class Submissions(Work[Submission, "str | None"]):
         return None if lane in self._retry_at else next(iter(_due(Q(pk=lane))), None)
 
     def act(self, item: Submission) -> str | None:
-        pause = RETRY_SECONDS
+        handoff, pause = item.handoff, RETRY_SECONDS
         try:
-            return trees.keep(item.tree, f"Work on {item.handoff.pk}")
+            if is_of(handoff.workspace.root_realpath, item.tree):
+                return trees.keep(item.tree, f"Work on {handoff.pk}")
         except trees.Busy:
             pause = BUSY_SECONDS
         except (GitFailed, OSError):  # a person learns of it when it is to be pushed
             pass
-        self._retry_at[item.handoff.pk] = monotonic() + pause
+        self._retry_at[handoff.pk] = monotonic() + pause
         return None
 
     def settle(self, item: Submission, outcome: str | None) -> bool:
@@ -102,12 +104,4 @@ def _due(among: Q = ANY) -> list[Submission]:
         if (row.pk, row.claim_epoch) not in known
         and (tree := worktrees.tree_of(str(row.claimed_by))) is not None
         and Path(tree.path).is_dir()  # else on another machine
-        and _is_of_project(row, tree)
     ]
-
-
-def _is_of_project(handoff: Handoff, tree: Tree) -> bool:
-    try:
-        return is_of(handoff.workspace.root_realpath, tree)
-    except GitFailed:
-        return False
