@@ -19,7 +19,7 @@ from nexus.core.apps import own_labels
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.migrations import pending_migrations, refuse_newer
-from nexus.core.database.postgres.connection import CHANNEL
+from nexus.core.database.postgres.connection import CHANNEL, DEFAULTS
 from nexus.core.database.postgres.store import WRITERS_LOCK
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError, invalid
@@ -282,7 +282,8 @@ def _refuse_older_program(program: str) -> None:
 def _connection() -> dict[str, Any]:
     url = CoreSettings.current().database_url
     assert url is not None
-    return {"target_session_attrs": "read-write", **conninfo_to_dict(url)}  # the server that the hub uses
+    name = "target_session_attrs"
+    return {name: DEFAULTS[name], **conninfo_to_dict(url)}  # the server that the hub uses
 
 
 def _address() -> str:
