@@ -30,6 +30,7 @@ import httpx
 import psutil
 
 from benchmarks.harness import ROOT, Benchmark, Figures, amount, environment, percentile, set_up
+from tests.acceptance.pool import runs
 from tests.ports import free_port
 
 RUNNERS = """
@@ -353,7 +354,7 @@ async def kills(scratch: Path, seconds: float) -> dict[str, Any]:
             hub.process.wait()
             await hub.start()
             async with asyncio.timeout(END_SECONDS):  # what it had started ends by itself
-                while any(map(_is_there, victims)):
+                while any(map(runs, victims)):
                     await asyncio.sleep(0.1)
     stop.set()
     await asyncio.gather(*working)
@@ -375,13 +376,6 @@ async def kills(scratch: Path, seconds: float) -> dict[str, Any]:
         lost += again.get("result", {}).get("content") != content
     await hub.stop()
     return {**counts, "finished turns": len(answered), "finished turns lost": lost, "turns run twice": twice}
-
-
-def _is_there(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 async def _until(hub: Hub, running: int) -> None:

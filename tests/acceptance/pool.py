@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -159,6 +160,12 @@ def runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:  # it ended between the two
         return False
+
+
+def arguments() -> Iterator[str]:
+    """Yield the words of the command lines of all processes but this one."""
+    for process in psutil.process_iter(["cmdline"]):
+        yield from process.info["cmdline"] or () if process.pid != os.getpid() else ()
 
 
 def _line(process: psutil.Process) -> str:

@@ -7,10 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-import psutil
-
 from nexus.control.moving import MOVING
-from tests.acceptance.pool import Pool, until
+from tests.acceptance.pool import Pool, arguments, until
 from tests.conftest import Furnish
 from tests.control.test_worktrees import git
 
@@ -77,7 +75,7 @@ def test_a_merge_that_a_kill_ended_is_taken_back_when_the_hub_starts_again(furni
         while not (place / ".git" / "index.lock").exists() and not merge.done():
             pass
         pool.hub.stop(signal.SIGKILL)
-        until(lambda: not any(str(place) in word for word in _arguments()))  # its guardian ends git
+        until(lambda: not any(str(place) in word for word in arguments()))  # its guardian ends git
         for lock in (place / ".git").rglob("*.lock"):
             os.utime(lock, (time.time() - 90,) * 2)
         pool = Pool(home)
@@ -85,7 +83,3 @@ def test_a_merge_that_a_kill_ended_is_taken_back_when_the_hub_starts_again(furni
         assert git(place, "status", "--porcelain") == ""
     finally:
         pool.hub.stop(signal.SIGKILL)
-
-
-def _arguments() -> list[str]:
-    return [word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or ()]

@@ -6,12 +6,9 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,7 +18,7 @@ from nexus.control.git import Git, GitFailed
 from nexus.control.moving import Locked
 from nexus.control.services.half_moves import HalfMoves
 from nexus.core.background_work import work_once
-from tests.acceptance.pool import until
+from tests.acceptance.pool import arguments, until
 from tests.control.test_worktrees import git, made, pool, repository
 
 __all__ = ["made", "pool", "repository"]
@@ -54,13 +51,6 @@ def half_moved(place: Path) -> tuple[str, str]:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-def _arguments() -> Iterator[str]:
-    """Yield the arguments of all processes but this one."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            yield from process.cmdline() if process.pid != os.getpid() else ()
 
 
 def _aged(lock: Path) -> None:
@@ -208,7 +198,7 @@ def test_a_hub_that_is_killed_while_git_moves_it_is_followed_by_one_that_moves_i
     if not ended:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    until(lambda: not any(str(repository) in word for word in _arguments()))  # its guardian ends git
+    until(lambda: not any(str(repository) in word for word in arguments()))  # its guardian ends git
     for each in (repository / ".git").rglob("*.lock"):
         _aged(each)
     if (merged := trees.merge(tree, "Merge").commit) is not None:
