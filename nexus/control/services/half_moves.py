@@ -1,5 +1,5 @@
-"""Background work at a hub's start: take back what a killed hub had moved half in the work trees that agents' merge
-into."""
+"""Background work at a hub's start: find work trees where a kill of the hub cut a merge in two, and bring their files
+back to before it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HalfMoves(Work[Origin, bool]):
         except (trees.Busy, Locked):
             return False
         except (GitFailed, OSError) as error:
-            log.warning("%s was not looked at for a merge that a kill ended half: %s", item.top, error)
+            log.warning("A look for a merge that a kill cut in two, in %s: %s", item.top, error)
         return True
 
     def settle(self, item: Origin, outcome: bool) -> bool:
