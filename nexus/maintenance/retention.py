@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 500  # rows, in several transactions
 FIRST = 50  # rows of a process's first transaction in a lane
+FEWEST = 10  # rows of a transaction: on a loaded machine one with fewer takes about as long
 LONGEST_SECONDS = 0.05  # of a transaction: other writers wait for it
 BATCHES_AT_ONCE = 4  # per lane, in a pass for which others wait
 DAY = timedelta(days=1)
@@ -59,7 +60,7 @@ class Pace:
         self.longest = max(self.longest, seconds)
         aim = LONGEST_SECONDS / 2
         if seconds > aim:
-            self.rows = max(1, min(self.rows, int(rows * aim / seconds)))
+            self.rows = max(FEWEST, min(self.rows, int(rows * aim / seconds)))
         elif rows >= self.rows:
             self.rows = min(2 * self.rows, BATCH)
 

@@ -305,8 +305,15 @@ def test_it_deletes_as_many_rows_a_transaction_as_its_time_allows(
         retention.prune(max_batches=2)  # by nobody: what is recorded is no row that goes
     rows = clock.taken[1:]  # the first knows nothing yet
     assert sum(clock.taken) == 1000 and rows
-    assert max(rows) <= max(1, most)
+    assert max(rows) <= max(retention.FEWEST, most)
     assert max(rows) >= min(most / 5, 400)  # and no fewer than need be
+
+
+def test_a_machine_that_is_slow_whatever_the_rows_does_not_delete_them_one_by_one() -> None:
+    pace = retention.Pace()
+    for _ in range(20):
+        pace.took(pace.rows, 0.2)
+    assert pace.rows == retention.FEWEST
 
 
 @pytest.mark.parametrize("rows", [3, 7])
