@@ -60,6 +60,7 @@ def main() -> None:
             discussed(home)
             planned(url, home)
             pooled(url, home)
+            handed_in(url, home)
             look(browser, url)
             act(browser, url)
             printed(browser, "setup", said)
@@ -96,6 +97,7 @@ def look(browser: Browser, url: str) -> None:
     plan.get_by_role("heading", name="In which order").evaluate("heading => heading.scrollIntoView()")
     take(plan, "plan-drawing")
     pool(window(browser, url, LARGE, "light"))
+    reviewed(browser, url)
 
 
 def set_up(person: Path) -> str:
@@ -192,6 +194,32 @@ def pool(page: Page) -> None:
     take(page, "pool-worktree")
 
 
+def reviewed(browser: Browser, url: str) -> None:
+    """What waits for a review, one piece of work with a comment, and the lane that approved work goes through."""
+    page = window(browser, url, LARGE, "light")
+    for name, path in (("reviews", "/admin/review/"), ("lane", "/admin/lane/")):
+        page.goto(path)
+        take(page, name)
+    page.goto("/admin/review/")
+    page.get_by_role("link", name="Refuse empty bodies").click()
+    work = page.url
+    page.locator("ins[data-line='3'] > a").click()
+    page.get_by_role("textbox", name="Comment").fill("Is an empty body a key at all? Please add a test.")
+    page.get_by_role("button", name="Add the comment").click()
+    expect(page.locator(".nx-comment").first).to_be_visible()
+    page.close()
+    for name, size, theme in (
+        ("review", LARGE, "light"),
+        ("review-dark", LARGE, "dark"),
+        ("review-narrow", PHONE, "light"),
+    ):
+        page = window(browser, url, size, theme)
+        page.goto(work)
+        page.locator("ins .nx-comment").evaluate("comment => comment.scrollIntoView({block: 'center'})")
+        take(page, name)
+        page.close()
+
+
 def call(url: str, operation: str, toolset: str = "coordination", **arguments: object) -> dict[str, Any]:
     """What an operation answers over REST."""
     answer = httpx.post(f"{url}/api/v1/{toolset}/operations/{operation}", json=arguments, timeout=60)
@@ -270,6 +298,33 @@ def pooled(url: str, home: str) -> None:
     send("tester", "Run the tests.", timeout_seconds=0)
     permission = {"kind": "permission", "title": "Delete cache.bin?", "subject": "rm cache.bin"}
     do("ask_operator", agent_id="reader", detail="It was written with the old key.", timeout_seconds=0, **permission)
+
+
+def handed_in(url: str, home: str) -> None:
+    """Work in three worktrees: one piece is merged, one met a conflict with that, one waits for its review."""
+    shop = Path(home) / "shop"
+    for name, body in (
+        ("mason", "    return sha1(body)\n"),
+        ("weaver", "    return md5(body)\n"),
+        ("smith", '    if not body:\n        return b""\n    return body[:9]\n'),
+    ):
+        call(url, "pool_create_agent", "control", agent_id=name, cwd=str(shop), worktree=True)
+        place = Path(call(url, "pool_worktree_diff", "control", agent_id=name)["path"])
+        (place / "cache.py").write_text(f"def key(body):\n{body}")
+        call(
+            url, "pool_send", "control", agent_id=name, content="What is the key of an empty body?", timeout_seconds=60
+        )
+    work = {"project_root": str(shop), "payload": "An empty body gets no key.", "verifier": "operator"}
+    to = {"target": {"strategy": "direct", "agent_id": "smith"}, "visibility": "public"}
+    task = call(url, "handoff_create", from_agent_id="lead", title="Refuse empty bodies", **work, **to)
+    own = {"project_root": str(shop), "handoff_id": task["handoff_id"], "agent_id": "smith"}
+    call(url, "handoff_claim", **own)
+    call(url, "handoff_complete", result="An empty body has an empty key.", **own)
+    for name in ("mason", "weaver"):
+        seen = call(url, "pool_get_review", "control", agent_id=name)["seen"]
+        call(url, "pool_approve_work", "control", agent_id=name, seen=seen)
+    while call(url, "pool_list_merges", "control")["merges"]:
+        time.sleep(0.2)
 
 
 @contextmanager
