@@ -315,7 +315,7 @@ def handed_in(url: str, home: str) -> None:
             url, "pool_send", "control", agent_id=name, content="What is the key of an empty body?", timeout_seconds=60
         )
     work = {"project_root": str(shop), "payload": "An empty body gets no key.", "verifier": "operator"}
-    to: dict[str, object] = {"target": {"strategy": "direct", "agent_id": "smith"}, "visibility": "public"}
+    to: dict[str, Any] = {"target": {"strategy": "direct", "agent_id": "smith"}, "visibility": "public"}
     task = call(url, "handoff_create", from_agent_id="lead", title="Refuse empty bodies", **work, **to)
     own = {"project_root": str(shop), "handoff_id": task["handoff_id"], "agent_id": "smith"}
     call(url, "handoff_claim", **own)
