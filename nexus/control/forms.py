@@ -267,7 +267,7 @@ class CommentForm(OperationForm):
     text = LinesField(rows=3, label="Comment")
     path = forms.ChoiceField(required=False, label="About")
     line = NumberField(required=False, label="From line")
-    last_line = NumberField(required=False, label="to line")
+    last_line = NumberField(required=False, label="To line")
     side = forms.ChoiceField(
         required=False, label="Counted", choices=[("new", "after the change"), ("old", "before the change")]
     )
