@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coordination.provenance import SENTENCES
 from nexus.core.contributions import Notice, PendingNotice
+from nexus.core.quoting import quoted
 
 SHOWN = 5  # messages, and handoffs, quoted in one notice; the rest is counted
 # Characters that are quoted; a notice stays below 10,000.
@@ -23,29 +23,6 @@ SETTLING = {  # how an agent settles each kind of debt
     "question": "Files that you were asked for: files_release, or message_create to say how long you need them.",
 }
 WHOLE = 10_000  # for ids that the agent must pass back unchanged
-
-
-def quoted(value: str | None, length: int) -> str:
-    """Return `value` as one JSON string of at most `length` characters, marked if it was cut.
-
-    Line breaks, markup and invisible characters are escaped; a JSON parser gets the text back.
-    """
-    shown: list[str] = []
-    room = length
-    for letter in value or "":
-        escaped = _escaped(letter)
-        room -= len(escaped)
-        if room < 0:
-            return f'"{"".join(shown)}" (cut)'
-        shown.append(escaped)
-    return f'"{"".join(shown)}"'
-
-
-def _escaped(letter: str) -> str:
-    if letter in '<>`"\\' or not letter.isprintable():
-        short = json.dumps(letter)[1:-1]
-        return short if len(short) > 1 else f"\\u{ord(letter):04x}"
-    return letter
 
 
 def compose(

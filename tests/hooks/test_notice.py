@@ -8,6 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexus.core.quoting import quoted
 from nexus.hooks import notice
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -60,12 +61,12 @@ def test_it_has_the_same_lines_whatever_is_written(sender: str, role: str, subje
 
 @given(TEXT)
 def test_it_quotes_so_that_the_text_comes_back(text: str) -> None:
-    shown = notice.quoted(text, 100)
-    quoted = shown.removesuffix(" (cut)")
-    assert len(quoted) <= 102
-    back = json.loads(quoted)
+    shown = quoted(text, 100)
+    whole = shown.removesuffix(" (cut)")
+    assert len(whole) <= 102
+    back = json.loads(whole)
     assert text.startswith(back)
-    assert (back == text) == (quoted == shown)
+    assert (back == text) == (whole == shown)
 
 
 def test_it_stays_below_what_a_harness_takes() -> None:
