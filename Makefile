@@ -14,7 +14,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
 	$(filter-out %/test_trust.py,$(wildcard tests/handoffs/test_*.py)) \
 	$(patsubst %,tests/planning/test_%.py,checks mirror tools work) $(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
-	$(patsubst %,tests/control/test_%.py,calls direct ends questions stream supervision waking worker) \
+	$(patsubst %,tests/control/test_%.py,calls direct ends lineage questions stream supervision waking worker) \
 	$(patsubst %,tests/control/test_authority.py::test_%,an_agent_ends_itself_and_what_descends_from_it \
 		an_agent_reaches_itself_and_its_descendants_alone five_generations_are_made_over_the_wire_and_no_sixth \
 		who_bears_a_name_again_inherits_no_children an_agent_that_ended_acts_no_more \

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TypedDict
 
 from coordination.arrivals import MOST
-from coordination.provenance import SENTENCES
+from coordination.provenance import Behalf, on_behalf_of, provenance_row, sender_in_words
 from handoffs import selectors
 from handoffs.models import Handoff
 from nexus.core.contributions import WakeKind, WakeReason
@@ -37,11 +37,11 @@ def offered(agent_id: str, workspace_id: str, moment: datetime) -> list[Offer]:
 def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
     """Yield the handoffs that the agent may claim as reasons to wake it, oldest first."""
     for workspace_id in sorted(workspaces):
-        for handoff in islice(_claimable(workspace_id, agent_id), LOOKED_AT):
+        for handoff, behalf in islice(_claimable(workspace_id, agent_id), LOOKED_AT):
             yield WakeReason(
                 handoff.handoff_id,
                 f"A handoff is offered that you may claim: handoff_claim(handoff_id={handoff.handoff_id!r}). "
-                f"Its creator: {SENTENCES[handoff.proof]}.",
+                f"Its creator: {sender_in_words(provenance_row(handoff, behalf))}.",
                 {"from": handoff.from_agent_id, "title": handoff.title},
                 handoff.from_agent_id,
                 handoff.created_at,
@@ -49,14 +49,15 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
             )
 
 
-def _claimable(workspace_id: str, agent_id: str) -> Iterator[Handoff]:
-    """Yield claimable handoffs page by page, as far as one search goes."""
+def _claimable(workspace_id: str, agent_id: str) -> Iterator[tuple[Handoff, Behalf]]:
+    """Yield claimable handoffs page by page, as far as one search goes, and on whose behalf those of the page are."""
     after: str | None = "0"
     while after is not None:
         page = selectors.available(
             workspace_id=workspace_id, agent_id=agent_id, after=int(after), limit=AT_ONCE, ready_only=True
         )
-        yield from page.handoffs
+        behalf = on_behalf_of(page.handoffs)
+        yield from ((handoff, behalf) for handoff in page.handoffs)
         after = page.next_cursor if len(page.handoffs) == AT_ONCE else None
 
 

@@ -21,7 +21,7 @@ from coordination.parameters import (
     SessionSecret,
     in_session,
 )
-from coordination.provenance import proof_of
+from coordination.provenance import OnBehalfOf, on_behalf_of, proof_of, provenance_row
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
@@ -263,8 +263,9 @@ def _available(p: HandoffListAvailable) -> OfferPage:
         limit=min(p.limit or DEFAULT_LIMIT, MAX_LIMIT),
         ready_only=p.ready_only,
     )
+    behalf = on_behalf_of(page.handoffs)
     return {
-        "handoffs": [offer_row(handoff) for handoff in page.handoffs],
+        "handoffs": [offer_row(handoff, behalf) for handoff in page.handoffs],
         "next_cursor": page.next_cursor,
         "has_more": page.next_cursor is not None,
         "timed_out": False,
@@ -511,6 +512,7 @@ class DependencyRow(TypedDict):
 
 
 class WholeHandoff(HandoffRow):
+    on_behalf_of: NotRequired[OnBehalfOf]
     depends_on: Annotated[list[DependencyRow], Field(description="It is offered once all are COMPLETED.")]
     remarks: Annotated[list[RemarkRow], Field(description="Late results, and returned results with the reasons.")]
     checks: Annotated[list[CheckRunRow], Field(description="What Nexus tested of each result, and its own facts.")]
@@ -523,6 +525,7 @@ def handoff_get(p: HandoffRef, caller: Caller) -> WholeHandoff:
     moment = now()
     return {
         **handoff_row(handoff, moment),
+        **provenance_row(handoff, on_behalf_of([handoff])),  # type: ignore[typeddict-item]  # which holds no other key
         "depends_on": [
             {"handoff_id": each.handoff_id, "status": selectors.state_at(each, moment)}
             for each in selectors.dependencies(handoff)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.provenance import FromProof
+from coordination.provenance import Behalf, FromProof, OnBehalfOf, provenance_row
 from handoffs import selectors
 from handoffs.lifecycle import serialize_verifier
 from handoffs.models import Handoff, HandoffStatus, Remark, RemarkKind
@@ -70,12 +70,8 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
         "rejected_reason": handoff.rejected_reason,
         "created_at": iso(handoff.created_at),
         "updated_at": iso(handoff.updated_at),
-        **_proof(handoff),  # type: ignore[typeddict-item]  # which holds no other key
+        **provenance_row(handoff),  # type: ignore[typeddict-item]  # which holds no other key
     }
-
-
-def _proof(handoff: Handoff) -> dict[str, str]:
-    return {} if handoff.proof is None else {"from_proof": handoff.proof}
 
 
 class RemarkRow(TypedDict):
@@ -110,10 +106,11 @@ class OfferRow(TypedDict):
     acceptance_criteria: NotRequired[list[str]]
     trace_id: NotRequired[str]
     from_proof: NotRequired[FromProof]
+    on_behalf_of: NotRequired[OnBehalfOf]
     created_at: Time
 
 
-def offer_row(handoff: Handoff) -> OfferRow:
+def offer_row(handoff: Handoff, behalf: Behalf) -> OfferRow:
     row: OfferRow = {
         "handoff_id": handoff.handoff_id,
         "title": handoff.title,
@@ -123,7 +120,7 @@ def offer_row(handoff: Handoff) -> OfferRow:
         "from_agent_id": handoff.from_agent_id,
         "payload": handoff.payload,
         "created_at": iso(handoff.created_at),
-        **_proof(handoff),  # type: ignore[typeddict-item]  # which holds no other key
+        **provenance_row(handoff, behalf),  # type: ignore[typeddict-item]  # which holds no other key
     }
     if handoff.task_id is not None:
         row["task_id"] = handoff.task_id

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from coordination.errors import CoordinationCode
 from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret, in_session
-from coordination.provenance import proof_of
+from coordination.provenance import on_behalf_of, proof_of
 from coordination.routing import an_object
 from coordination.rows import Duplicate
 from coordination.selectors import agent_hint
@@ -357,7 +357,8 @@ def _messages(deliveries: list[Delivery]) -> InboxPage:
 
 def _rows(deliveries: list[Delivery]) -> list[InboxRow]:
     moment = now()
-    return [inbox_row(delivery, moment) for delivery in deliveries]
+    behalf = on_behalf_of(delivery.message for delivery in deliveries)
+    return [inbox_row(delivery, moment, behalf) for delivery in deliveries]
 
 
 # What reading by message became: shims that answer every call shape with the way to go.

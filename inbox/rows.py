@@ -7,7 +7,7 @@ from typing import Annotated, Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from coordination.provenance import FromProof
+from coordination.provenance import NOBODY, Behalf, FromProof, OnBehalfOf, provenance_row
 from inbox import lanes
 from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.core.clock import iso
@@ -78,10 +78,11 @@ class InboxRow(TypedDict):
     artifacts: list[str]
     trace_id: NotRequired[str]
     from_proof: NotRequired[FromProof]
+    on_behalf_of: NotRequired[OnBehalfOf]
     created_at: Time
 
 
-def inbox_row(delivery: Delivery, moment: datetime) -> InboxRow:
+def inbox_row(delivery: Delivery, moment: datetime, behalf: Behalf) -> InboxRow:
     """Return the row of a delivery with its lane at `moment`: in flight with an expired lease is unread."""
     message = delivery.message
     return {
@@ -100,15 +101,15 @@ def inbox_row(delivery: Delivery, moment: datetime) -> InboxRow:
         "body": message.body,
         "target": message.target,
         "artifacts": message.artifacts,
-        **_beside(message),  # type: ignore[typeddict-item]  # which holds no other key
+        **_beside(message, behalf),  # type: ignore[typeddict-item]  # which holds no other key
         "created_at": iso(message.created_at),
     }
 
 
-def _beside(message: Message) -> dict[str, str]:
+def _beside(message: Message, behalf: Behalf = NOBODY) -> dict[str, str]:
     """Return what a message has beside what every message has."""
-    given = {"trace_id": message.trace_id, "from_proof": message.proof}
-    return {name: value for name, value in given.items() if value is not None}
+    trace = {} if message.trace_id is None else {"trace_id": message.trace_id}
+    return {**trace, **provenance_row(message, behalf)}
 
 
 class RecipientRow(TypedDict):

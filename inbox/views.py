@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordination.models import Agent
-from coordination.provenance import SENTENCES
+from coordination.provenance import on_behalf_of, provenance_row, sender_in_words
 from inbox import monitoring, receipts, search
 from inbox.forms import LANES, ConversationFilters, MailFilters
 from inbox.lanes import effective
@@ -82,7 +82,7 @@ def _open(message_id: str) -> dict[str, Any]:
         delivery.status = effective(delivery.status, delivery.lease_expires_at, moment)
     return {
         "opened": message,
-        "proof": SENTENCES[message.proof],
+        "sender": sender_in_words(provenance_row(message, on_behalf_of([message]))),
         "deliveries": receipts.steps(message, deliveries),
         "thread": monitoring.thread(message),
         "expected": message.expect and receipts.Stages(str(message.expect)).label,

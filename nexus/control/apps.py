@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,9 @@ from nexus.core.operations import runner
 from nexus.core.operations.errors import Code, NexusError
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import Address, BrowserNotification, Endpoint, Figure
+    from datetime import datetime
+
+    from nexus.core.contributions import Address, BrowserNotification, Endpoint, Figure, StartedBy
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
 
@@ -108,6 +110,11 @@ class ControlConfig(NexusAppConfig):
 
         if ControlSettings.current().rpc_port and not ControlSettings.current().control:
             raise NexusError(Code.CONFIG_ERROR, "--rpc-port is the pool's: give --control with it.")
+
+    def starters(self, senders: Collection[tuple[str, datetime]]) -> Mapping[tuple[str, datetime], StartedBy]:
+        from nexus.control.lineage import starters  # also where this process has no pool: another one may
+
+        return starters(senders)
 
     def browser_notifications(self) -> Sequence[BrowserNotification]:
         from nexus.control.attention import BELL

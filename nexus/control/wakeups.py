@@ -15,7 +15,7 @@ from functools import cache
 
 from django.db.models import F, Q, Sum
 
-from coordination.provenance import SENTENCES, roles_of
+from coordination.provenance import Behalf, on_behalf_of, provenance_row, roles_of, sender_in_words
 from inbox import receipts, selectors, services
 from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.control.config import ControlSettings
@@ -132,15 +132,17 @@ class Item:
 
 def mail_items(deliveries: Sequence[Delivery]) -> list[Item]:
     """Return deliveries as items."""
-    roles = roles_of([delivery.message.from_agent_id for delivery in deliveries])
-    return [_mail_item(delivery.message, roles) for delivery in deliveries]
+    messages = [delivery.message for delivery in deliveries]
+    roles, behalf = roles_of([message.from_agent_id for message in messages]), on_behalf_of(messages)
+    return [_mail_item(message, roles, behalf) for message in messages]
 
 
-def _mail_item(message: Message, roles: Mapping[str, str]) -> Item:
+def _mail_item(message: Message, roles: Mapping[str, str], behalf: Behalf) -> Item:
     where = f"message_id {message.message_id}, project_root {message.workspace.root_realpath}"
+    sent_by = sender_in_words(provenance_row(message, behalf))
     what = (
-        f"A message ({where}). Its sender: {SENTENCES[message.proof]}. Answer with message_create, "
-        f"parent_message_id={message.message_id!r}."
+        f"A message ({where}). Its sender: {sent_by}. Answer with "
+        f"message_create, parent_message_id={message.message_id!r}."
     )
     sender = message.from_agent_id
     role = {"role": roles[sender]} if sender in roles else {}

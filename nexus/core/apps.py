@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -13,6 +13,8 @@ from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from nexus.core.contributions import (
         Action,
         Address,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         PendingNotice,
         RetentionLane,
         Sentence,
+        StartedBy,
         WakeKind,
     )
     from nexus.core.operations.caller import Caller
@@ -143,6 +146,10 @@ class NexusAppConfig(AppConfig):
     def wake_kinds(self) -> Sequence[WakeKind]:
         """Return the kinds of items that may wake agents of the pool."""
         return ()
+
+    def starters(self, senders: Collection[tuple[str, datetime]]) -> Mapping[tuple[str, datetime], StartedBy]:
+        """Return who started these agents, each as it was at a moment. Who is unknown is left out."""
+        return {}
 
     def browser_notifications(self) -> Sequence[BrowserNotification]:
         """Return the kinds of items that block agents until an operator answers."""

@@ -120,6 +120,15 @@ class WakeKind:
 
 
 @dataclass(frozen=True)
+class StartedBy:
+    """Who started an agent. What is recorded of it never changes."""
+
+    agents: Sequence[str]  # the one that started it, the one that started that one, and so on; empty for an operator's
+    operator: str  # who started the last of these, or the agent itself
+    above: str | None  # the agent at the top, if the operator started an agent below another
+
+
+@dataclass(frozen=True)
 class Sentence:
     """The sentence that pages show for events of a type.
 

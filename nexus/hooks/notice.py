@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coordination.provenance import SENTENCES
+from coordination.provenance import NAME_LENGTH, sender_in_words
 from nexus.core.contributions import Notice, PendingNotice
 from nexus.core.quoting import quoted
 
 SHOWN = 5  # messages, and handoffs, quoted in one notice; the rest is counted
 # Characters that are quoted; a notice stays below 10,000.
-SUBJECT_LENGTH, BODY_LENGTH, NAME_LENGTH, ROLE_LENGTH = 120, 400, 80, 40
+SUBJECT_LENGTH, BODY_LENGTH, ROLE_LENGTH = 120, 400, 40
 NOTHING: Mapping[PendingNotice, Sequence[Notice]] = {}
 NOBODY: Mapping[str, str] = {}
 SETTLING = {  # how an agent settles each kind of debt
@@ -56,7 +56,7 @@ def compose(
         lines += [
             f"- message {message['message_id']} from {_sender(message, roles)}: "
             f"{quoted(message['subject'], SUBJECT_LENGTH)}",
-            f"  body: {quoted(message['body'], BODY_LENGTH)}",
+            f"  body: {quoted(message['body'], _room(message))}",
         ]
     if messages:
         lines.append(
@@ -67,7 +67,7 @@ def compose(
         lines += [
             f"- handoff {handoff['handoff_id']} from {_sender(handoff, roles)}: "
             f"{quoted(handoff['title'], SUBJECT_LENGTH)}",
-            f"  payload: {quoted(handoff['payload'], BODY_LENGTH)}",
+            f"  payload: {quoted(handoff['payload'], _room(handoff))}",
         ]
     if handoffs:
         lines.append(
@@ -99,10 +99,15 @@ def reminder(agent_id: str, debts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _sender(row: Mapping[str, Any], roles: Mapping[str, str]) -> str:
-    """Return who wrote a row, what proves it, and the role, which is the sender's own word."""
+    """Return who wrote a row, what proves it, on whose behalf, and the role, which is the sender's own word."""
     name = row["from_agent_id"]
     role = f"; role {quoted(roles[name], ROLE_LENGTH)}" if name in roles else ""
-    return f"{quoted(name, NAME_LENGTH)} ({SENTENCES[row.get('from_proof')]}{role})"
+    return f"{quoted(name, NAME_LENGTH)} ({sender_in_words(row)}{role})"
+
+
+def _room(row: Mapping[str, Any]) -> int:
+    """Return how many characters of a body fit: it gives up what the words about its sender take."""
+    return BODY_LENGTH - len(row.get("on_behalf_of", ""))
 
 
 def _count(number: int, what: str) -> str:

@@ -8,6 +8,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordination.provenance import behalf_in_words
+from nexus.core.contributions import StartedBy
 from nexus.core.quoting import quoted
 from nexus.hooks import notice
 
@@ -16,7 +18,7 @@ UNPROVEN = "an agent; nothing proves it"
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def row(kind: str, sender: str, subject: str, body: str) -> dict[str, str]:
+def row(kind: str, sender: str, subject: str, body: str, **proven: str) -> dict[str, str]:
     return {
         f"{kind}_id": f"{kind}-1",
         "from_agent_id": sender,
@@ -24,16 +26,20 @@ def row(kind: str, sender: str, subject: str, body: str) -> dict[str, str]:
         "title": subject,
         "body": body,
         "payload": body,
+        **proven,
     }
 
 
-@given(sender=TEXT, role=TEXT, subject=TEXT, body=TEXT)
-def test_it_has_the_same_lines_whatever_is_written(sender: str, role: str, subject: str, body: str) -> None:
+@given(sender=TEXT, role=TEXT, subject=TEXT, body=TEXT, agents=st.lists(TEXT, min_size=2, max_size=6), operator=TEXT)
+def test_it_has_the_same_lines_whatever_is_written(
+    sender: str, role: str, subject: str, body: str, agents: list[str], operator: str
+) -> None:
+    behalf = behalf_in_words(StartedBy(agents, f"o{operator}", sender))
     text = notice.compose(
         agent_id="builder",
         project_root="/p",
         messages=[row("message", sender, subject, body)],
-        handoffs=[row("handoff", sender, subject, body)],
+        handoffs=[row("handoff", sender, subject, body, from_proof="key", on_behalf_of=behalf)],
         unread=1,
         roles={sender: role},
     )
@@ -51,11 +57,13 @@ def test_it_has_the_same_lines_whatever_is_written(sender: str, role: str, subje
     ]
     assert all(letter.isprintable() for letter in text if letter != "\n")
     assert not {"<", ">", "`"} & set(text)
-    by = f" ({UNPROVEN}; role )"
+    by, levels = f" ({UNPROVEN}; role )", "a level" if len(agents) == 2 else f"{len(agents) - 1} levels"
+    starter = f"agent , {levels} below agent , which operator  started below agent "
+    proven = f" (an agent, proven by its key; on behalf of {starter}; role )"
     outside = STRING.sub("", lines[2] + lines[3] + lines[5] + lines[6])
     assert (
         outside.replace(" (cut)", "")
-        == f"- message message-1 from {by}:   body: - handoff handoff-1 from {by}:   payload: "
+        == f"- message message-1 from {by}:   body: - handoff handoff-1 from {proven}:   payload: "
     )
 
 
@@ -70,7 +78,8 @@ def test_it_quotes_so_that_the_text_comes_back(text: str) -> None:
 
 
 def test_it_stays_below_what_a_harness_takes() -> None:
-    hostile = {**row("message", "\u202e" * 255, "\n" * 65_536, "\0" * 65_536), "from_proof": "local"}
+    behalf = behalf_in_words(StartedBy(["\0" * 255] * 6, "\u202e" * 255, "\0" * 255))
+    hostile = row("message", "\u202e" * 255, "\n" * 65_536, "\0" * 65_536, from_proof="key", on_behalf_of=behalf)
     text = notice.compose(
         agent_id="b" * 255,
         project_root="/" + "p" * 250,

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404, redirect
 from coordination.forms import WorkspaceFilters
 from coordination.log.lines import lines
 from coordination.models import Event
-from coordination.provenance import SENTENCES
+from coordination.provenance import on_behalf_of, provenance_row, sender_in_words
 from coordination.toolset import COORDINATION
 from handoffs import check_runs, lifecycle, remarks, selectors
 from handoffs.attention import possible
@@ -99,7 +99,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         "Handoff",
         about=row.title,
         handoff=row,
-        proof=SENTENCES[row.proof],
+        creator=sender_in_words(provenance_row(row, on_behalf_of([row]))),
         status=status,
         lapsed=row.lease_expires_at is not None and row.lease_expires_at < moment,
         history=lines(events),
