@@ -460,8 +460,9 @@ class TestTopics:
         client, other = Client(), Client()
         client.join(topic, "ann")
         other.join(topic, "bob")
-        said = {"topic_id": topic, "outbox": [{"content_markdown": "m", "client_message_id": "once"}]}
-        again = (client, "sync", {**said, "wait_seconds": 0})
+        said: Answer = {"topic_id": topic, "wait_seconds": 0}
+        said["outbox"] = [{"content_markdown": "m", "client_message_id": "once"}]
+        again = (client, "sync", said)
         assert self.beside(again, again) == ["done", "done"]
         assert self.beside((client, "sync", said | {"outbox": [{"content_markdown": "m"}]}), (other, "sync", said)) == [
             "done",
