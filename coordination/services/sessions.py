@@ -85,10 +85,12 @@ def keep_present(agent_ids: Collection[str], session_ids: Collection[str]) -> No
     gone = Exists(left) & ~Exists(own.filter(status=SessionStatus.ACTIVE))
     silent = Q(connected_at=None) | Q(connected_at__lt=due)
     connected = Agent.objects.filter(silent, ~gone, pk__in=agent_ids)
-    if rows.exists() or connected.exists():
-        with write("presence"):  # both updates look again at the rows that others changed meanwhile
+    if rows.exists():
+        with write("presence"):  # the update looks again at rows that others changed meanwhile
             rows.update(last_heartbeat_at=moment)
-            connected.update(connected_at=moment)
+    for agent_id in connected.order_by().values_list("pk", flat=True):
+        with write(agent_id):  # as a close of its sessions, which the update must see whole or not at all
+            connected.filter(pk=agent_id).update(connected_at=now())
 
 
 def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, operator: str | None = None) -> Session:
@@ -96,9 +98,9 @@ def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, op
 
     With `operator`, the event names the operator, and the close does not count as an act of the agent.
     """
-    moment, session = now(), _find(session_id, workspace_id, bound_to)
+    session = _find(session_id, workspace_id, bound_to)
     with write(session.workspace_id, session.agent_id):
-        session = _find(session_id, workspace_id, bound_to)
+        moment, session = now(), _find(session_id, workspace_id, bound_to)
         if session.status == SessionStatus.ACTIVE:
             end(session, "closed", moment, operator)
             if operator is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import time_machine
 from time_machine import Traveller
 
-from coordination.models import Session
-from tests.conftest import Call
+from coordination.models import Agent, Session
+from coordination.services import sessions
+from nexus.core.database.store import write
+from tests.conftest import Call, at_once
 
 
 @pytest.fixture
@@ -184,3 +187,22 @@ def test_it_reaps_the_workspaces_long_silent_sessions_in_passing(
 def test_it_spares_the_session_that_comes_back_itself(session: dict[str, Any], clock: Traveller, call: Call) -> None:
     clock.shift(90_000)
     assert call("session_heartbeat", session_id=session["session_id"])["status"] == "active"
+
+
+def test_an_agent_that_waited_to_leave_is_not_seen_after_it_left(
+    committed: None, call: Call, ann: str, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = call("session_open", agent_id=ann, workspace_id=workspace)
+
+    @contextmanager
+    def late(*names: str) -> Iterator[None]:
+        monkeypatch.setattr(sessions, "write", write)
+        at_once([lambda: sessions.keep_present({ann}, set())])  # another process was quicker
+        with write(*names):
+            yield
+
+    monkeypatch.setattr(sessions, "write", late)
+    call("session_close", session_id=opened["session_id"])
+    agent, closed = Agent.objects.get(pk=ann), Session.objects.get(pk=opened["session_id"])
+    assert agent.connected_at is not None and closed.closed_at is not None
+    assert agent.connected_at < closed.closed_at

@@ -131,6 +131,17 @@ class TestSessions:
         assert all(answer["ok"] for answer in twice("session_close", session_id=session_id))
         assert count("session.closed") == 1
 
+    def test_an_agent_that_leaves_is_not_noted_as_connected(self, project: str) -> None:
+        session_id = opened("ann", project)
+
+        def keep() -> Answer:
+            sessions.keep_present({"ann"}, {session_id})
+            return {}
+
+        closed, _ = beside(lambda: call("session_close", session_id=session_id), keep)
+        assert closed["ok"]
+        assert Agent.objects.get(pk="ann").connected_at is None
+
     def test_one_that_is_closed_has_no_heartbeat(self, project: str) -> None:
         session_id = opened("ann", project)
         beside(
