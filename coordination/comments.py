@@ -4,17 +4,22 @@ says what became of each."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, QuerySet
+from pydantic import Field
 
 from coordination.models import ID_LENGTH
 from nexus.core.clock import now
 from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.pages import newest
 
 MOST_DRAFTS = 200  # about one thing
+MOST_SHOWN = MOST_DRAFTS  # the newest, and so all drafts: a round sends every draft
 LONGEST_TEXT, LONGEST_WORDS = 10_000, 4_000  # characters of a comment, and of what its agent says of it
+LeftOff = Annotated[int, Field(description=f"How many older comments there are than the {MOST_SHOWN} shown.")]
+C = TypeVar("C", bound="AbstractComment")
 
 
 class CommentOutcome(models.TextChoices):
@@ -41,6 +46,11 @@ class AbstractComment(models.Model):
 
     class Meta:
         abstract = True
+
+
+def latest(rows: QuerySet[C]) -> tuple[list[C], int]:
+    """Return the comments that are shown, oldest first, and how many older ones there are."""
+    return newest(rows, MOST_SHOWN)
 
 
 def answered_once_sent(table: str) -> models.CheckConstraint:

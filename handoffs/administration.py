@@ -11,7 +11,7 @@ from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
 from handoffs import check_runs, checks, progress, selectors, steering
-from handoffs.check_runs import CheckRunRow
+from handoffs.check_runs import Checked
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.operations import (
     DEFAULT_LIMIT,
@@ -62,10 +62,9 @@ class HandoffPage(TypedDict):
     handoffs: list[KnownHandoff]
 
 
-class ReadHandoff(KnownHandoff):
+class ReadHandoff(KnownHandoff, Checked):
     outcome: selectors.Outcome | None
     remarks: list[RemarkRow]
-    checks: list[CheckRunRow]
 
 
 @operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
@@ -88,7 +87,7 @@ def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
         **_whole(handoff),
         "outcome": selectors.outcome(handoff),
         "remarks": remarks_of(handoff),
-        "checks": check_runs.rows_of(selectors.check_runs_of(handoff)),
+        **check_runs.of_results(selectors.check_runs_of(handoff)),
     }
 
 

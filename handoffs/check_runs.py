@@ -8,11 +8,12 @@ table of its runs, and what an outcome does to the work.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, NotRequired, TypeVar
 
 from django.db.models import F, Q, QuerySet
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from handoffs.config import HandoffSettings
@@ -21,6 +22,7 @@ from nexus.core.clock import iso, now
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.pages import newest
 from nexus.core.operations.parameters import Time
 
 R = TypeVar("R", bound=AbstractCheckRun)
@@ -32,6 +34,7 @@ LONGEST_REASON = 8_000  # characters that a holder is told of what failed
 OUTPUT_IN_REASON = 1_500  # characters of one check's output in it
 NAMED = 20  # files that a line of the fact sheet names
 SOON = timedelta(seconds=60)  # a run that no process takes for so long is worth a look
+MOST_SHOWN = 20  # results of a work whose checks are shown
 TONES = {"passed": "good", "failed": "bad", "waiting": "warn", "running": "info"}
 NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --control` there"
 
@@ -133,9 +136,17 @@ def _kind_of(run: R) -> Kind[R, Any]:
     return next(kind for kind in kinds() if kind.model is type(run))
 
 
-def rows_of(runs: QuerySet[R]) -> list[CheckRunRow]:
-    """Return the checks of a work's results, oldest first."""
-    return [
+class Checked(TypedDict):
+    checks: Annotated[list[CheckRunRow], Field(description="What Nexus tested of each result, and its own facts.")]
+    checks_left_off: NotRequired[
+        Annotated[int, Field(description=f"How many older results there are than the {MOST_SHOWN} shown.")]
+    ]
+
+
+def of_results(runs: QuerySet[R]) -> Checked:
+    """Return the checks of a work's newest results, oldest first."""
+    found, older = newest(runs, MOST_SHOWN)
+    rows: list[CheckRunRow] = [
         {
             "state": str(run.state),
             "claim_epoch": run.claim_epoch,
@@ -145,22 +156,26 @@ def rows_of(runs: QuerySet[R]) -> list[CheckRunRow]:
             "created_at": iso(run.created_at),
             "ended_at": iso(run.ended_at),
         }
-        for run in runs.order_by("pk")
+        for run in found
     ]
+    return {"checks": rows, "checks_left_off": older} if older else {"checks": rows}
 
 
-def shown(runs: QuerySet[R]) -> list[dict[str, Any]]:
-    """Return the checks of a work's results for `handoffs/check_runs.html`, oldest first."""
-    return [
+def shown(runs: QuerySet[R]) -> dict[str, Any]:
+    """Return what `handoffs/check_runs.html` shows of a work's results."""
+    results = of_results(runs)
+    checks = [
         {**run, "tone": TONES.get(run["state"], ""), "sheet": sheet(run["facts"]) if run["facts"] else []}
-        for run in rows_of(runs)
+        for run in results["checks"]
     ]
+    return {**results, "checks": checks}
 
 
-def runs_in_words(rows: Sequence[CheckRunRow]) -> dict[str, str]:
-    """Return the checks of a work's results as names and values for a terminal."""
-    shown: dict[str, str] = {}
-    for number, run in enumerate(rows, 1):
+def runs_in_words(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return `of_results` as names and values for a terminal."""
+    older = results.get("checks_left_off", 0)
+    shown = {"older_checks": f"{older}, not shown"} if older else {}
+    for number, run in enumerate(results["checks"], older + 1):
         title = f"checks_{number}"
         shown[title] = run["why"] or run["state"]
         for each in run["receipts"]:

@@ -26,7 +26,7 @@ from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
 from handoffs import check_runs, progress, remarks, selectors, services, steps
-from handoffs.check_runs import CheckRunRow
+from handoffs.check_runs import Checked
 from handoffs.leases import LONGEST, SHORTEST, record_expiries
 from handoffs.lifecycle import HandoffCode
 from handoffs.models import MAX_TITLE, STREAM, Handoff, HandoffStatus
@@ -511,11 +511,10 @@ class DependencyRow(TypedDict):
     status: HandoffState
 
 
-class WholeHandoff(HandoffRow):
+class WholeHandoff(HandoffRow, Checked):
     on_behalf_of: NotRequired[OnBehalfOf]
     depends_on: Annotated[list[DependencyRow], Field(description="It is offered once all are COMPLETED.")]
     remarks: Annotated[list[RemarkRow], Field(description="Late results, and returned results with the reasons.")]
-    checks: Annotated[list[CheckRunRow], Field(description="What Nexus tested of each result, and its own facts.")]
 
 
 @operation(HandoffRef, *OF_ONE, acts_as="agent_id", read_only=True)
@@ -531,5 +530,5 @@ def handoff_get(p: HandoffRef, caller: Caller) -> WholeHandoff:
             for each in selectors.dependencies(handoff)
         ],
         "remarks": remarks_of(handoff),
-        "checks": check_runs.rows_of(selectors.check_runs_of(handoff)),
+        **check_runs.of_results(selectors.check_runs_of(handoff)),
     }

@@ -442,7 +442,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         if done["ok"]:
             return redirect(f"{reverse('admin:pool_review', args=[row.agent.pk])}#{done['data']['comment_id']}")
     changes = difference.read(answer["diff"], answer["files"]) if answer else None
-    comments = reviewing.comments(row)
+    comments, older = reviewing.comments(row)
     if changes:
         _put_below(changes, [each for each in comments if each.content == answer["seen"]])
     checks = answer.get("checks", [])[-1:]
@@ -466,6 +466,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         running=monitoring.is_running(row.agent),
         kept_ref=worktrees.kept_ref(row),
         comments=comments,
+        comments_left_off=older,
         drafts=[each for each in comments if each.sent_at is None],
         form=form,
         give_back=GiveBackForm(),

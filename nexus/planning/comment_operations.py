@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.comments import LONGEST_TEXT
+from coordination.comments import LONGEST_TEXT, LeftOff, latest
 from coordination.parameters import SessionId, SessionSecret, in_session
 from coordination.services import workspaces
 from nexus.core.clock import iso
@@ -57,14 +57,18 @@ def comment_row(comment: PlanComment) -> PlanCommentRow:
 
 class PlanComments(TypedDict):
     comments: list[PlanCommentRow]
+    comments_left_off: NotRequired[LeftOff]
 
 
 @operation(OfProject, *READING, slow=True, read_only=True)
 def plan_comments(p: OfProject, caller: Caller) -> PlanComments:
-    """People's comments on the active plan, and what became of each. Drafts are shown to operators alone."""
+    """People's newest comments on the active plan, and what became of each. Drafts are shown to operators alone."""
     plan = documents.active_plan(workspaces.locate(p.project_root).workspace_id)
-    found = comments.on_plan(plan) if plan is not None else ()
-    return {"comments": [comment_row(each) for each in found if each.sent_at is not None or caller.operator]}
+    if plan is None:
+        return {"comments": []}
+    found, older = latest(comments.on_plan(plan) if caller.operator else comments.on_plan(plan).exclude(sent_at=None))
+    data: PlanComments = {"comments": [comment_row(each) for each in found]}
+    return {**data, "comments_left_off": older} if older else data
 
 
 Words = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]

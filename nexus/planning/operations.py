@@ -13,7 +13,7 @@ from coordination.errors import CoordinationCode
 from coordination.parameters import IN_WORKSPACE, ClaimEpoch, ProjectRoot, SessionId, SessionSecret, in_session
 from coordination.services import workspaces
 from handoffs import check_runs, lifecycle
-from handoffs.check_runs import CheckRunRow
+from handoffs.check_runs import Checked
 from handoffs.parameters import Criteria, Verifier
 from nexus.core.clock import iso, iso_milliseconds
 from nexus.core.domain import domain
@@ -345,10 +345,9 @@ class TaskRef(OfProject):
     id: Reference
 
 
-class TaskState(TypedDict):
+class TaskState(Checked):
     task: HeldTask
     claim_epoch: Annotated[int, Field(description="Names the latest claim; a verdict on a former one is refused.")]
-    checks: Annotated[list[CheckRunRow], Field(description="What Nexus tested of each result, and its own facts.")]
 
 
 @operation(TaskRef, *READING, Code.NOT_FOUND, slow=True, read_only=True)
@@ -360,7 +359,7 @@ def task_get(p: TaskRef, caller: Caller) -> TaskState:
     return {
         "task": cast(HeldTask, {**documents.task_entry(task), **_beside_file(task)}),
         "claim_epoch": task.claim_epoch,
-        "checks": check_runs.rows_of(submissions.runs_of(task)),
+        **check_runs.of_results(submissions.runs_of(task)),
     }
 
 

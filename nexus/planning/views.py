@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from coordination.comments import latest
 from coordination.forms import WorkspaceFilters
 from coordination.models import Agent, Workspace
 from handoffs import check_runs
@@ -323,10 +324,12 @@ def remove_comment(request: HttpRequest, comment_id: str) -> HttpResponse:
 def _commented(plan: Plan, form: CommentForm | None, issue: Issue | None = None) -> dict[str, Any]:
     """Return what `planning/plan_comments.html` shows: of an issue, or of all of the plan."""
     found = comments.on_plan(plan)
+    shown, older = latest(found if issue is None else found.filter(issue_number=issue.number))
     send_form = SendForm()
     send_form.fields["agent_id"].offer("agent_id", _agents())  # type: ignore[attr-defined]
     return {
-        "comments": found if issue is None else found.filter(issue_number=issue.number),
+        "comments": shown,
+        "comments_left_off": older,
         "drafts": found.filter(sent_at=None).count(),
         "holder": comments.holder(plan),
         "comment_form": form or CommentForm(auto_id="comment-%s"),
@@ -471,7 +474,7 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
         form=form,
         handoffs=carried[:CARRIED],
         verifier=describe_verifier(row.verifier) if row.verifier else "",
-        checks=check_runs.shown(submissions.runs_of(row)),
+        **check_runs.shown(submissions.runs_of(row)),
         claim=f"{row.task_key}.{row.claim_epoch}",
         standing=monitoring.standing(row) if row.closed_at is None else None,
         statuses=[(value, label) for value, label in StatusForm.base_fields["status"].choices if value != row.status],  # type: ignore[attr-defined]

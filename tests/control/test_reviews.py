@@ -510,6 +510,24 @@ def test_the_hunk_of_a_line_holds_it_whatever_the_lines_are(rows: list[tuple[str
     assert quote[0] == "@@ -5,9 +7,9 @@" and lines[index] in quote[1:] and len(quote) <= 8
 
 
+def test_of_many_comments_the_newest_are_shown(make: Make, browser: Client) -> None:
+    make("smith", notes="one\n")
+    row = PoolWorktree.objects.select_related("agent").get()
+    ReviewComment.objects.bulk_create(
+        ReviewComment(comment_id=f"comment_{number:04d}", worktree=row, text=f"Text {number}.", author="olga",
+                      written_at=now(), sent_at=now())
+        for number in range(comments.MOST_SHOWN + 1)
+    )  # fmt: skip
+    data = call("pool_get_review", agent_id="smith")
+    assert [each["text"] for each in data["comments"]] == [f"Text {n}." for n in range(1, comments.MOST_SHOWN + 1)]
+    assert data["comments_left_off"] == 1
+    page = shown(browser.get(reverse("admin:pool_review", args=[row.agent.pk])))
+    assert "1 older comment is not shown." in page
+    assert "Text 0." not in page and "Text 1." in page
+    ReviewComment.objects.filter(pk="comment_0000").delete()
+    assert "comments_left_off" not in call("pool_get_review", agent_id="smith")
+
+
 def test_the_command_lists_shows_and_sends(committed: None, make: Make) -> None:
     make("smith", notes="\x1b[31mtwo\n")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
@@ -26,7 +28,7 @@ from hypothesis.stateful import (
 from coordination import debts
 from coordination.toolset import run
 from handoffs import check_runs
-from handoffs.check_runs import CheckReceipt, Facts
+from handoffs.check_runs import MOST_SHOWN, CheckReceipt, Facts
 from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
 from inbox.monitoring import Picture
 from nexus.core.clock import now
@@ -308,6 +310,27 @@ def test_its_page_shows_the_receipts_and_takes_the_verdict(done: Project, browse
     browser.post(address, given)
     task.refresh_from_db()
     assert (task.acceptance_criteria, task.verifier) == (["file:a", "It reads well."], "creator")
+
+
+def test_of_many_results_the_newest_are_shown(done: Project, browser: Client) -> None:
+    task, first = Task.objects.get(number=1), TaskCheckRun.objects.get()
+    for number in range(MOST_SHOWN + 1):
+        run = TaskCheckRun(task=task, claim_epoch=task.claim_epoch, why=f"result {number}", created_at=now())
+        run.state, run.due_at = CheckState.DROPPED, now()
+        run.save()
+    data, address = done.call("task_get", id=1), reverse("admin:task", args=[task.pk])
+    assert [row["why"] for row in data["checks"]] == [f"result {number}" for number in range(1, MOST_SHOWN + 1)]
+    assert data["checks_left_off"] == 2
+    page = shown(browser.get(address))
+    assert page.count("result ") == page.count("<h2>Checks</h2>") == MOST_SHOWN
+    assert "The checks of 2 older results are not shown." in page
+    out = StringIO()
+    with pytest.raises(SystemExit, match="0"):
+        call_command("tasks", "show", "1", "--project", str(done.root), stdout=out)
+    said = out.getvalue()
+    assert "2, not shown" in said and "checks 22 " in said and "checks 2 " not in said
+    TaskCheckRun.objects.filter(pk__lte=first.pk + 1).delete()
+    assert "checks_left_off" not in done.call("task_get", id=1)
 
 
 @pytest.mark.usefixtures("committed", "team")

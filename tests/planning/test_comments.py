@@ -9,6 +9,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from coordination.comments import MOST_SHOWN
+from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.planning.models import Issue, Plan, PlanComment
 from nexus.planning.services import comments
@@ -139,3 +141,25 @@ def test_an_issues_page_takes_comments_and_shows_the_answers(planned: Project, b
     assert runner.run(PLANNING, LOCAL, "plan_comment_answer", said)["ok"]
     text = shown(browser.get(page))
     assert "done" in text and "Said why." in text
+
+
+def test_of_many_comments_the_newest_are_shown(planned: Project, browser: Client) -> None:
+    plan, older = Plan.objects.get(), 3
+    PlanComment.objects.bulk_create(
+        PlanComment(comment_id=f"comment_{number:04d}", workspace_id=plan.workspace_id, plan_number=plan.number,
+                    issue_number=1, text=f"Text {number}.", author="olga", written_at=now(), sent_at=now())
+        for number in range(MOST_SHOWN + older)
+    )  # fmt: skip
+    data = does(planned, "plan_comments")
+    assert [row["text"] for row in data["comments"]] == [f"Text {n}." for n in range(older, MOST_SHOWN + older)]
+    assert data["comments_left_off"] == older
+    issue = Issue.objects.get(plan=plan, number=1)
+    whole = f"{reverse('admin:plan')}?workspace={plan.workspace_id}"
+    for address in (whole, reverse("admin:plan_issue", args=[issue.pk])):
+        page = shown(browser.get(address))
+        assert page.count('class="nx-comment"') == MOST_SHOWN
+        assert "3 older comments are not shown." in page
+    PlanComment.objects.filter(pk__lte=f"comment_{older - 1:04d}").delete()
+    assert "comments_left_off" not in does(planned, "plan_comments")
+    PlanComment.objects.filter(pk=f"comment_{older:04d}").update(sent_at=None)
+    assert len(planned.call("plan_comments", agent="ana")["comments"]) == MOST_SHOWN - 1, "no draft counts for agents"

@@ -116,7 +116,7 @@ class Command(VerbsCommand):
             "work": data["payload"],
             **{f"{data['status'].lower()}_{name}": value for name, value in outcome.items() if value},
         }
-        return self.show(options, {**shown, **runs_in_words(data["checks"])})
+        return self.show(options, {**shown, **runs_in_words(data)})
 
     def create(self, options: Mapping[str, Any]) -> int:
         """A new handoff."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.comments import LONGEST_TEXT
+from coordination.comments import LONGEST_TEXT, LeftOff
 from handoffs import check_runs, selectors
-from handoffs.check_runs import CheckRunRow
+from handoffs.check_runs import Checked
 from handoffs.models import Handoff
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
@@ -26,6 +26,7 @@ from nexus.core.operations.registry import OPERATORS_ONLY
 
 LISTED, MOST_LISTED = 50, 500
 MOST_LINE = 2**31 - 1
+NO_CHECKS: Checked = {"checks": []}
 DECIDING = (*REFUSALS, Code.INVALID_TRANSITION)
 
 
@@ -96,18 +97,18 @@ def _waiting_row(each: reviews.Waiting, drafts: int) -> WaitingReview:
     }
 
 
-class Review(WorktreeRow):
+class Review(WorktreeRow, Checked):
     agent_ended: bool
     taken_by: Annotated[str | None, Field(description="The operator who took it over; its agent is paused.")]
     summary: Annotated[str, Field(description="What the agent said last.")]
     run_id: Annotated[str | None, Field(description="The run in which it said so.")]
     handoff: WorkOf | None
-    checks: Annotated[list[CheckRunRow], Field(description="Of the handoff's results, the oldest first.")]
     seen: Annotated[str, Field(description="git's id of what is shown; approval is of that alone.")]
     files: list[str]
     diff: str
     truncated: bool
     comments: list[CommentRow]
+    comments_left_off: NotRequired[LeftOff]
 
 
 @operation(
@@ -116,20 +117,22 @@ class Review(WorktreeRow):
 def pool_get_review(p: OfWorktree, caller: Caller) -> Review:
     """Return an agent's work as a person decides about it: summary, checks with their facts, diff and comments."""
     shown = reviews.show(p.agent_id, p.worktree_id, operator_behind(caller))
-    return {
+    checks = check_runs.of_results(selectors.check_runs_of(shown.handoff)) if shown.handoff else NO_CHECKS
+    data: Review = {
         **worktree_row(shown.row),
         "agent_ended": shown.row.agent.ended_at is not None,
         "taken_by": shown.row.agent.paused_by,
         "summary": shown.summary,
         "run_id": shown.run.pk if shown.run else None,
         "handoff": _work_of(shown.handoff),
-        "checks": check_runs.rows_of(selectors.check_runs_of(shown.handoff)) if shown.handoff else [],
+        **checks,  # type: ignore[typeddict-item]  # the other key is added below
         "seen": shown.difference.content,
         "files": shown.difference.files,
         "diff": shown.difference.diff,
         "truncated": shown.difference.cut,
         "comments": [_comment_row(each) for each in shown.comments],
     }
+    return {**data, "comments_left_off": shown.older} if shown.older else data
 
 
 class AddComment(OfWorktree):

@@ -23,6 +23,7 @@ from coordination.comments import (
     check_text,
     check_words,
     count_in_words,
+    latest,
     quoted,
 )
 from coordination.ids import new_id
@@ -126,21 +127,22 @@ class Shown(NamedTuple):
     summary: str  # what its agent said last
     run: Turn | None  # in which it said so
     comments: list[ReviewComment]
+    older: int  # comments that are not among these
 
 
 def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
-    """Return an agent's work, with all comments. Raises NOT_FOUND and WORKTREE_REFUSED."""
+    """Return an agent's work, with its newest comments. Raises NOT_FOUND and WORKTREE_REFUSED."""
     row, difference = worktrees.difference(Actor(operator), agent_id, worktree_id)
     run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
     summary = (run.answer or "") if run else ""
     handoff = handoff_of(row)
-    return Shown(row, difference, handoff, summary, run, comments(row))
+    return Shown(row, difference, handoff, summary, run, *comments(row))
 
 
-def comments(row: PoolWorktree) -> list[ReviewComment]:
-    """Return the comments on a worktree, in their order. An agent without the tool says what became of one in a line of
-    its answer."""
-    found = list(row.comments.order_by("pk"))
+def comments(row: PoolWorktree) -> tuple[list[ReviewComment], int]:
+    """Return the newest comments on a worktree, in their order, and how many older ones there are. An agent without the
+    tool says what became of one in a line of its answer."""
+    found, older = latest(row.comments.all())
     asked = {comment.run_id for comment in found if comment.run_id and comment.outcome is None}
     answers = {turn.pk: turn for turn in Turn.objects.filter(pk__in=asked, answer__isnull=False)}
     said = {pk: _outcomes(turn.answer or "") for pk, turn in answers.items()}
@@ -148,7 +150,7 @@ def comments(row: PoolWorktree) -> list[ReviewComment]:
         if comment.outcome is None and comment.run_id in said and comment.pk in said[comment.run_id]:
             comment.outcome, comment.words = said[comment.run_id][comment.pk]
             comment.answered_at = answers[comment.run_id].ended_at
-    return found
+    return found, older
 
 
 def _outcomes(answer: str) -> dict[str, tuple[str, str]]:

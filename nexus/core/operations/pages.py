@@ -33,6 +33,13 @@ class PageEnd(TypedDict):
     has_more: NotRequired[bool]
 
 
+def newest(rows: QuerySet[M], limit: int) -> tuple[list[M], int]:
+    """Return the newest rows by primary key, oldest first, and how many older ones there are."""
+    found = list(rows.order_by("-pk")[: limit + 1])
+    older = rows.count() - limit if len(found) > limit else 0
+    return found[:limit][::-1], older
+
+
 def page(
     rows: QuerySet[M], asked: Paged, *, by: str, refused: ErrorCode = Code.VALIDATION_ERROR
 ) -> tuple[list[M], PageEnd]:

@@ -112,7 +112,9 @@ class Command(VerbsCommand):
         facts["handoff"] = f"{of['title']}, {of['status']}" if of else None
         for each in checks[-1]["receipts"] if checks else ():
             facts[each["criterion"]] = "passed" if each["passed"] else each["why"]
-        self.print_facts({**facts, "summary": data["summary"]})
+        older = data.get("comments_left_off", 0)
+        left_off = {"older_comments": f"{older}, not shown"} if older else {}
+        self.print_facts({**facts, "summary": data["summary"], **left_off})
         for each in data["comments"]:
             lines = "" if each["line"] is None else f":{each['line']}-{each['last_line']} ({each['side']})"
             about = f"{each['path']}{lines}" if each["path"] else "all of it"

@@ -144,7 +144,7 @@ class Command(VerbsCommand):
         data = self.answer(options)
         if options["json"]:
             return self.show(options, data)
-        return self.show(options, {**data["task"], **runs_in_words(data["checks"])})
+        return self.show(options, {**data["task"], **runs_in_words(data)})
 
     def ready(self, options: Mapping[str, Any]) -> int:
         """Print the tasks that are ready, one a row."""
