@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import psutil
@@ -28,6 +31,7 @@ from nexus.core.operations import runner as operations
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, WRITERS, in_thread
+from tests.acceptance.hub import START_SECONDS
 from tests.control.playing import pool, refused
 from tests.control.pool import asend, ended
 from tests.control.turns import Played, create
@@ -266,6 +270,32 @@ async def test_a_connection_that_breaks_loses_the_turn_and_ends_the_agent(
     assert failed.value.is_lost
     await gone()
     assert not any(each.is_running() for each in there)
+
+
+def test_it_hears_signs_of_life_while_the_program_reads_nothing(tmp_path: Path) -> None:
+    reads = tmp_path / "reads"
+    os.mkfifo(reads)
+    program = "import sys; open(sys.argv[1]).close(); print(len(sys.stdin.readline()), flush=True)"
+    armed = "signal.alarm(SILENT_SECONDS); os.write(2, b'armed\\n')"
+    source = ssh.FAR.read_text().replace("signal.alarm(SILENT_SECONDS)", armed)
+    given = {
+        "source": source, "mark": "m", "env": {}, "cwd": None, "paths": [],
+        "files": {path.name: path.read_text() for path in ssh.SHIPPED},
+        "command": [sys.executable, "-c", program, str(reads)],
+    }  # fmt: skip
+    far = subprocess.Popen(["sh", "-c", ssh.COMMAND], stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    assert far.stdin and far.stdout and far.stderr
+    clock = threading.Timer(START_SECONDS, far.kill)  # where it waits for the program instead
+    clock.start()
+    with far:
+        far.stdin.write(json.dumps(given).encode() + b"\n")
+        far.stdin.write(b"x" * 1_000_000 + b"\n\n")  # more than a pipe holds, and a sign of life
+        far.stdin.flush()
+        assert [far.stderr.readline() for _ in range(3)] == [b"armed\n"] * 3
+        reads.write_text("")
+        answer = far.stdout.read().split()
+        assert answer[-1] == b"1000001"
+    clock.cancel()
 
 
 async def test_a_host_that_answers_no_more_is_lost_and_ends_the_agent_by_itself(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any, NoReturn
 
 SILENT_SECONDS = 30
 LEAVE_SECONDS = 2  # to end by itself, once its stdin is closed
+MOST_LINES = 1_000  # that the program has not read
 LARGEST_CODE = 127  # above are those of an ssh that was killed, or whose connection broke
 OLDEST = (3, 9)
 
@@ -73,30 +75,46 @@ def _run(scratch: str, command: list[str]) -> NoReturn:
         start_new_session=True,
     )
     os.close(held)
-    threading.Thread(target=_feed, args=(child, lifeline), daemon=True).start()
+    lines: queue.Queue[bytes] = queue.Queue(MOST_LINES)
+    over = threading.Event()
+    for work in ((_read, lines, over), (_write, lines, child, over), (_end, over, lifeline)):
+        threading.Thread(target=work[0], args=work[1:], daemon=True).start()
     code = child.wait()
     if not 0 <= code <= LARGEST_CODE:
         os.write(2, b"its exit code was %d\n" % code)
         code = 1
-    os._exit(code)  # without waiting for the thread, which reads
+    os._exit(code)  # without waiting for the threads
 
 
-def _feed(child: subprocess.Popen[bytes], lifeline: int) -> None:
-    """Pass lines on until there are no more, then end the program. If the alarm ends this process instead, the lifeline
-    is closed, too."""
+def _read(lines: queue.Queue[bytes], over: threading.Event) -> None:
+    """Read lines until there are no more. It does not wait for the program to take them, so it hears every sign of
+    life."""
+    while True:
+        signal.alarm(SILENT_SECONDS)
+        line = sys.stdin.buffer.readline()
+        if not line:
+            break
+        if line != b"\n":
+            lines.put(line)
+    over.set()
+    lines.put(b"")
+
+
+def _write(lines: queue.Queue[bytes], child: subprocess.Popen[bytes], over: threading.Event) -> None:
+    """Pass lines on to the program until there are no more."""
     assert child.stdin is not None
     try:
-        while True:
-            signal.alarm(SILENT_SECONDS)
-            line = sys.stdin.buffer.readline()
-            if not line:
-                break
-            if line != b"\n":
-                child.stdin.write(line)
-                child.stdin.flush()
+        while line := lines.get():
+            child.stdin.write(line)
+            child.stdin.flush()
         child.stdin.close()
     except OSError:  # it reads no more
-        pass
+        over.set()
+
+
+def _end(over: threading.Event, lifeline: int) -> None:
+    """End the program once its input is over. If the alarm ends this process instead, the lifeline is closed, too."""
+    over.wait()
     signal.alarm(0)
     time.sleep(LEAVE_SECONDS)
     os.close(lifeline)
