@@ -180,7 +180,7 @@ async def test_what_it_asks_for_is_judged_by_what_is_there(
     (tmp_path / "place" / "notes" / "away").symlink_to(tmp_path / "away")
     played = await plays(write_paths=["notes"])
     said = (await played.turn(f"may {kind} {path and tmp_path / 'place' / path}")).answer or ""
-    assert said == answer or (path == "\0" and said.startswith("refused:"))
+    assert said == answer
     assert len(played.asked) == asked
 
 
@@ -296,6 +296,17 @@ def test_it_hears_signs_of_life_while_the_program_reads_nothing(tmp_path: Path) 
         answer = far.stdout.read().split()
         assert answer[-1] == b"1000001"
     clock.cancel()
+
+
+def test_it_says_of_a_path_with_a_nul_that_it_is_none() -> None:
+    given = {
+        "source": ssh.FAR.read_text(), "mark": "m", "env": {}, "cwd": "/a\0b", "paths": ["/a\0b"], "files": {},
+        "command": ["true"],
+    }  # fmt: skip
+    order = json.dumps(given).encode() + b"\n"
+    far = subprocess.run(["sh", "-c", ssh.COMMAND], input=order, capture_output=True, check=True)
+    assert "a path, a variable or a name is not valid there" in json.loads(far.stdout)["error"]
+    assert far.stderr == b""
 
 
 async def test_a_host_that_answers_no_more_is_lost_and_ends_the_agent_by_itself(

@@ -54,6 +54,7 @@ RESOLVE_SECONDS = 30
 LOOK_SECONDS = 0.02  # between two looks whether the connection stands
 MOST_GREETINGS = 1_000  # lines that a login shell may print first
 MOST_RUNS = 4  # over one connection, with two sessions each: sshd accepts ten, by default
+TEXT = {str, type(None)}
 LOST = 128  # exit codes from here on: ssh itself was killed, or its connection broke (255)
 PLAIN = re.compile(r"/[A-Za-z0-9_./-]{1,80}")  # a path that OpenSSH takes as one in a forwarding
 OURS = (  # before what the operator configured: the connection asks nobody, and carries nothing else
@@ -103,8 +104,14 @@ class FarClient(PoolClient):
 
     async def _judge(self, call: ToolCallUpdate) -> Judgement:
         named = paths_named(self.permissions, call)
-        real = dict(zip(named, await self.there.resolve(named), strict=True)) if named else {}
-        return judge(self.permissions, call, real.__getitem__)
+        found = dict(zip(named, await self.there.resolve(named), strict=True)) if named else {}
+
+        def real(path: str) -> str:
+            if (resolved := found[path]) is None:
+                raise ValueError(path)
+            return resolved
+
+        return judge(self.permissions, call, real)
 
     async def read_text_file(self, *_: Any, **__: Any) -> ReadTextFileResponse:
         raise RequestError.method_not_found("fs/read_text_file")
@@ -152,8 +159,9 @@ class There:
     bus: Bus | None = None  # as the program reaches it
     resolving: asyncio.Lock = field(default_factory=asyncio.Lock)  # sshd limits the sessions of a connection
 
-    async def resolve(self, paths: Sequence[str]) -> list[str]:
-        """Return paths as they are there, with their symlinks resolved. Raises RunnerFailed."""
+    async def resolve(self, paths: Sequence[str]) -> list[str | None]:
+        """Return paths as they are there, with their symlinks resolved; None for what no file can have as its path.
+        Raises RunnerFailed."""
         async with self.resolving:
             client = await _start(self.runner, self.master)
             try:
@@ -163,7 +171,7 @@ class There:
                 raise RunnerFailed(f"{self.runner.host} did not resolve a path within {RESOLVE_SECONDS} s") from None
             finally:
                 await uninterrupted(client.end())
-        if not isinstance(resolved, list) or [type(path) for path in resolved] != [str] * len(paths):
+        if not isinstance(resolved, list) or len(resolved) != len(paths) or not {*map(type, resolved)} <= TEXT:
             raise RunnerFailed(f"{self.runner.host} did not resolve a path")
         return resolved
 

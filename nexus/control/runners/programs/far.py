@@ -33,14 +33,24 @@ def main(given: dict[str, Any]) -> None:
     answer: dict[str, Any] = {"nexus": given["mark"]}
     try:
         if "resolve" in given:
-            answer["paths"] = [os.path.realpath(path) for path in given["resolve"]]
+            answer["paths"] = [_real(path) for path in given["resolve"]]
         else:
             answer.update(scratch=_prepare(given), python=sys.executable)
     except OSError as error:
         answer["error"] = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except ValueError as error:  # a NUL, or what its encoding does not have
+        answer["error"] = f"a path, a variable or a name is not valid there: {error}"
     os.write(1, b"\n%s\n" % json.dumps(answer).encode())  # what a shell printed before may have no end of line
     if "scratch" in answer:
         _run(answer["scratch"], given["command"])
+
+
+def _real(path: str) -> str | None:
+    """Return a path with its symlinks resolved; None if no file can have it, as with a NUL."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return None
 
 
 def _prepare(given: dict[str, Any]) -> str:
