@@ -81,6 +81,7 @@ class Prepared(NamedTuple):
     command: Sequence[str]
     cwd: str
     env: Mapping[str, str]
+    guards_itself: bool  # as the sandbox does
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,10 @@ class Git:
     def prepared(self, command: Sequence[str], values: Mapping[str, str], scratch: str) -> Prepared:
         """Return how to start a command: in the sandbox if there is one, which has a SCRATCH of its own; else with
         `scratch`. Raises GitFailed."""
-        cwd = self.work_tree
-        if sandbox.state().works:
+        cwd, works = self.work_tree, sandbox.state().works
+        if works:
             scratch, command, cwd = PRIVATE, self._enclosed(command), processes.NEUTRAL
-        return Prepared(command, cwd, {**self._environment(), **values, "SCRATCH": scratch})
+        return Prepared(command, cwd, {**self._environment(), **values, "SCRATCH": scratch}, works)
 
     def _enclosed(self, command: Sequence[str]) -> list[str]:
         program = shutil.which("git") or "git"
@@ -199,9 +200,10 @@ def login_files() -> tuple[str, ...]:
 
 def _call(prepared: Prepared, input: bytes, largest: int) -> tuple[Said, str]:
     """Run a command and return its result and its stderr. Raises GitFailed."""
-    command, cwd, env = prepared
+    command, cwd, env, guards_itself = prepared
+    limits = {"seconds": SECONDS, "largest": largest}
     try:
-        done = processes.run(command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest)
+        done = processes.run(command, cwd=cwd, env=env, input=input, guards_itself=guards_itself, **limits)
     except TimeoutError:
         raise TookTooLong(f"git took longer than {SECONDS} seconds") from None
     except OSError as error:

@@ -75,7 +75,7 @@ def test_a_merge_that_a_kill_ended_is_taken_back_when_the_hub_starts_again(furni
         while not (place / ".git" / "index.lock").exists() and not merge.done():
             pass
         pool.hub.stop(signal.SIGKILL)
-        until(lambda: not any(str(place) in word for word in arguments()))  # its guardian ends git
+        until(lambda: not any(str(place) in word for word in arguments()))  # git ends with its sandbox
         for lock in (place / ".git").rglob("*.lock"):
             os.utime(lock, (time.time() - 90,) * 2)
         pool = Pool(home)

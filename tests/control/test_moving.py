@@ -198,7 +198,7 @@ def test_a_hub_that_is_killed_while_git_moves_it_is_followed_by_one_that_moves_i
     if not ended:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    until(lambda: not any(str(repository) in word for word in arguments()))  # its guardian ends git
+    until(lambda: not any(str(repository) in word for word in arguments()))  # git ends with its sandbox
     for each in (repository / ".git").rglob("*.lock"):
         _aged(each)
     if (merged := trees.merge(tree, "Merge").commit) is not None:

@@ -26,7 +26,10 @@ from nexus.control.runners.programs import sandbox_init
 from nexus.control.worker.supervision import admit
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
+from nexus.core.processes import LIFELINE
+from tests.acceptance.pool import arguments, until
 
+ROOT = Path(__file__).resolve().parents[2]
 RUNNER = Acp(kind="acp", name="agent", command=["agent"])
 
 
@@ -287,3 +290,30 @@ async def test_naming_a_program_shows_no_file_from_outside(tmp_path: Path) -> No
     secret.chmod(0o755)
     tried = subprocess.run(_wrapped(tmp_path, str(secret)), capture_output=True, text=True, check=False)
     assert tried.returncode == sandbox_init.NOT_FOUND and "s3cret" not in tried.stdout
+
+
+def test_git_ends_with_the_process_that_called_it(tmp_path: Path) -> None:
+    seconds = f"600.{secrets.randbelow(10**9)}"  # by which it is found
+    place = str(tmp_path)
+    script = f"Git({place!r}, {place!r}, (), ({place!r},)).script('setsid sleep {seconds} & echo > began; wait', {{}})"
+    environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "nexus_site.settings", "NEXUS_HOME": f"{tmp_path}/home"}
+    code = f"import django; django.setup()\nfrom nexus.control.git import Git\n{script}"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environ) as hub:
+        until((tmp_path / "began").exists)
+        hub.kill()
+    until(lambda: seconds not in arguments())
+
+
+@pytest.mark.parametrize("end", ["closed", "written to"])
+def test_nothing_begins_in_a_sandbox_after_the_end_of_who_started_it(tmp_path: Path, end: str) -> None:
+    held, lifeline = os.pipe()
+    command = [sys.executable, "-I", "-S", sandbox_init.__file__, "4096", "--", "touch", f"{tmp_path}/began"]
+    environ = {**os.environ, LIFELINE: str(held)}
+    assert subprocess.run(command, env=environ, pass_fds=(held,), check=False).returncode == 0
+    (tmp_path / "began").unlink()
+    if end == "closed":
+        os.close(lifeline)
+    else:
+        os.write(lifeline, b"x")
+    assert subprocess.run(command, env=environ, pass_fds=(held,), check=False).returncode == sandbox_init.ORPHANED
+    assert not (tmp_path / "began").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import secrets
 import shutil
 import subprocess
 import threading
@@ -14,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from coordination.models import Event
@@ -34,7 +34,7 @@ from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.waiting import SLOW, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
-from tests.acceptance.pool import until
+from tests.acceptance.pool import arguments as every_argument
 from tests.conftest import OPERATOR, at_once
 
 Done = Callable[..., dict[str, Any]]
@@ -570,7 +570,8 @@ def test_without_a_sandbox_it_runs_no_filter_that_a_tree_or_its_origin_configure
 
 def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "git"
-    program.write_text("#!/bin/sh\nsleep 600 & echo $! > child; wait\n")
+    seconds = f"600.{secrets.randbelow(10**9)}"  # by which it is found
+    program.write_text(f"#!/bin/sh\nsetsid sleep {seconds} & echo $! > child; wait\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("nexus.control.git.SECONDS", 1)
@@ -578,7 +579,7 @@ def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(GitFailed, match="longer than 1 seconds"):
         Git(place, place, (), (place,)).run("status")
     assert (repository / "child").exists()
-    until(lambda: not [each for each in psutil.Process().children(recursive=True) if each.name() == "sleep"])
+    assert seconds not in every_argument()
 
 
 class Looked:

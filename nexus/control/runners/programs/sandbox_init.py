@@ -1,7 +1,8 @@
 """The first program in a sandbox: sandbox_init.py PROCESSES [DEVICE:INODE:PATH…] -- COMMAND…
 
 The mounts were checked before, by path. This program checks that each is still the same file and was not replaced
-meanwhile, limits the number of processes and threads, and becomes the command.
+meanwhile, limits the number of processes and threads, and becomes the command. It does nothing if the pipe
+NEXUS_LIFELINE is over: whoever started the sandbox ended it, or ended, before the kernel was told to end this, too.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import sys
 
 COUNTS_BY_NAMESPACE = (5, 14)  # of Linux; in older kernels the limit counted all processes of the account
 NOT_FOUND = 127
+ORPHANED = 137
 
 
 def main() -> None:
     at = sys.argv.index("--")
     processes, meant, command = int(sys.argv[1]), sys.argv[2:at], sys.argv[at + 1 :]
+    lifeline = os.environ.pop("NEXUS_LIFELINE", None)
+    if lifeline is not None and is_over(int(lifeline)):
+        sys.exit(ORPHANED)
     for one in meant:
         device, inode, path = one.split(":", 2)
         found = os.stat(path)
@@ -32,6 +37,17 @@ def main() -> None:
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="replace"))
         sys.exit(NOT_FOUND)
+
+
+def is_over(lifeline: int) -> bool:
+    """Return whether a pipe was written to, or nobody holds its other end any more. It stays open for the command: as
+    long as anything has it, the sandbox is not gone."""
+    os.set_blocking(lifeline, False)
+    try:
+        os.read(lifeline, 1)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def release() -> tuple[int, ...]:
