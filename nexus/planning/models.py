@@ -216,6 +216,11 @@ class Task(models.Model):
         """The agent that works on it, as far as that is known."""
         return self.submitted_by or self.held_by or self.owner_agent_id or self.owner
 
+    @property
+    def not_verifiers(self) -> tuple[str | None, ...]:
+        """The agents that may not verify it, because it is their work."""
+        return self.submitted_by, self.owner_agent_id, self.owner
+
 
 class TaskCheckRun(AbstractCheckRun):
     """The checks of one result of a task."""

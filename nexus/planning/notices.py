@@ -101,10 +101,9 @@ def ask_verifiers(task: Task, moment: datetime) -> None:
         f'{doer} did it; you decide whether it counts: task_review(id={task.number}, verdict="accept", '
         f'claim_epoch={task.claim_epoch}), or "return" with reasons. task_get shows what it is measured by.'
     )
-    mine = (task.submitted_by, task.owner_agent_id, task.owner)
     may = verifiers(str(task.verifier), created_by=task.created_by or "", done_by=task.doer, moment=moment)
     for each in may:
-        if each not in mine:
+        if each not in task.not_verifiers:
             _send(task, each, f"Task {task.number} waits for your verdict", body, task.submitted_by, moment)
 
 

@@ -117,8 +117,8 @@ def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
 
 def verifies(task: Task, agent: Profile) -> bool:
     """Return whether an agent may verify a task: it must not be whose work that is."""
-    mine = agent.agent_id in (task.submitted_by, task.owner_agent_id, task.owner)
-    return not mine and lifecycle.verifies(task.verifier, agent, created_by=task.created_by or "", done_by=task.doer)
+    is_another = agent.agent_id not in task.not_verifiers
+    return is_another and lifecycle.verifies(task.verifier, agent, created_by=task.created_by or "", done_by=task.doer)
 
 
 class Snapshot(NamedTuple):
@@ -223,7 +223,7 @@ def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]
         rows = rows.filter(Q(verifier__in=named) | Q(verifier=lifecycle.CREATOR, created_by__in=agents))
     for task in rows.order_by("task_key")[:MOST_OWED]:
         agent_id = task.created_by if task.verifier == lifecycle.CREATOR else lifecycle.named_agent(task.verifier)
-        if agent_id in (None, OPERATOR_AGENT, task.submitted_by, task.owner_agent_id, task.owner):
+        if agent_id is None or agent_id in (OPERATOR_AGENT, *task.not_verifiers):
             continue  # an operator says it
         since = task.submitted_at or task.updated_at
         yield Debt(agent_id, "task_verdict", task.task_key, task.title, task.doer, since, task.workspace_id)
