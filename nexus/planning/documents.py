@@ -13,7 +13,6 @@ from django.db.models import Q
 from pydantic_core import to_json
 
 from coordination.ids import new_id
-from handoffs import check_runs
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.planning import directory, notices, rules, schemas, submissions
 from nexus.planning.models import Board, Cycle, Issue, MirroredFile, Plan, Task, TaskStatus
@@ -367,28 +366,24 @@ def _change_tasks(
             if (same := removed.get(entry["id"])) is not None:
                 task.acceptance_criteria, task.verifier = same.acceptance_criteria, same.verifier
                 task.claim_epoch, task.created_by = same.claim_epoch, same.created_by
-        status = task.status
-        was_submitted = task.is_submitted
+        was = task.status
+        status = str(differs.pop("status", was))
         for column, value in differs.items():
             setattr(task, column, value)
         task.position, task.updated_at = position, moment
-        submits = status != task.status == TaskStatus.COMPLETED and task.is_checked
-        if submits:
-            task.status = status
-        if status != task.status:
-            if was_submitted:
-                check_runs.drop(submissions.runs_of(task))
-            if task.status == TaskStatus.IN_PROGRESS:
-                submissions.begin(task, moment)
+        submits = submissions.is_result(task, status)
+        moves = status != was and not submits
+        if moves:
+            submissions.enter(task, status, moment)
         if new:
             insert(task)
         else:
             _change(pk=task.pk, **{name: getattr(task, name) for name in CHANGED})
-        what = "task.added" if new else "task.completed" if status != task.status == "completed" else "task.updated"
+        what = "task.added" if new else "task.completed" if moves and status == "completed" else "task.updated"
         emit_event(workspace_id, what, None, moment, task=task, source="file")
-        if submits and not was_submitted:
+        if submits and not task.is_submitted:
             submissions.submit(task, None, moment)
-        if not new and status != task.status:
+        if not new and task.status != was:
             notices.notify_holder(task, None, moment)
 
 

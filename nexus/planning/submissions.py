@@ -34,18 +34,29 @@ def runs_of(task: Task) -> QuerySet[TaskCheckRun]:
 def change_status(task: Task, status: str, actor: str | None, moment: datetime) -> bool:
     """Give a task another status; return whether anything changed. A result that is checked is submitted instead of
     completed. Any other status takes a submitted result back."""
-    if status == TaskStatus.COMPLETED and task.status != status and task.is_checked:
+    if is_result(task, status):
         if task.is_submitted:
             return False
         submit(task, actor, moment)
         return True
     if task.status == status and not task.is_submitted:
         return False
+    enter(task, status, moment)
+    set_status(task, status, actor, moment)
+    return True
+
+
+def is_result(task: Task, status: str) -> bool:
+    """Return whether this status submits a result, instead of completing the task."""
+    return status == TaskStatus.COMPLETED != task.status and task.is_checked
+
+
+def enter(task: Task, status: str, moment: datetime) -> None:
+    """Give a task another status, which is not stored yet. A submitted result is taken back."""
     leave(task)
     if status == TaskStatus.IN_PROGRESS:
         begin(task, task.begun_at if task.status == status else moment)
-    set_status(task, status, actor, moment)
-    return True
+    task.status = status
 
 
 def start(task: Task, actor: str | None, moment: datetime) -> None:
