@@ -67,11 +67,11 @@ _end = Update(lambda: Task.objects.filter(pk=Slot("pk")), closed_at=Slot("moment
 
 
 @dataclass(frozen=True)
-class TakeIn:
+class Import:
     """The steps that bring a document into the rows, in short transactions, so that others can write in between.
 
     After a crash between two steps the file still counts as foreign: the next call prepares again and does the
-    rest. Call `finish` in the transaction that records the file as taken in.
+    rest. Call `finish` in the transaction that records the file as imported.
     """
 
     pieces: Sequence[Callable[[datetime], None]]
@@ -84,7 +84,7 @@ class Kept:
 
     file: StateFile[Any]
     text: Callable[[str], bytes | None]  # takes a workspace_id; None where there must be no file
-    take_in: Callable[[str, Any], TakeIn]  # takes a foreign document; None for a removed file
+    import_of: Callable[[str, Any], Import]  # takes a foreign document; None for a removed file
     stamped: bool = False  # too large to be read in each call: its stamp is compared first
 
 
@@ -200,11 +200,11 @@ def _digest(document: str) -> str:
     return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _take_in_plan(workspace_id: str, document: PlanDocument | None) -> TakeIn:
-    """Take in the plan, then its issues in batches."""
+def _import_plan(workspace_id: str, document: PlanDocument | None) -> Import:
+    """Import the plan, then its issues in batches."""
     former = active_plan(workspace_id)
     if document is None:
-        return TakeIn((), partial(_remove_plan, workspace_id))
+        return Import((), partial(_remove_plan, workspace_id))
     goes_on = former is not None and former.number == document["id"]
     before = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id)} if goes_on else {}
     numbers = {entry["id"] for entry in document["issues"]}
@@ -217,7 +217,7 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None) -> TakeIn:
     pieces += [partial(_remove_issues, workspace_id, part) for part in _parts(sorted(before.keys() - numbers))]
     pieces += [partial(_change_issues, workspace_id, part) for part in _parts(changed)]
     what = "plan.updated" if goes_on else "plan.started"
-    return TakeIn(pieces, lambda moment: emit_event(workspace_id, what, None, moment, source="file"))
+    return Import(pieces, lambda moment: emit_event(workspace_id, what, None, moment, source="file"))
 
 
 def _remove_plan(workspace_id: str, moment: datetime) -> None:
@@ -264,8 +264,8 @@ def _change_issues(workspace_id: str, part: Sequence[tuple[int, IssueEntry]], mo
             _change_issue(pk=issue.pk, **{name: getattr(issue, name) for name in CHANGED_OF_ISSUE})
 
 
-def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
-    """Take in the tasks in batches, then send the notices of those that became ready. New tasks become visible at the
+def _import_tasks(workspace_id: str, document: TasksDocument | None) -> Import:
+    """Import the tasks in batches, then send the notices of those that became ready. New tasks become visible at the
     end, with their board."""
     known = {task.number: task for task in Task.objects.current(workspace_id)}
     before = {number: task_entry(task) for number, task in known.items()}
@@ -295,7 +295,7 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
             owned.setdefault(names, []).append(number)
     pieces += [partial(_log_ready, workspace_id, part) for part in _parts(ready)]
     pieces += [partial(_notify_owners, workspace_id, part) for part in _parts(list(owned.items()))]
-    return TakeIn(pieces, partial(_change_board, workspace_id, document))
+    return Import(pieces, partial(_change_board, workspace_id, document))
 
 
 def _removed_before(workspace_id: str, entries: Mapping[int, TaskEntry]) -> dict[int, Task]:
@@ -387,8 +387,8 @@ def _change_tasks(
             notices.notify_holder(task, None, moment)
 
 
-def _take_in_history(workspace_id: str, document: HistoryDocument | None) -> TakeIn:
-    """Take in new cycles in batches. They become visible at the end, when each gets its position."""
+def _import_history(workspace_id: str, document: HistoryDocument | None) -> Import:
+    """Import new cycles in batches. They become visible at the end, when each gets its position."""
     wanted = [cycle_row(workspace_id, entry, None) for entry in (document["cycles"] if document else [])]
     known: dict[str, list[int]] = {}
     there = Cycle.objects.filter(workspace_id=workspace_id).order_by("-pk")
@@ -403,7 +403,7 @@ def _take_in_history(workspace_id: str, document: HistoryDocument | None) -> Tak
         cycles.append(row)
     pieces = [partial(_insert_cycles, part) for part in _parts(fresh)]
     extra = document.get("extra") if document else None
-    return TakeIn(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh), extra))
+    return Import(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh), extra))
 
 
 def _insert_cycles(cycles: Sequence[Cycle], moment: datetime) -> None:
@@ -428,7 +428,7 @@ def _parts(rows: Sequence[T]) -> list[Sequence[T]]:
 
 
 KEPT_FILES = (
-    Kept(schemas.PLAN, _plan_text, _take_in_plan),
-    Kept(schemas.TASKS, _tasks_text, _take_in_tasks),
-    Kept(schemas.HISTORY, _history_text, _take_in_history, stamped=True),
+    Kept(schemas.PLAN, _plan_text, _import_plan),
+    Kept(schemas.TASKS, _tasks_text, _import_tasks),
+    Kept(schemas.HISTORY, _history_text, _import_history, stamped=True),
 )

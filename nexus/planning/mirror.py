@@ -1,4 +1,4 @@
-"""The mirror of plan and tasks in `.nexus`: foreign changes are taken in before a call, and a call's changes are
+"""The mirror of plan and tasks in `.nexus`: foreign changes are imported before a call, and a call's changes are
 written.
 
 The rows are the truth. A file is foreign when its content is not what we wrote last. A mark in the lock file, set
@@ -28,14 +28,14 @@ from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import directory, schemas
 from nexus.planning.directory import TIME_LIMIT_SECONDS, Directory, PlanningCode
-from nexus.planning.documents import KEPT_FILES, Kept, TakeIn
+from nexus.planning.documents import KEPT_FILES, Import, Kept
 from nexus.planning.models import MirroredFile
 
 log = logging.getLogger(__name__)
 
 CHANGE = "~"  # prefix of the last value in `ours` that marks a change of the rows which is not in the file yet
 TRIES = 5  # to write a file while handoffs change it
-BESIDE_BYTES = 256 << 10  # the largest foreign file that a handoff's call takes in
+BESIDE_BYTES = 256 << 10  # the largest foreign file that a handoff's call imports
 BESIDE_PATIENCE = 0.2  # seconds that a handoff's call waits for the files of its task
 
 MAKE_ROOM = {
@@ -58,7 +58,7 @@ class Change:
     moment: datetime
     directory: Directory
     adds: Counter[str] = field(default_factory=Counter)  # by file, the most bytes that the call adds to it
-    took_in: bool = False  # foreign changes were taken in with it
+    imported: bool = False  # foreign changes were imported with it
     archived: bool = False  # history.json must be written anew
     remove: list[str] = field(default_factory=list)  # files that are removed with the cycle
 
@@ -70,7 +70,7 @@ def changing(
     """Open a writing transaction over the rows of one project's plan, and write its files afterwards.
 
     The transaction has the workspace's name, which all that planning reads belongs to, unless `names` are others.
-    Foreign changes of the files are taken in first, in short transactions of their own: until the last of them,
+    Foreign changes of the files are imported first, in short transactions of their own: until the last of them,
     readers of the plan wait for the directory's lock, and the file counts as foreign. The files are rendered after
     the commit, so that no other writer waits for megabytes of text. Raises STATE_FILE_INVALID, STATE_UNAVAILABLE,
     CONTENT_TOO_LARGE for a file that would be larger than what is read, STATE_BUSY after `patience` seconds;
@@ -80,12 +80,12 @@ def changing(
         crashed = directory.interrupted
         look = _Look(project, directory, crashed)
         look.read()
-        look.take_in_parts()
+        look.import_parts()
         directory.begin()  # not earlier: until here, a crash leaves the foreign files foreign
         committing = False
         try:
             with write(*((project.workspace_id,) if names is None else names)):
-                change = Change(project, now(), directory, took_in=bool(look.foreign))
+                change = Change(project, now(), directory, imported=bool(look.foreign))
                 workspaces.ensure(project, change.moment)
                 look.finish(change.moment)
                 yield change
@@ -97,7 +97,7 @@ def changing(
             raise
         try:
             for path, text in _rendered(project, look.behind).items():
-                if look.is_unchanged(path):  # otherwise the next call takes in the foreign change
+                if look.is_unchanged(path):  # otherwise the next call imports the foreign change
                     _bring(directory, path, text)
             for path in change.remove:
                 directory.remove(path)
@@ -106,7 +106,7 @@ def changing(
             log.warning("the files of a plan fell behind: %s", error)
 
 
-def take_in(project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) -> None:
+def import_changes(project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) -> None:
     """Take foreign changes of the files into the rows, and repair what a crash left.
 
     Cheap where there is neither; nothing is written then. Raises as `changing` does.
@@ -115,18 +115,18 @@ def take_in(project: ProjectDirectory, patience: float = TIME_LIMIT_SECONDS) -> 
         if not directory.interrupted and _Look(project, directory, False).in_step:
             return
         if directory.is_read_only:
-            _take_in_read_only(project, directory, patience)
+            _import_read_only(project, directory, patience)
             return
     with changing(project, patience):
         pass
 
 
-def _take_in_read_only(project: ProjectDirectory, directory: Directory, patience: float) -> None:
-    """Take in the files of a directory that this user may not write: they stay as they are."""
+def _import_read_only(project: ProjectDirectory, directory: Directory, patience: float) -> None:
+    """Import the files of a directory that this user may not write: they stay as they are."""
     with directory.locked(patience, reading=True):
         look = _Look(project, directory, directory.interrupted)
         look.read()
-        look.take_in_parts()
+        look.import_parts()
         if look.strange:
             with write(project.workspace_id):
                 moment = now()
@@ -135,8 +135,8 @@ def _take_in_read_only(project: ProjectDirectory, directory: Directory, patience
                 look.keep()
 
 
-def take_in_beside(project: ProjectDirectory) -> None:
-    """Run `take_in` before a handoff changes tasks, so that an earlier foreign change cannot undo the handoff's later.
+def import_beside(project: ProjectDirectory) -> None:
+    """Run `import_changes` before a handoff changes tasks, so that no earlier foreign change undoes the handoff's.
 
     It never stops the handoff, and delays other writers for a moment at most. Do not call it inside a transaction:
     the lock of the files must be taken first, and the files are written after the commit.
@@ -149,9 +149,9 @@ def take_in_beside(project: ProjectDirectory) -> None:
                 look = _Look(project, found, found.interrupted)
                 if any(found.size(path) > BESIDE_BYTES for path in look.strange):
                     return  # it would take seconds on the writers' thread; the plan's next call has its own thread
-        take_in(project, BESIDE_PATIENCE)
+        import_changes(project, BESIDE_PATIENCE)
     except NexusError as error:
-        log.info("the files of a plan are taken in with its next call: %s", error.message)
+        log.info("the files of a plan are imported with its next call: %s", error.message)
 
 
 def revision(project: ProjectDirectory) -> list[tuple[str, str, list[str]]]:
@@ -175,7 +175,7 @@ def _follow(project: ProjectDirectory) -> None:
         with Directory(project.root) as directory, directory.locked(BESIDE_PATIENCE, files=[path]):
             row, found = _rows(project.workspace_id).get(path), directory.digest(path)
             if row is None or not row.behind or found not in row.ours or directory.interrupted:
-                return  # it was written meanwhile, or the next call takes in a foreign change
+                return  # it was written meanwhile, or the next call imports a foreign change
             directory.begin()
             for text in _rendered(project, {path: found}).values():
                 _bring(directory, path, text)
@@ -192,7 +192,7 @@ class _Look:
     directory: Directory
     crashed: bool
     digests: dict[str, str] = field(default_factory=dict)  # by path, of the files that were read
-    foreign: dict[str, TakeIn] = field(default_factory=dict)  # by path, the steps that take it in
+    foreign: dict[str, Import] = field(default_factory=dict)  # by path, the steps that import it
     strange: list[str] = field(default_factory=list)  # the paths of files that are not known as ours
     behind: dict[str, str] = field(default_factory=dict)  # by path, the digest of a file that differs from the rows
 
@@ -217,10 +217,10 @@ class _Look:
             self.digests[path] = _digest(content)
             if content != kept.text(self.project.workspace_id):  # otherwise another machine wrote the same
                 document = None if content is None else self._parsed(kept, content, self._rows.get(path))
-                self.foreign[path] = kept.take_in(self.project.workspace_id, document)
+                self.foreign[path] = kept.import_of(self.project.workspace_id, document)
 
     def _parsed(self, kept: Kept, content: bytes, row: MirroredFile | None) -> Any:
-        """Return the document. One that breaks its schema is not taken in: if a person moves it away, the rows are
+        """Return the document. One that breaks its schema is not imported: if a person moves it away, the rows are
         written anew."""
         try:
             document = kept.file.parse(content)
@@ -242,8 +242,8 @@ class _Look:
         """Whether every file is what we wrote last."""
         return all(digest == _newest(self._rows.get(path)) for path, digest in self.digests.items())
 
-    def take_in_parts(self) -> None:
-        """Take in the foreign files except for the last step, in short transactions, so that others can write in
+    def import_parts(self) -> None:
+        """Import the foreign files except for the last step, in short transactions, so that others can write in
         between."""
         pieces = [piece for foreign in self.foreign.values() for piece in foreign.pieces]
         if pieces:
@@ -254,7 +254,7 @@ class _Look:
                 piece(now())
 
     def finish(self, moment: datetime) -> None:
-        """Do the last step. Call it in the transaction that records the foreign files as taken in."""
+        """Do the last step. Call it in the transaction that records the foreign files as imported."""
         for foreign in self.foreign.values():
             foreign.finish(moment)
 

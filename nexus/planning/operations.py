@@ -105,7 +105,7 @@ class PlanState(TypedDict):
 def plan_status(p: OfProject, caller: Caller) -> PlanState:
     """The active plan, its issues and their decisions."""
     project = workspaces.locate(p.project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     plan = documents.plan_document(project.workspace_id)
     if plan is None:
         return {"active": False}
@@ -232,7 +232,7 @@ class LastAnalysis(TypedDict):
 def plan_resume(p: PlanResume, caller: Caller) -> LastAnalysis:
     """The issue that a role analysed last, and the instance to resume."""
     project = workspaces.locate(p.project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     plan = documents.plan_document(project.workspace_id)
     found = selectors.last_analysis(plan, p.role) if plan else None
     if found is None:
@@ -308,7 +308,7 @@ class TaskPage(TypedDict):
 def task_list(p: OfProject, caller: Caller) -> TaskPage:
     """The tasks of the cycle; those in `summary.ready` can be started now."""
     project = workspaces.locate(p.project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     tasks = documents.tasks_document(project.workspace_id)
     if tasks is None:
         return {"exists": False}
@@ -354,7 +354,7 @@ class TaskState(Checked):
 def task_get(p: TaskRef, caller: Caller) -> TaskState:
     """A task of the cycle, with the checks of its results."""
     project = workspaces.locate(p.project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     task = tasks.get(project, p.id)
     return {
         "task": cast(HeldTask, {**documents.task_entry(task), **_beside_file(task)}),
@@ -561,7 +561,7 @@ class FoundCycles(TypedDict):
 def history_search(p: HistorySearch, caller: Caller) -> FoundCycles:
     """The latest cycles that contain the query, with their decisions."""
     project = workspaces.locate(p.project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     found = list(selectors.cycles(project.workspace_id, p.query).values_list("pk", flat=True))  # reads all texts once
     documents = dict(Cycle.objects.filter(pk__in=found[-p.last_n :]).values_list("pk", "document"))
     shown = [documents[key] for key in found[-p.last_n :] if key in documents]
@@ -602,7 +602,7 @@ def context(p: OfProject, caller: Caller) -> SessionContext:
     project = workspaces.locate(p.project_root)
     decided = selectors.decided(project.root)
     try:
-        mirror.take_in(project)
+        mirror.import_changes(project)
         found = selectors.snapshot(project.workspace_id)
     except NexusError:  # a malformed file is skipped, and one that another process changes is read as it is
         found = selectors.snapshot_of_file(project.root)
@@ -689,7 +689,7 @@ class ResumeDecision(TypedDict):
 def resume_decide(p: ResumeDecide, caller: Caller) -> ResumeDecision:
     """Whether to resume a session (`agent_id`) for a task or to start a new one."""
     project = workspaces.locate(p.project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     board = documents.tasks_document(project.workspace_id)
     entry = next((each for each in board["tasks"] if each["id"] == p.id), None) if board else None
     if entry is None:

@@ -354,7 +354,7 @@ def task_in_file(task: TaskEntry) -> dict[str, Any]:
 
 
 def cycle(text: str) -> Any:
-    """Return the document of a cycle that was taken in or closed, from the text that its file has."""
+    """Return the document of a cycle that was imported or closed, from the text that its file has."""
     return CYCLE.validated(json.loads(text))
 
 

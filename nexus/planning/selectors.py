@@ -130,7 +130,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(workspace_id: str) -> Snapshot | None:
-    """Return the summary from the rows, which match the file once that was taken in."""
+    """Return the summary from the rows, which match the file once that was imported."""
     board = Board.objects.filter(pk=workspace_id).first()
     if board is None:
         return None

@@ -44,7 +44,7 @@ from nexus.web.templatetags.nexus import plain
 
 
 def trouble(request: HttpRequest, workspace: Workspace) -> str:
-    """Take in foreign changes of the project's files; return why that failed, or an empty text.
+    """Import foreign changes of the project's files; return why that failed, or an empty text.
 
     The rows can be shown in either case.
     """

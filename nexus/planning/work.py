@@ -15,8 +15,8 @@ from nexus.planning.services import tasks
 
 
 def refresh(project: ProjectDirectory) -> None:
-    """Take in foreign changes before the transaction of a handoff that carries a task."""
-    mirror.take_in_beside(project)
+    """Import foreign changes before the transaction of a handoff that carries a task."""
+    mirror.import_beside(project)
 
 
 def find(workspace_id: str, task_id: int) -> str:

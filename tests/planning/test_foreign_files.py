@@ -114,7 +114,7 @@ def test_who_asks_while_it_is_applied_gets_no_half_of_it(
 
     after_each(ask)
     nexus.write("state/tasks.json", board(MANY))
-    monkeypatch.setattr(mirror.take_in, "__defaults__", (0.0,))  # who asks does not wait
+    monkeypatch.setattr(mirror.import_changes, "__defaults__", (0.0,))  # who asks does not wait
     nexus.call("task_list")
     told = Counter(body["error"]["code"] if not body["ok"] else body["data"]["summary"]["total"] for body in answers)
     assert told.keys() <= {"STATE_BUSY", MANY} and told["STATE_BUSY"] > 2

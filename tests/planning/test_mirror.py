@@ -1,4 +1,4 @@
-"""The files and the rows: what others write is taken in, what crashed heals, nothing outside `.nexus` is touched."""
+"""The files and the rows: what others write is imported, what crashed heals, nothing outside `.nexus` is touched."""
 
 from __future__ import annotations
 

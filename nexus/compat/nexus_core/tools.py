@@ -54,9 +54,9 @@ class Call(NamedTuple):
         return {"project_root": self.root, "by": self.by}
 
     def state(self, path: str) -> Any:
-        """Return what a file contains, once foreign changes of it are taken in; None where there is none."""
+        """Return what a file contains, once foreign changes of it are imported; None where there is none."""
         project = workspaces.locate(self.root)
-        mirror.take_in(project)
+        mirror.import_changes(project)
         text = mirror.FILES[path].text(project.workspace_id)
         return None if text is None else json.loads(text)
 
@@ -191,7 +191,7 @@ def plan_analysis_add(call: Call) -> dict[str, Any]:
 @tool("plan_resume")
 def plan_resume(call: Call) -> dict[str, Any]:
     project, role = workspaces.locate(call.root), call.given["role"]
-    mirror.take_in(project)
+    mirror.import_changes(project)
     plan = documents.plan_document(project.workspace_id)
     found = selectors.last_analysis(plan, role) if plan else None
     issue_id, agent_id = found or (None, None)
@@ -289,7 +289,7 @@ def task_resume(call: Call) -> dict[str, Any]:
 def history_search(call: Call) -> dict[str, Any]:
     given, project = call.given, workspaces.locate(call.root)
     query, limit = given.get("query"), given.get("last_n", 10)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     plain = query and json.dumps(query, ensure_ascii=False) == f'"{query}"'  # the store's texts have escapes
     found = selectors.cycles(project.workspace_id, query if plain else None).reverse()
     texts = found.values_list("document", flat=True)

@@ -46,7 +46,7 @@ def add(*, project_root: str, issue_id: int | None, text: str, operator: str) ->
     """
     check_text(text)
     project = workspaces.locate(project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     with write():
         plan = _plan(project.workspace_id)
         drafted = PlanComment(
@@ -94,7 +94,7 @@ def send(*, project_root: str, agent_id: str | None, operator: str) -> tuple[str
     sends, and where nobody holds the plan.
     """
     project = workspaces.locate(project_root)
-    mirror.take_in(project)
+    mirror.import_changes(project)
     with write():
         plan, moment = _plan(project.workspace_id), now()
         drafts = _drafts(plan)

@@ -61,7 +61,7 @@ def close(*, project_root: str, by: Actor, unfinished: bool = True) -> Closed:
     """
     project = workspaces.locate(project_root)
     for _ in range(TRIES):
-        mirror.take_in(project)
+        mirror.import_changes(project)
         revision = mirror.revision(project)
         plan, tasks = documents.plan_document(project.workspace_id), documents.tasks_document(project.workspace_id)
         entries = tasks["tasks"] if tasks else []
@@ -71,7 +71,7 @@ def close(*, project_root: str, by: Actor, unfinished: bool = True) -> Closed:
         version = {"extra": {VERSION: LATER}} if later else {}
         made = _made(project, now(), {"plan": plan, "tasks": entries, **version}, later=later)
         with suppress(_Changed), changing(project_root, by) as change:
-            if change.took_in or mirror.revision(project) != revision:
+            if change.imported or mirror.revision(project) != revision:
                 raise _Changed
             return _close(change, made, tasks["goal"] if tasks else "", by)
     raise NexusError(

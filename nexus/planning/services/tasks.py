@@ -1,4 +1,4 @@
-"""Writes of tasks. Each is one transaction that takes in foreign changes and leaves the files in step."""
+"""Writes of tasks. Each is one transaction that imports foreign changes and leaves the files in step."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class CheckedTasks(Kind[TaskCheckRun, Task]):
     column = "task"
 
     def refresh(self, run: TaskCheckRun) -> None:
-        mirror.take_in_beside(workspaces.directory_of(run.task.workspace))
+        mirror.import_beside(workspaces.directory_of(run.task.workspace))
 
     def waiting(self, run: TaskCheckRun) -> Task | None:
         task = Task.objects.submitted().select_related("workspace").filter(pk=run.task_id).first()
