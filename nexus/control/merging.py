@@ -104,7 +104,7 @@ def _text(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def take(origin: Origin, branch: str, onto: str, commit: str) -> None:
+def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
     """Move a branch from `onto` to a commit that follows it, with the work tree of the origin if that is on it.
 
     git refuses if that would overwrite uncommitted changes there. Raises Moved and GitFailed, and changes nothing then.
@@ -129,10 +129,10 @@ def take(origin: Origin, branch: str, onto: str, commit: str) -> None:
             raise Moved(f"{branch} moved")
 
 
-def take_back(origin: Origin) -> None:
-    """Take back what a killed hub did to the origin's work tree. Raises the errors of `moving.take_back`."""
+def roll_back(origin: Origin) -> None:
+    """Roll back what a killed hub did to the origin's work tree. Raises the errors of `moving.roll_back`."""
     with alone(origin.common):
-        moving.take_back(origin.git())
+        moving.roll_back(origin.git())
 
 
 def release(origin: Origin, refs: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Move a person's work tree to a commit that follows its own, so that a kill in the middle is found and taken back.
+"""Move a person's work tree to a commit that follows its own, so that a kill in the middle is found and rolled back.
 
 git changes the files and the index first, and the branch last. A ref of the repository names a note meanwhile: a commit
 with the files of the move's end, whose parent is its start. If the ref is left, and the branch is where it was, git was
@@ -68,18 +68,18 @@ def move(git: Git, commit: str) -> None:
 
     git refuses if that would overwrite uncommitted changes. Raises Locked and GitFailed, and moves nothing then.
     """
-    take_back(git)
+    roll_back(git)
     forward = ("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     ref, onto = f"{MOVING}/{_head(git)}", git.commit_of("HEAD")
     if _is_in_the_way(git, onto, commit):
-        git.run(*forward)  # which refuses and begins nothing, so there is nothing to take back
+        git.run(*forward)  # which refuses and begins nothing, so there is nothing to roll back
         return
     git.run("update-ref", ref, git.line("commit-tree", "-p", onto, "-m", "nexus: move", f"{commit}^{{tree}}"))
     try:
         git.run(*forward)
     except GitFailed:
-        with suppress(Locked):  # then the next one takes it back
-            take_back(git)  # it took too long and was killed, or the disk is full
+        with suppress(Locked):  # then the next one rolls it back
+            roll_back(git)  # it took too long and was killed, or the disk is full
         raise
     git.run("update-ref", "-d", ref)
 
@@ -98,7 +98,7 @@ def _head(git: Git) -> str:
     return git.run("symbolic-ref", "--quiet", "--short", "HEAD", expect=(0, 1)).line or "HEAD"
 
 
-def take_back(git: Git) -> None:
+def roll_back(git: Git) -> None:
     """Bring what a killed move has changed back to the commit of the work tree, and record that it is over.
 
     What anybody has changed since then stays as it is. Raises Locked, and GitFailed that names such changes.

@@ -34,7 +34,7 @@ class Written:
     parts: list[tuple[Kind, str]]
     made: list[str]
 
-    def taken_back(self, file: Path, text: str | None) -> str | None:
+    def reverted(self, file: Path, text: str | None) -> str | None:
         """Return this file's text as it would be if setup had never written it; None for no file.
 
         If others changed it since, only setup's pieces are removed. Raises CONFIG_ERROR if that cannot be determined.
@@ -144,7 +144,7 @@ def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequenc
     earlier = dict(record.files)
     for change in changes:
         known = record.files.get(str(change.file))
-        before = known.taken_back(change.file, change.before) if known else change.before
+        before = known.reverted(change.file, change.before) if known else change.before
         parts = [(piece.kind, piece.client) for piece in pieces if piece.file.resolve() == change.file]
         made = [*(known.made if known else ()), *map(str, _missing(change.file))]
         record.files[str(change.file)] = Written(before, change.after, parts, made)
@@ -184,7 +184,7 @@ def undoing(record: Record) -> tuple[dict[Path, Change], list[NexusError]]:
         file = Path(name)
         try:
             text = configuration.read(file)
-            changes[file] = Change(file, text, written.taken_back(file, text))
+            changes[file] = Change(file, text, written.reverted(file, text))
         except NexusError as error:
             refused.append(error)
     return changes, refused

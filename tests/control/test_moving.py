@@ -87,9 +87,9 @@ def test_whatever_a_kill_leaves_is_taken_back(states: dict[str, str], index: str
         origin = trees.origin_of(str(place))
         if theirs:
             with pytest.raises(GitFailed) as refusal:
-                merging.take_back(origin)
+                merging.roll_back(origin)
             assert all(repr(name) in str(refusal.value) for name in theirs), refusal.value
-        merging.take_back(origin)
+        merging.roll_back(origin)
         for name in NAMES:
             path = place / name
             if name in theirs:
@@ -101,7 +101,7 @@ def test_whatever_a_kill_leaves_is_taken_back(states: dict[str, str], index: str
         assert {line.lstrip().partition(" ")[2].lstrip() for line in said if line} == changed
         assert git(place, "rev-parse", "HEAD") == onto
         if not theirs:
-            merging.take(origin, "main", onto, commit)
+            merging.fast_forward(origin, "main", onto, commit)
             assert {name: (place / name).read_text() for name in NEW} == NEW and not (place / "gone.txt").exists()
             assert git(place, "for-each-ref", moving.MOVING) == ""
 
@@ -113,10 +113,10 @@ def test_a_lock_of_git_that_may_run_is_waited_for(tmp_path: Path) -> None:
     lock.touch()
     origin = trees.origin_of(str(place))
     with pytest.raises(Locked, match=r"index\.lock"):
-        merging.take_back(origin)
+        merging.roll_back(origin)
     assert lock.exists() and (place / "changed.txt").read_text() == NEW["changed.txt"]
     _aged(lock)
-    merging.take_back(origin)
+    merging.roll_back(origin)
     assert git(place, "status", "--porcelain") == ""
 
 
@@ -124,7 +124,7 @@ def test_a_lock_that_is_not_of_a_move_stays(repository: Path) -> None:
     lock = repository / ".git" / "index.lock"
     lock.touch()
     _aged(lock)
-    merging.take_back(trees.origin_of(str(repository)))
+    merging.roll_back(trees.origin_of(str(repository)))
     assert lock.exists()
 
 
@@ -132,7 +132,7 @@ def test_a_move_that_a_person_finished_is_over(tmp_path: Path) -> None:
     place = tmp_path / "repository"
     half_moved(place)
     git(place, "commit", "--quiet", "-m", "By hand")
-    merging.take_back(trees.origin_of(str(place)))
+    merging.roll_back(trees.origin_of(str(place)))
     assert git(place, "status", "--porcelain") == "" and (place / "changed.txt").read_text() == NEW["changed.txt"]
 
 
@@ -230,9 +230,9 @@ def test_a_kill_while_it_moves_to_the_last_of_a_batch_is_taken_back(
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Git, "run", half)
-        merging.take(origin, "main", onto, last)
+        merging.fast_forward(origin, "main", onto, last)
     assert git(place, "status", "--porcelain") != ""
-    merging.take(origin, "main", onto, last)
+    merging.fast_forward(origin, "main", onto, last)
     assert git(place, "status", "--porcelain") == "" and git(place, "rev-parse", "HEAD") == last
 
 
@@ -246,7 +246,7 @@ def test_a_merge_that_git_refuses_changes_nothing(tmp_path: Path) -> None:
     (place / "deep/é.bin").write_text("")
     before = git(place, "status", "--porcelain")
     with pytest.raises(GitFailed, match="local changes") as refusal:
-        merging.take(trees.origin_of(str(place)), "main", onto, commit)
+        merging.fast_forward(trees.origin_of(str(place)), "main", onto, commit)
     assert "killed" not in str(refusal.value)
     assert git(place, "status", "--porcelain") == before and (place / "deep/é.bin").read_text() == ""
     assert git(place, "for-each-ref", moving.MOVING) == ""

@@ -37,7 +37,7 @@ class HalfMoves(Work[Origin, bool]):
     def act(self, item: Origin) -> bool:
         """Return whether it is over."""
         try:
-            merging.take_back(item)
+            merging.roll_back(item)
         except (trees.Busy, Locked):
             return False
         except (GitFailed, OSError) as error:

@@ -1,4 +1,4 @@
-"""The merge lane: approved work of worktrees is merged, checked and taken, one entry of a branch after the other.
+"""The merge lane: approved work of worktrees is merged and checked, one entry of a branch after the other.
 
 Where checks are slow, the entries that wait behind one are merged onto it, and checked together. If that fails, fewer
 are checked, until it is known whose work fails: only that comes back, and what is before it is taken.
@@ -260,11 +260,11 @@ def _lock(lane: str) -> IO[bytes] | None:
 
 
 def _merged(entry: WorktreeMerge) -> Outcome:
-    """Merge, check and take an entry; anew while its branch moves. Raises Lost and GitFailed."""
+    """Merge, check and fast-forward to an entry; anew while its branch moves. Raises Lost and GitFailed."""
     row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
     origin = worktrees.own(row).source
     _clear(origin, entry)
-    merging.take_back(origin)
+    merging.roll_back(origin)
     checks = reviewed(workspace_id_of(origin.top))
     if checks:
         check_sandbox()  # first: each try leaves a commit in the origin
@@ -279,7 +279,7 @@ def _merged(entry: WorktreeMerge) -> Outcome:
                 f"{entry.target} changed the same places of {count} file{'' if count == 1 else 's'}",
                 prepared.conflicts,
             )
-        if prepared.commit is None:  # a hub took it, and was killed before it recorded that
+        if prepared.commit is None:  # a hub did so, and was killed before it recorded that
             return Outcome(MergeState.MERGED, commit=entry.result or prepared.onto)
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
         merges = [(entry, prepared.commit), *_others(entry, origin, prepared.commit, checks)]
@@ -290,7 +290,7 @@ def _merged(entry: WorktreeMerge) -> Outcome:
         if passed:
             _record(entry, step=MergeStep.TAKING)
             try:
-                merging.take(origin, entry.target, prepared.onto, merges[passed - 1][1])
+                merging.fast_forward(origin, entry.target, prepared.onto, merges[passed - 1][1])
             except Moved:
                 _record(entry, step=MergeStep.MERGING)
                 continue
