@@ -260,12 +260,12 @@ def due(limit: int) -> list[AbstractCheckRun]:
 
 
 def name_of(run: AbstractCheckRun) -> str:
-    """Return the name of a run among those of all kinds, which `take` takes."""
+    """Return the name of a run among those of all kinds, which `claim` takes."""
     return f"{_kind_of(run).name} {run.pk}"
 
 
-def take(name: str) -> AbstractCheckRun | None:
-    """Take a run that is due; None where another process was first."""
+def claim(name: str) -> AbstractCheckRun | None:
+    """Claim a run that is due; None where another process was first."""
     kind, _, key = name.partition(" ")
     runs = _registered[kind]().runs()
     with write():

@@ -41,7 +41,7 @@ from nexus.core.database.store import store, write
 from nexus.core.limits import opaque_text, within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
-_take = Update(
+_claim = Update(
     lambda: Handoff.objects.open().filter(
         can_start(),
         Q(deadline_at=None) | Q(deadline_at__gte=Slot("moment")),
@@ -219,7 +219,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
                 {"handoff_id": handoff_id},
             )
         won = {"handoff_id": handoff_id, "workspace_id": project.workspace_id, "agent_id": agent_id}
-        if not _take(**won, lease_seconds=seconds, lease=lease, moment=moment):
+        if not _claim(**won, lease_seconds=seconds, lease=lease, moment=moment):
             if handoff.status == HandoffStatus.OPEN and (left := selectors.unfinished(handoff)):
                 raise NexusError(
                     HandoffCode.NOT_ELIGIBLE_TO_CLAIM,

@@ -179,10 +179,10 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None, by: str) -> li
     ttl = InboxSettings.current().inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
     until = moment + timedelta(seconds=ttl)
     with write(agent_id):
-        taken = [delivery for delivery in found if _take(delivery, moment, until, by)]
+        taken = [delivery for delivery in found if _claim(delivery, moment, until, by)]
         if len(taken) < len(found):  # another was quicker since the look: what else is there, now that nobody can be
             rest = selectors.claimable(agent_id, limit - len(taken), moment)
-            taken += [delivery for delivery in rest if _take(delivery, moment, until, by)]
+            taken += [delivery for delivery in rest if _claim(delivery, moment, until, by)]
         agents.touch(agent_id, moment)
     handed = [delivery for delivery in taken if delivery.status == DeliveryStatus.DELIVERED]
     return sorted(handed, key=lambda delivery: delivery.delivery_id)
@@ -353,7 +353,7 @@ _settle = Update(
 )
 
 
-def _take(delivery: Delivery, moment: datetime, until: datetime, by: str) -> bool:
+def _claim(delivery: Delivery, moment: datetime, until: datetime, by: str) -> bool:
     """Lease a delivery, or park it, from the state it was read in; return False when another pull or an
     acknowledgement was first."""
     of = {"delivery_id": delivery.delivery_id, "attempts": delivery.attempts, "moment": moment}

@@ -82,13 +82,13 @@ class Drafts:
         """Store a report of a worker (`nexus.control.worker.execution`), `here` or at another server: one piece, or
         that an agent has stopped writing."""
         try:
-            agent = self._take_in(json.loads(line), here)
+            agent = self._apply(json.loads(line), here)
         except (ValueError, TypeError, KeyError):  # printed by the worker before stdout was for reports only
             return
         for wake in self._wakes.get(agent, ()):
             wake()
 
-    def _take_in(self, said: dict[str, Any], here: bool) -> str:
+    def _apply(self, said: dict[str, Any], here: bool) -> str:
         """Apply a report to the drafts and return its agent's pool_agent_id. A report may repeat what is known; those
         behind one that is missing wait for the whole draft. Raises KeyError, TypeError."""
         agent: str = said["agent"]

@@ -384,7 +384,7 @@ def whole_run(turn: Turn) -> WholeRunRow:
         "answer": turn.answer,
         "retried_by": [each.pk for each in retries(turn)],
         "may_have_changed_files": transcript.may_have_changed_files(turn),
-        "take_over": take_over(turn),
+        "take_over": resume_command(turn),
         "steps": [
             {
                 "index": entry.position,
@@ -573,7 +573,7 @@ def retries(turn: Turn) -> list[Turn]:
     return list(Turn.objects.filter(retry_of=turn.pk).defer("content", "answer").order_by("pk"))
 
 
-def take_over(turn: Turn) -> str | None:
+def resume_command(turn: Turn) -> str | None:
     """Return the command line that continues a run's session in a person's terminal; None if there is none."""
     runner = runners().by_name.get(turn.runner or turn.agent.runner)
     if not isinstance(runner, Speaking) or not runner.take_over:

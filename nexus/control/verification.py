@@ -77,7 +77,7 @@ class Verification(Work[AbstractCheckRun, "Verdict | NotNow | Lost"]):
         ]
 
     def claim(self, lane: str) -> AbstractCheckRun | None:
-        return check_runs.take(lane)
+        return check_runs.claim(lane)
 
     def act(self, item: AbstractCheckRun) -> Verdict | NotNow | Lost:
         try:

@@ -612,7 +612,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         retry=form if not turns.why_no_retry(turn) else None,
         changed=transcript.may_have_changed_files(turn),
         retried_by=selectors.retries(turn),
-        take_over=selectors.take_over(turn) if known else None,
+        resume_command=selectors.resume_command(turn) if known else None,
         more=len(steps) > STEPS,
         **_transcript_context(turn.agent, steps[:STEPS]),
         tree=PoolWorktree.objects.filter(agent=turn.agent).exclude(state=WorktreeState.DISCARDED).first(),

@@ -29,19 +29,19 @@ class Turn:
 
     def __init__(self, turns: Turns, caller: str) -> None:
         self.caller = caller
-        self.held = False  # given, and not given back
+        self.held = False  # acquired, and not released
         self.lapsed = False  # held, and another call was served instead
         self.kept = False  # whether the call goes on although its response has begun
         self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._lapse: asyncio.TimerHandle | None = None
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Wait until it is this call's turn."""
         if not self.held:
             await self._turns.enter(self)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the next call be served; without effect if the turn is not held."""
         if self.held:
             self.held = False
@@ -95,13 +95,13 @@ class Turns:
             await given
         except asyncio.CancelledError:
             if turn.held:
-                turn.give_back()
+                turn.release()
             else:
                 self._forget(turn.caller, given)
             raise
 
     def leave(self, turn: Turn) -> None:
-        """Record that a call gave its turn back."""
+        """Record that a call released its turn."""
         if turn.lapsed:
             _count_down(self._lapsed, turn.caller)
         else:
@@ -167,12 +167,12 @@ async def holding(turn: Turn | None) -> AsyncIterator[None]:
         return
     token = _current.set(turn)
     try:
-        await turn.take()
+        await turn.acquire()
         turn.kept = True
         yield
     finally:
         turn.kept = False
-        turn.give_back()
+        turn.release()
         _current.reset(token)
 
 
@@ -196,8 +196,8 @@ class away:  # reads as the function it is, and holds less than one while it wai
     async def __aenter__(self) -> None:
         self.turn = current()
         if self.turn is not None:
-            self.turn.give_back()
+            self.turn.release()
 
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
         if self.turn is not None and kind is None:
-            await self.turn.take()
+            await self.turn.acquire()

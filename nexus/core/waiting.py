@@ -287,9 +287,9 @@ class Waiter:
         self._news.append(event)
         if not self._called:
             self._called = True
-            loop.call_soon_threadsafe(self._take_in)
+            loop.call_soon_threadsafe(self._receive)
 
-    def _take_in(self) -> None:
+    def _receive(self) -> None:
         self._called = False  # first: what comes from here on calls again
         while self._news:
             event = self._news.popleft()

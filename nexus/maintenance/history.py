@@ -91,7 +91,7 @@ def replay(path: Path) -> dict[str, int]:
         playing = _Playing()
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                playing.take(number, line)
+                playing.read(number, line)
             playing.finish()
         with path.open("rb") as file, closing(export(playing.workspace_id)) as lines:
             _compare(file, lines)  # closed within the transaction, as a server-side cursor must be
@@ -119,7 +119,7 @@ class _Playing:
     _seen: set[tuple[type[models.Model], Any]] = field(default_factory=set)
     _wanted: dict[tuple[type[models.Model], Any], int] = field(default_factory=dict)  # with the line that refers to it
 
-    def take(self, number: int, line: bytes) -> None:
+    def read(self, number: int, line: bytes) -> None:
         """Read one line. Raises VALIDATION_ERROR with its number."""
         record = _parsed(number, line)
         if (number == 1) != (record.kind == "export"):

@@ -181,7 +181,7 @@ def _reserve(
         conflicts = in_the_way(wish, at_once=selectors.MOST_IN_TURN)
         asked = _ask(wish, conflicts, moment) if ask else []
         agents.touch(wish.agent_id, moment)
-        taken = _take(wish, free(wish, conflicts), moment)
+        taken = _grant(wish, free(wish, conflicts), moment)
     return Reserved(taken, conflicts, asked=asked)
 
 
@@ -259,7 +259,7 @@ def _check_claim(wish: Wish, handoff_id: str, moment: datetime) -> None:
         )
 
 
-def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation]:
+def _grant(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation]:
     """Reserve free patterns, or renew the agent's same reservations. Call it last inside a transaction: after the
     numbered event, other writers' events wait for the commit."""
     until = moment + timedelta(seconds=wish.seconds)

@@ -90,12 +90,12 @@ class InTurn:
 
         async def sending(message: Any) -> None:
             if message["type"] in BEGUN and not turn.kept:
-                turn.give_back()
+                turn.release()
             await send(message)
 
-        await turn.take()
+        await turn.acquire()
         try:
             begin(turn)
             await self.application({**scope, TURN: turn, INFO: info}, receive, sending)
         finally:
-            turn.give_back()
+            turn.release()

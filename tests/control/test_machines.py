@@ -21,7 +21,7 @@ from nexus.control.runners.configuration import FILE
 from nexus.control.services import machines, turns
 from nexus.control.services.turns import Ended
 from nexus.control.toolset import CONTROL
-from nexus.control.worker.execution import Taking
+from nexus.control.worker.execution import RunningTurn
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.operations import runner
@@ -134,15 +134,15 @@ async def test_a_runner_of_a_lost_machine_can_neither_say_nor_call_anything(
         return turn
 
     plays(take)
-    taking = Taking(turn := await in_thread(WRITERS, claimed))
-    running = asyncio.create_task(taking.take())
+    turn_run = RunningTurn(turn := await in_thread(WRITERS, claimed))
+    running = asyncio.create_task(turn_run.run())
     await begun.wait()
     await in_thread(WRITERS, partial(lose, "one"))
     wake.set()
     end = await running
     assert refused == ["the turn has ended"] * 2
     assert not await in_thread(WRITERS, partial(turns.settle, turn, end))
-    await taking.gone()
+    await turn_run.gone()
     lost = await in_thread(WRITERS, lambda: Turn.objects.get(pk=turn.pk))
     assert (lost.outcome, lost.why) == ("lost", "its machine, one, was lost")
     assert lost.needs_person_since is not None
@@ -315,9 +315,9 @@ async def test_a_machine_refuses_a_directory_that_is_not_there_or_a_link(tmp_pat
     own = await in_thread(WRITERS, lambda: begin("one", labels=["linux"], runners=["farm"]))
     whys = []
     for number, cwd in enumerate((tmp_path / "gone", linked)):
-        taking = Taking(await in_thread(WRITERS, partial(claimed, cwd, f"agent-{number}")))
-        whys.append((await taking.take()).why)
-        await taking.gone()
+        turn_run = RunningTurn(await in_thread(WRITERS, partial(claimed, cwd, f"agent-{number}")))
+        whys.append((await turn_run.run()).why)
+        await turn_run.gone()
     assert whys == [
         f"the agent's directory, {tmp_path}/gone, is not on this machine, one",
         f"on this machine {linked} is {tmp_path}: create the agent with that path",

@@ -465,7 +465,7 @@ async def test_the_pool_runs_it_and_says_when_it_was_lost(
     turn = await ended(await asend("ann", "hello"))
     assert (turn.status, turn.answer) == ("done", "Hello")
     turn = await in_thread(READERS, lambda: Turn.objects.select_related("agent").get(pk=turn.pk))
-    by_hand = await in_thread(READERS, lambda: selectors.take_over(turn))
+    by_hand = await in_thread(READERS, lambda: selectors.resume_command(turn))
     assert (by_hand or "").startswith(f"ssh -F {far.config} -t far 'cd {place} && agent session-"), by_hand
     lost = await asend("ann", "stall")
     stalls = Entry.objects.filter(turn=lost, content="I stall")

@@ -329,9 +329,9 @@ class TestSeveralProcesses:
     ) -> None:
         handoff = submit("file:notes.txt")
         name = check_runs.name_of(CheckRun.objects.get())
-        first = check_runs.take(name)
+        first = check_runs.claim(name)
         assert first is not None
-        assert check_runs.take(name) is None
+        assert check_runs.claim(name) is None
         assert work_once(VERIFICATION) == []
         CheckRun.objects.update(due_at=now() - timedelta(seconds=1))  # the first one was killed
 
@@ -345,7 +345,7 @@ class TestSeveralProcesses:
 
     def test_a_verdict_ends_the_checks_that_run(self, submit: Submit, root: Path) -> None:
         handoff = submit("file:missing.txt")
-        taken = check_runs.take(check_runs.name_of(CheckRun.objects.get()))
+        taken = check_runs.claim(check_runs.name_of(CheckRun.objects.get()))
         assert taken is not None
 
         progress.approve(handoff_id=handoff, operator="olga")

@@ -31,7 +31,7 @@ async def settle() -> None:
 
 async def waiting(turns: Turns, caller: str, served: list[str]) -> Turn:
     turn = Turn(turns, caller)
-    await turn.take()
+    await turn.acquire()
     served.append(caller)
     return turn
 
@@ -44,7 +44,7 @@ async def test_a_caller_is_behind_one_call_of_each_other_and_not_behind_all() ->
     other = asyncio.ensure_future(waiting(turns, "other", served))
     await settle()
     for turn in holding[:2]:
-        turn.give_back()
+        turn.release()
         await settle()
     assert served == ["flood", "other"]
     for task in (*flood, other):
@@ -68,18 +68,18 @@ async def test_calls_that_wait_for_something_else_keep_no_other_call_of_their_ca
     turns = Turns()
     slow = [Turn(turns, "one") for _ in range(SHARE)]
     for turn in slow:
-        await turn.take()
+        await turn.acquire()
         turns.lapse(turn)
     assert (await waiting(turns, "one", [])).held
     more = [Turn(turns, "one") for _ in range(MOST_LAPSED + SHARE - len(slow) - 1)]
     for turn in more:
-        await turn.take()
+        await turn.acquire()
         turns.lapse(turn)
     last = asyncio.ensure_future(waiting(turns, "one", []))
     await settle()
     assert not last.done(), "and yet they are bounded"
-    slow[0].give_back()
-    more[-1].give_back()
+    slow[0].release()
+    more[-1].release()
     assert (await last).held
 
 
@@ -89,12 +89,12 @@ async def test_a_call_that_is_parked_lets_others_be_served() -> None:
 
     async def park() -> bool:
         turn = Turn(turns, "one")
-        await turn.take()
+        await turn.acquire()
         begin(turn)
         async with away():
             await woken.wait()
         held = current() is turn
-        turn.give_back()
+        turn.release()
         return held
 
     parked = [asyncio.ensure_future(park()) for _ in range(10 * SHARE)]
@@ -109,11 +109,11 @@ async def test_a_call_that_was_parked_leaves_no_garbage() -> None:
 
     async def park() -> weakref.ref[Turn]:
         turn = Turn(turns, "one")
-        await turn.take()
+        await turn.acquire()
         begin(turn)
         async with away():
             await asyncio.sleep(0)
-        turn.give_back()
+        turn.release()
         return weakref.ref(turn)
 
     gc.disable()
@@ -140,7 +140,7 @@ def test_no_turn_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
             if step == "enter":
                 tasks.append((caller, asyncio.ensure_future(waiting(turns, caller, []))))
             elif step == "leave" and held:
-                held[0].give_back()
+                held[0].release()
             elif step == "lapse" and held and not held[0].lapsed:
                 turns.lapse(held[0])
             elif step == "cancel" and own:
@@ -154,7 +154,7 @@ def test_no_turn_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
         while pending := [task for _, task in tasks if not task.done()]:
             for _, task in tasks:
                 if task.done() and not task.cancelled():
-                    task.result().give_back()
+                    task.result().release()
             await settle()
             assert len([task for task in pending if not task.done()]) < len(pending)
 
@@ -168,11 +168,11 @@ async def test_a_call_that_is_cancelled_leaves_its_turn_to_the_next(held: bool) 
     leaving, next_one = (asyncio.ensure_future(waiting(turns, "one", [])) for _ in range(2))
     await settle()
     if held:
-        first[0].give_back()  # its turn is given, and it has not noticed yet
+        first[0].release()  # its turn is given, and it has not noticed yet
     leaving.cancel()
     await settle()
     if not held:
-        first[0].give_back()
+        first[0].release()
     assert (await next_one).held
 
 
@@ -204,10 +204,10 @@ async def test_a_call_that_was_cancelled_in_this_moment_loses_nobody_a_place() -
     await settle()
     for task in leaving:
         task.cancel()
-    holding[0].give_back()  # before the cancelled tasks have run
+    holding[0].release()  # before the cancelled tasks have run
     assert (await staying).held
     await asyncio.gather(*leaving, return_exceptions=True)
     for turn in holding[1:]:
-        turn.give_back()
+        turn.release()
     assert served == ["staying"] and turns.all_waiting == 0
     assert [await waiting(turns, f"next {number}", []) for number in range(AT_ONCE - 1)], "every place is there again"

@@ -493,7 +493,7 @@ async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_th
     key = created["data"]["api_key"]
     holding = [Turn(turns(), holder_of(key)) for _ in range(SHARE)]  # as calls over HTTP do
     for turn in holding:
-        await turn.take()
+        await turn.acquire()
     async with serving(home):
         clients = [await connected(home, {**hello, "key": given}) for given in (key, key, None)]
         for client in clients:
@@ -510,7 +510,7 @@ async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_th
         await clients[2].call(6, "agent_list", {})
         assert (await clients[2].hear())["id"] == 6, "and nobody else waits"
         for turn in holding:
-            turn.give_back()
+            turn.release()
         assert {(await clients[0].hear())["id"] for _ in range(5)} == set(range(5))
         for client in clients:
             client.close()

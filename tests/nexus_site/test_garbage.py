@@ -51,12 +51,12 @@ def filled(times: float) -> list[list[int]]:
 
 async def test_a_full_search_waits_while_a_call_is_served(searched: list[int]) -> None:
     turn = Turn(turns(), "ann")
-    await turn.take()
+    await turn.acquire()
     kept = filled((garbage.GROWN + garbage.MUCH_GROWN) / 2)
     for _ in range(20):
         await asyncio.sleep(0.001)
     assert 1 in searched and 2 not in searched
-    turn.give_back()
+    turn.release()
     while 2 not in searched:
         await asyncio.sleep(0.001)
     assert kept
@@ -77,12 +77,12 @@ async def test_a_full_search_waits_until_nobody_has_called_for_a_while(searched:
 
 async def test_it_does_not_wait_for_ever(searched: list[int]) -> None:
     turn = Turn(turns(), "ann")
-    await turn.take()
+    await turn.acquire()
     kept = filled(garbage.MUCH_GROWN * 1.1)
     while 2 not in searched:
         await asyncio.sleep(0.001)
     assert turn.held and kept
-    turn.give_back()
+    turn.release()
 
 
 async def test_between_calls_only_what_is_new_is_searched(searched: list[int]) -> None:

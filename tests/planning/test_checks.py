@@ -58,7 +58,7 @@ def receipt(passed: bool) -> CheckReceipt:
 
 def take() -> AbstractCheckRun:
     """Take the run that waits, as a process that runs checks does."""
-    taken = check_runs.take(check_runs.name_of(check_runs.due(1)[0]))
+    taken = check_runs.claim(check_runs.name_of(check_runs.due(1)[0]))
     assert taken is not None
     return taken
 

@@ -16,7 +16,7 @@ class Refused(Exception):
     """Arguments that its schema does not take; the text has a line for each fault."""
 
 
-def taken(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a tool's schema names. Raises Refused."""
     faults: list[str] = []
     found = _object(schema, arguments, "", faults)

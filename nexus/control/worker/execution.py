@@ -203,7 +203,7 @@ class LoopDetector:
         return called.partition("\0")[0]
 
 
-class Taking:
+class RunningTurn:
     """A running turn."""
 
     def __init__(self, turn: Turn, report: Report = to_nobody) -> None:
@@ -222,7 +222,7 @@ class Taking:
         """End the turn, even if its runner does not cooperate."""
         self._asked.set()
 
-    async def take(self) -> Ended:
+    async def run(self) -> Ended:
         """Run the turn and return its end, with its tokens and its cost; soon after `cancel`, even if the runner goes
         on."""
         runner, ended = self._runner, None

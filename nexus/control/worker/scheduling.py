@@ -24,7 +24,7 @@ from nexus.control.runners.configuration import runners
 from nexus.control.runners.new_repositories import look_after_crash
 from nexus.control.services import machines, outages, pool, turns
 from nexus.control.services.waking import Watch
-from nexus.control.worker.execution import Report, Taking, to_nobody
+from nexus.control.worker.execution import Report, RunningTurn, to_nobody
 from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
 from nexus.core.background_work import Failures
 from nexus.core.clock import now
@@ -106,7 +106,7 @@ class Worker:
         self.since, self.report = since, report
         self.own, self.is_hub = own or Incarnation(HUB, 0), own is None
         self.capacity = capacity  # None: the setting's
-        self.taking: dict[str, Taking] = {}  # by turn_id; the event loop and the claiming thread use it
+        self.running: dict[str, RunningTurn] = {}  # by turn_id; the event loop and the claiming thread use it
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()  # turns whose end was requested
         self._unsure: set[str] = set()  # turns that may be stored as running, and are not
@@ -216,7 +216,7 @@ class Worker:
     def _end_others(self) -> None:
         """Interrupt running turns of other workers. Call it on the claiming thread: turns that are running by then, and
         not here, have no worker."""
-        self._begin_hub(but=list(self.taking))
+        self._begin_hub(but=list(self.running))
 
     async def _now_and_then(self, what: str, seconds: float, *steps: Callable[[], Awaitable[object]]) -> None:
         """Run the steps every `seconds`; a failing step ends neither the others nor the loop."""
@@ -254,15 +254,15 @@ class Worker:
         if (draining := turns.is_draining(self.own)) is None:
             self._supersede()
             return False
-        taking = [taken.turn for taken in list(self.taking.values())]
-        is_full = draining or len(taking) >= (self.capacity or ControlSettings.current().pool_turns)
-        awaited = self._awaited(taking) if is_full else set()
+        running = [each.turn for each in list(self.running.values())]
+        is_full = draining or len(running) >= (self.capacity or ControlSettings.current().pool_turns)
+        awaited = self._awaited(running) if is_full else set()
         if self._stopping.is_set() or (is_full and not awaited):
             return False
         ways = outages.ways(now())
         rows = (Waiting(*row) for row in turns.waiting(ways, self.own.machine))
         queued = {turn for turn in rows if not is_full or turn.agent in awaited}
-        busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
+        busy, senders = {turn.agent_id for turn in running}, [turn.source_agent_id for turn in running]
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
         ) is not None:
@@ -286,10 +286,10 @@ class Worker:
         self._loop.call_soon_threadsafe(partial(self.stop, at_once=True))
 
     @staticmethod
-    def _awaited(taking: Sequence[Turn]) -> set[str]:
+    def _awaited(running: Sequence[Turn]) -> set[str]:
         """Return the agents that running turns have sent to and may wait for: one at a time for each sender. They may
         run although all places are taken; otherwise a place would wait for itself."""
-        names = {turn.agent_id: turn.agent.agent_id for turn in taking}
+        names = {turn.agent_id: turn.agent.agent_id for turn in running}
         here = set(names.values())
         sent = [each for each in turns.sent_by_agents() if each[1] in here and names.get(each[0]) != each[1]]
         served = {sender for agent, sender in sent if agent in names}
@@ -298,8 +298,8 @@ class Worker:
     def _claimed(self, waited: Waiting, turn: Turn) -> None:
         self._unsure.remove(turn.pk)
         self._fairness.serve(waited)
-        taken = self.taking[turn.pk] = Taking(turn, self.report)
-        self._loop.call_soon_threadsafe(self._start, taken)
+        running = self.running[turn.pk] = RunningTurn(turn, self.report)
+        self._loop.call_soon_threadsafe(self._start, running)
 
     def _queued_here(self, turn: Turn, **_: Any) -> None:
         """Claim a turn that the claiming thread has queued, in the same transaction: one commit for both."""
@@ -309,14 +309,14 @@ class Worker:
     def _is_queued(self, event: Event) -> bool:
         """Return whether an event is about a turn to claim; not so if it was claimed when it was queued."""
         turn_id = event.payload.get("turn_id")
-        return event.type == QUEUED and turn_id not in self._unsure and turn_id not in self.taking
+        return event.type == QUEUED and turn_id not in self._unsure and turn_id not in self.running
 
-    def _start(self, taking: Taking) -> None:
-        task = asyncio.create_task(self._see_through(taking))
+    def _start(self, running: RunningTurn) -> None:
+        task = asyncio.create_task(self._see_through(running))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if taking.turn.pk in self._asked:
-            taking.cancel()
+        if running.turn.pk in self._asked:
+            running.cancel()
 
     def _claim_soon(self) -> None:
         if self._claims is not None:
@@ -324,20 +324,20 @@ class Worker:
 
     async def _cancel(self) -> None:
         self._asked = set(await in_thread(READERS, turns.cancel_asked))
-        for turn_id in self._asked & self.taking.keys():
-            self.taking[turn_id].cancel()
+        for turn_id in self._asked & self.running.keys():
+            self.running[turn_id].cancel()
 
-    async def _see_through(self, taking: Taking) -> None:
+    async def _see_through(self, running: RunningTurn) -> None:
         """Run one turn, store its end, and wait for its runner to stop. Its agent starts no other turn before."""
         try:
-            ended = await taking.take()
-            await stored(partial(turns.settle, taking.turn, ended), STORE_SECONDS, twice=True)
+            ended = await running.run()
+            await stored(partial(turns.settle, running.turn, ended), STORE_SECONDS, twice=True)
         except Exception as error:
             log.error("A turn's end could not be stored (%s); it counts as interrupted.", error, exc_info=error)
-            self._unsure.add(taking.turn.pk)
+            self._unsure.add(running.turn.pk)
         finally:
-            await taking.gone()
-            self.taking.pop(taking.turn.pk, None)
+            await running.gone()
+            self.running.pop(running.turn.pk, None)
             if self._may_wait or self._unsure:
                 self._claim_soon()  # there is room for another
 
@@ -346,7 +346,7 @@ class Worker:
         await in_thread(WRITERS, bool)  # wait for a running claim: its turn counts, too
         if self._tasks and self._patient:
             await asyncio.wait(self._tasks, timeout=ControlSettings.current().pool_stop_seconds)
-        own = self._unsure | self.taking.keys() if self._lost else None
+        own = self._unsure | self.running.keys() if self._lost else None
         try:
             await stored(partial(turns.interrupt, ENDED, self.own, own), END_SECONDS, twice=True)
             if self.is_hub and not self._lost:
@@ -354,7 +354,7 @@ class Worker:
                 await stored(partial(pool.end_temporary, self._hub_ended or now()), END_SECONDS, twice=True)
         except (DatabaseError, NexusError) as error:
             log.warning("The pool's end could not be stored (%s); the next start does that.", error)
-        for taking in list(self.taking.values()):
-            taking.cancel()
+        for running in list(self.running.values()):
+            running.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=END_SECONDS)

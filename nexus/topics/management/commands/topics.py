@@ -137,7 +137,7 @@ class Command(VerbsCommand):
             Verb(
                 "import",
                 "Import an exported topic, or a database of Agent Bus; again to go on where it was stopped.",
-                self.take_in,
+                self.import_file,
                 named("file", "The file."),
                 ["nexus topics import review.md", "nexus topics import ~/.agent_bus/agent_bus.sqlite"],
             ),
@@ -238,7 +238,7 @@ class Command(VerbsCommand):
         sys.stdout.writelines(pieces)
         return 0
 
-    def take_in(self, options: Mapping[str, Any]) -> int:
+    def import_file(self, options: Mapping[str, Any]) -> int:
         """Import the topics in a file."""
         file = Path(options["file"]).expanduser()
         if file.exists() and not file.is_file():  # a pipe would wait for a writer
