@@ -37,6 +37,17 @@ Ids = dict[str, str]
 expect.set_options(timeout=START_SECONDS * 1000)  # a bound against hanging: five seconds are short on a loaded machine
 
 
+def live(page: Page) -> None:
+    """Wait until a page follows what happens."""
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+
+
+def watch(page: Page, path: str) -> None:
+    """Open a page, and wait until it follows what happens."""
+    page.goto(path)
+    live(page)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Debian's Chromium without a window, which draws for half of the CPU time, or else the one with."""

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.acceptance.hub import Hub
 from tests.browser import scene
-from tests.browser.conftest import Ids
+from tests.browser.conftest import Ids, watch
 from tests.browser.scene import Does
 
 
@@ -20,8 +20,7 @@ def files(hub: Hub) -> Does:
 
 
 def test_it_shows_what_is_reserved_as_it_happens_and_ends_it(page: Page, team: Ids, files: Does) -> None:
-    page.goto("/admin/files/")
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    watch(page, "/admin/files/")
     mine = {"project_root": team["root"], "agent_id": "builder-2"}
     files("files_reserve", **mine, paths=["src/left_behind.py"], reason="Forgotten")
     page.get_by_role("link", name="src/left_behind.py").click()

@@ -14,7 +14,7 @@ from tests import warm
 from tests.acceptance.hub import START_SECONDS, Hub, start
 from tests.acceptance.processes import environment
 from tests.browser import scene
-from tests.browser.conftest import Ids
+from tests.browser.conftest import Ids, live, watch
 from tests.browser.scene import Does
 from tests.conftest import Furnish
 from tests.ports import free_port
@@ -42,8 +42,7 @@ def say(do: Does, root: str, subject: str) -> None:
 
 
 def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub, tmp_path: Path) -> None:
-    page.goto("/admin/board/")
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    watch(page, "/admin/board/")
     said = tmp_path / "said"
     with said.open("w") as output:
         command = ["demo", "--rounds", "3", "--pause", "0.05", "--home", str(hub.home)]
@@ -94,8 +93,7 @@ def test_it_updates_nothing_under_a_button_that_is_down(page: Page, team: Ids, d
 
 
 def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, team: Ids, do: Does) -> None:
-    page.goto("/admin/events/")
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    watch(page, "/admin/events/")
     page.get_by_role("button", name="Pause").click()
     before = shown(page)
     for number in range(3):
@@ -108,8 +106,7 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
 
 
 def test_it_tails_only_what_is_filtered(page: Page, team: Ids, do: Does) -> None:
-    page.goto("/admin/events/?type=artifact.created")
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    watch(page, "/admin/events/?type=artifact.created")
     rows = page.locator(".nx-log [id^=event-]")
     count = rows.count()
     say(do, team["root"], "not this")
@@ -118,8 +115,7 @@ def test_it_tails_only_what_is_filtered(page: Page, team: Ids, do: Does) -> None
 
 
 def test_it_does_not_grow_and_does_not_fall_behind(page: Page, hub: Hub, team: Ids, do: Does) -> None:
-    page.goto("/admin/events/")
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    watch(page, "/admin/events/")
     speak = scene.topics_over_rest(hub.url)
     topic = speak("topic_create", name="flood")["topic_id"]
     outbox = [{"content_markdown": f"flood {number}"} for number in range(AT_ONCE)]
@@ -146,14 +142,13 @@ def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(
         root.mkdir()
         scene.play(scene.over_rest(hub.url), root)
         page = browser.new_page(base_url=hub.url)
-        page.goto("/admin/events/")
-        expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+        watch(page, "/admin/events/")
         hub.stop()
         expect(page.locator("[data-live]")).to_contain_text("Connection lost")
         hub = start(hub.home, "--port", port)
         say(scene.over_rest(hub.url), str(root), "after the return")
         expect(page.locator(".nx-log").first).to_contain_text("after the return")
-        expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+        live(page)
         assert missed(page) == set()
         page.close()
     finally:

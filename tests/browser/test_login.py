@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import nexus
+from tests.browser.conftest import live, watch
 from tests.conftest import Furnish
 
 
@@ -39,9 +40,8 @@ def test_it_says_so_and_leads_to_the_login(browser: Browser, hub: Hub, tmp_path:
     first, mail, speak = (context.new_page() for _ in range(3))
     first.goto("/admin/")
     log_in(first, hub)
-    expect(first.locator("[data-live]")).to_have_attribute("data-state", "live")
-    mail.goto("/admin/mail/")
-    expect(mail.locator("[data-live]")).to_have_attribute("data-state", "live")
+    live(first)
+    watch(mail, "/admin/mail/")
     speak.goto("/admin/speak/?to=builder")
     first.evaluate("document.getElementById('logout-form').submit()")
     expect(first).to_have_url(re.compile("logout|login"))

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.acceptance.hub import Hub
 from tests.browser import scene
+from tests.browser.conftest import live, watch
 from tests.browser.scene import Does
 from tests.browser.test_pages import dark
 
@@ -58,10 +59,6 @@ def plan(page: Page, project: Path) -> Page:
     return page
 
 
-def live(page: Page) -> None:
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-
-
 def test_it_draws_sixty_tasks_of_which_none_covers_another(plan: Page) -> None:
     assert plan.evaluate(OVERLAPS) == {"nodes": TASKS + 3, "found": []}
     expect(plan.locator("svg.nx-tasks path.line.critical").first).to_be_attached()
@@ -89,8 +86,7 @@ def test_it_gives_a_screen_reader_nothing_serious_to_stumble_over(
     ]
     for theme, address, rules in visits:
         plan.emulate_media(color_scheme=theme)
-        plan.goto(address)
-        live(plan)
+        watch(plan, address)
         assert dark(plan) == (theme == "dark")
         assert findings(plan, *rules) == []
 

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.acceptance.hub import Hub
 from tests.browser import scene
+from tests.browser.conftest import live, watch
 from tests.control.test_worktrees import git
 
 RUNNERS = r"""
@@ -46,17 +47,11 @@ def runners() -> str:
     return RUNNERS
 
 
-def watch(page: Page, path: str) -> None:
-    """A page, once it follows what happens."""
-    page.goto(path)
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-
-
 def open_agent(page: Page, agent_id: str) -> None:
     page.goto("/admin/pool/")
     page.get_by_role("link", name=agent_id, exact=True).click()
     expect(page.get_by_role("heading", name=f"Agent {agent_id}")).to_be_visible()
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    live(page)
 
 
 def open_diff(page: Page, agent_id: str) -> str:

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.browser import scene
+from tests.browser.conftest import watch
 
 Asks = Callable[..., Future[dict[str, Any]]]
 HOSTILE = "<img src=x onerror=alert(1)>\u202e{{ title }}"
@@ -38,14 +39,8 @@ def _answered(url: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def home(page: Page) -> None:
-    """Home, which follows what happens."""
-    page.goto("/admin/")
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-
-
 def test_it_rings_and_is_answered_on_home(page: Page, ask: Asks) -> None:
-    home(page)
+    watch(page, "/admin/")
     bell = page.locator(".nx-bell")
     expect(bell).to_be_hidden()
     call = ask("Run make?", detail="It builds the parser.", subject="run make")
@@ -63,7 +58,7 @@ def test_it_rings_and_is_answered_on_home(page: Page, ask: Asks) -> None:
 
 
 def test_it_is_allowed_always_until_that_is_taken_back(page: Page, ask: Asks) -> None:
-    home(page)
+    watch(page, "/admin/")
     call = ask("Run ninja?", subject="run ninja")
     page.get_by_role("button", name="Allow always builder-1 asks: Run ninja?").click()
     assert call.result(START_SECONDS)["always"]
@@ -76,7 +71,7 @@ def test_it_is_allowed_always_until_that_is_taken_back(page: Page, ask: Asks) ->
 
 
 def test_it_is_answered_in_words(page: Page, ask: Asks) -> None:
-    home(page)
+    watch(page, "/admin/")
     call = ask("Which colour?", kind="question")
     page.get_by_role("button", name="Answer… builder-1 asks: Which colour?").click()
     page.get_by_label("Your answer").fill("Blue.")
@@ -85,7 +80,7 @@ def test_it_is_answered_in_words(page: Page, ask: Asks) -> None:
 
 
 def test_hostile_words_do_nothing(page: Page, ask: Asks, findings: Callable[..., list[str]]) -> None:
-    home(page)
+    watch(page, "/admin/")
     call = ask(HOSTILE, detail=HOSTILE * 20, subject=HOSTILE)
     page.get_by_role("link", name="Read and answer").click()
     expect(page.get_by_text("⟨U+202E⟩").first).to_be_visible()

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import scene
+from tests.browser.conftest import live
 from tests.control.test_worktrees import git
 
 RUNNERS = """
@@ -33,11 +34,6 @@ def repository(tmp_path: Path) -> Path:
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "-m", "Begin")
     return tmp_path
-
-
-def live(page: Page) -> None:
-    """Wait until the page's scripts are at work."""
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
 
 
 def test_a_person_reviews_by_keys_and_at_390_pixels(page: Page, pool: scene.Does, repository: Path) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.acceptance.hub import Hub
 from tests.browser import scene
-from tests.browser.conftest import Ids
+from tests.browser.conftest import Ids, live, watch
 from tests.browser.scene import Does
 
 
@@ -36,14 +36,9 @@ def speak(do: Does, topic: Ids, *texts: str) -> None:
         do("sync", topic_id=topic["topic"], wait_seconds=0, auto_advance=False, outbox=outbox)
 
 
-def live(page: Page) -> None:
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-
-
 def test_it_shows_what_is_said_as_it_is_said_and_stays_at_the_end(page: Page, topic: Ids, do: Does) -> None:
     speak(do, topic, *(f"line {number}" for number in range(60)))
-    page.goto(f"/admin/topics/{topic['topic']}/")
-    live(page)
+    watch(page, f"/admin/topics/{topic['topic']}/")
     expect(page.get_by_text("line 59", exact=True)).to_be_in_viewport()
     page.evaluate("window.stayed = true")
     speak(do, topic, "just now")
@@ -55,8 +50,7 @@ def test_it_shows_what_is_said_as_it_is_said_and_stays_at_the_end(page: Page, to
 
 def test_it_leaves_one_where_one_reads(page: Page, topic: Ids, do: Does) -> None:
     speak(do, topic, *(f"line {number}" for number in range(40)))
-    page.goto(f"/admin/topics/{topic['topic']}/")
-    live(page)
+    watch(page, f"/admin/topics/{topic['topic']}/")
     page.locator(".nx-stream").evaluate("pane => { pane.scrollTop = 0; }")
     speak(do, topic, "below")
     expect(page.get_by_text("below", exact=True)).to_be_attached()
