@@ -65,17 +65,8 @@ def connect(
         repository = address = _remote(
             repository, base, token=token, url=url, label=label, assignee=assignee, target=target
         )
-        host = urlsplit(address).hostname or address
     else:
-        address = (url or URLS[ForgeKind(kind)]).rstrip("/")
-        host = check_url(address, allow_private=True).hostname or ""
-        parts = repository.split("/")
-        if len(parts) < 2 or (kind == ForgeKind.GITHUB and len(parts) != 2) or not all(map(_is_name, parts)):
-            raise invalid("repository must be OWNER/REPO.", field="repository")
-        if token is None:
-            raise invalid("token is missing.", field="token")
-        if not (token.isascii() and token.isprintable() and " " not in token and 0 < len(token) <= MAX_TOKEN):
-            raise invalid("token must be one word of plain characters.", field="token")
+        address = _api(ForgeKind(kind), repository, token, url)
     parsed = parse_target(target if target is not None else {"strategy": Strategy.BROADCAST.value})
     tags.check_target(parsed)
     project, moment = workspaces.locate(project_root), now()
@@ -113,8 +104,23 @@ def connect(
             **chosen,
             **fresh,
         )
+        host = urlsplit(address).hostname or address
         audit.record(operator, "forge.connected", moment, forge_id=row.pk, repository=repository, host=host)
     return row
+
+
+def _api(kind: ForgeKind, repository: str, token: str | None, url: str | None) -> str:
+    """Return the address of a forge's API. Raises VALIDATION_ERROR, also for what is no repository or token there."""
+    address = (url or URLS[kind]).rstrip("/")
+    check_url(address, allow_private=True)
+    parts = repository.split("/")
+    if len(parts) < 2 or (kind == ForgeKind.GITHUB and len(parts) != 2) or not all(map(_is_name, parts)):
+        raise invalid("repository must be OWNER/REPO.", field="repository")
+    if token is None:
+        raise invalid("token is missing.", field="token")
+    if not (token.isascii() and token.isprintable() and " " not in token and 0 < len(token) <= MAX_TOKEN):
+        raise invalid("token must be one word of plain characters.", field="token")
+    return address
 
 
 def _remote(repository: str, base: str | None, **others: Any) -> str:
