@@ -12,7 +12,7 @@ from nexus.control import selectors
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of, check_authority, get
 from nexus.control.models import STREAM, PoolAgent, Turn, TurnStatus
-from nexus.control.selectors import ContextRow, PoolMessageRow, TokensRow, message_row
+from nexus.control.rows import ContextRow, PoolMessageRow, TokensRow, message_row
 from nexus.control.services import pool, transcript, turns, waking
 from nexus.control.toolset import IN_POOL, AgentId, RequestId, operation
 from nexus.core.operations.caller import Caller

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control import selectors
-from nexus.control.selectors import MachineRow
+from nexus.control.rows import MachineRow, machine_row
 from nexus.control.services import machines
 from nexus.control.toolset import operation
 from nexus.core.operations.caller import Caller, operator_behind
@@ -28,7 +28,7 @@ class Machines(TypedDict):
 @operation(Nothing, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_machines(p: Nothing, caller: Caller) -> Machines:
     """List the machines that run agents, with their load and their runs."""
-    return {"machines": [selectors.machine_row(work) for work in selectors.machines()]}
+    return {"machines": [machine_row(work) for work in selectors.machines()]}
 
 
 REFUSALS = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
@@ -49,4 +49,4 @@ def pool_undrain_machine(p: OfMachine, caller: Caller) -> MachineRow:
 def _drain(p: OfMachine, caller: Caller, *, draining: bool) -> MachineRow:
     machines.drain(p.machine, operator_behind(caller), draining=draining)
     (work,) = selectors.machines(p.machine)
-    return selectors.machine_row(work)
+    return machine_row(work)

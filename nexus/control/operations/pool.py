@@ -14,10 +14,10 @@ from nexus.control.errors import ControlCode
 from nexus.control.members import Actor, actor_of
 from nexus.control.models import HUB, PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
+from nexus.control.rows import PoolAgentRow
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import FILE, Rehearsal, Runner, host_of, runners
-from nexus.control.selectors import PoolAgentRow
 from nexus.control.services import machines, pool, worktrees
 from nexus.control.services import pool as server
 from nexus.control.services.transcript import estimate

@@ -12,8 +12,9 @@ from coordination.errors import CoordinationCode
 from coordination.parameters import ClientId, SessionId, SessionSecret, in_session
 from coordination.selectors import require_agent
 from nexus.control import selectors
+from nexus.control.models import QuestionStatus
 from nexus.control.operations.agents import MOST_SECONDS
-from nexus.control.selectors import ASKED, QuestionRow, question_row
+from nexus.control.rows import QuestionRow, question_row
 from nexus.control.services import questions
 from nexus.control.services.questions import Verdict, interest_in_end
 from nexus.control.toolset import QUESTIONS, operation
@@ -87,7 +88,7 @@ def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
         resume=_resumed,
         interested=_ends,
         look=_look,
-        done=lambda data: data["status"] != ASKED,
+        done=lambda data: data["status"] != QuestionStatus.ASKED,
         finish=_finish,
         expired=lambda p, data: data,
         next_change=_expires_at,

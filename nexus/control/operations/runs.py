@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from nexus.control import selectors
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
-from nexus.control.selectors import OutageRow, RunRow, TraceRow, WholeRunRow
+from nexus.control.rows import OutageRow, RunRow, TraceRow, WholeRunRow, outage_row, run_row
 from nexus.control.services import outages, turns
 from nexus.control.toolset import operation
 from nexus.core.operations.caller import Caller, operator_behind
@@ -50,7 +50,7 @@ def pool_list_runs(p: ListRuns, caller: Caller) -> Runs:
         before=p.before,
         limit=min(p.limit, MOST_LISTED),
     )
-    return {"runs": [selectors.run_row(turn, vars(turn)["glimpse"]) for turn in found]}
+    return {"runs": [run_row(turn, vars(turn)["glimpse"]) for turn in found]}
 
 
 class OfRun(Params):
@@ -96,19 +96,19 @@ class Retry(OfRun):
 def pool_retry_run(p: Retry, caller: Caller) -> RunRow:
     """Start a run again that failed, was lost, was cancelled or is stuck, which cancels it first. It goes on in the
     agent's context: what the run changed before it ended is not undone."""
-    return selectors.run_row(turns.retry(actor_of(caller), p.run_id, content=p.content))
+    return run_row(turns.retry(actor_of(caller), p.run_id, content=p.content))
 
 
 @operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False)
 def pool_dismiss_run(p: OfRun, caller: Caller) -> RunRow:
     """Say that a run that failed or is stuck needs nobody any more. A stuck one runs on."""
-    return selectors.run_row(turns.dismiss(p.run_id, operator_behind(caller)))
+    return run_row(turns.dismiss(p.run_id, operator_behind(caller)))
 
 
 @operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False)
 def pool_cancel_run(p: OfRun, caller: Caller) -> RunRow:
     """End a run that is queued or running."""
-    return selectors.run_row(turns.cancel_run(p.run_id, operator_behind(caller)))
+    return run_row(turns.cancel_run(p.run_id, operator_behind(caller)))
 
 
 class Outages(TypedDict):
@@ -128,4 +128,4 @@ class OfRunner(Params):
 @operation(OfRunner, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_reset_outage(p: OfRunner, caller: Caller) -> OutageRow:
     """Say that a runner's provider answers again: its runs start at once."""
-    return selectors.outage_row(outages.reset(p.runner, operator_behind(caller)))
+    return outage_row(outages.reset(p.runner, operator_behind(caller)))
