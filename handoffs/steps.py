@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.db.models import Q
 
@@ -16,6 +16,9 @@ from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import STREAM, CheckedWork, Handoff
 from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.operations.errors import Code, NexusError, not_found
+
+if TYPE_CHECKING:
+    from inbox.monitoring import Picture
 
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
 _task_of = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")).values_list("task_key"))
@@ -120,6 +123,21 @@ def record(
     )
 
 
+class FinishedTask(NamedTuple):
+    """A submitted task that waits for a person."""
+
+    task_key: str
+    number: int  # in the open cycle
+    claim_epoch: int
+    title: str
+    doer: str | None  # the agent that did it, as far as that is known
+    why: str  # it needs a person
+    project_root: str
+    since: datetime
+    unblocks: int  # tasks that wait for it, also by way of others
+    page: str  # where a person decides about it: the name of a route that takes the key
+
+
 class Work(Protocol):
     """Tasks, which agents know by their number in the open cycle, and rows by their key."""
 
@@ -136,6 +154,10 @@ class Work(Protocol):
 
     def count_waiting(self, agents: Collection[str]) -> dict[str, int]:
         """Return how many tasks wait for those that each of these agents works on or submitted."""
+
+    def finished(self, picture: Picture) -> list[FinishedTask]:
+        """Return the submitted tasks that wait for a person and for no review of a worktree, oldest first. Of very
+        many, the oldest are examined."""
 
     def started(self, task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
         """Start the task of a handoff that an agent claimed. Called inside a transaction."""
@@ -168,6 +190,32 @@ def work() -> Work:
 def count_waiting_tasks(agents: Collection[str]) -> dict[str, int]:
     """Return how many tasks of plans wait for what each of these agents works on or submitted."""
     return work().count_waiting(agents) if _registered else {}
+
+
+def finished_tasks(picture: Picture) -> list[FinishedTask]:
+    """Return the tasks of plans that wait for a person and for no review of a worktree, oldest first."""
+    return work().finished(picture) if _registered else []
+
+
+class SubmittedWork(NamedTuple):
+    """A result that was submitted."""
+
+    doer: str | None
+    project_root: str
+    submitted_at: datetime
+
+
+_in_review: list[Callable[[Sequence[SubmittedWork]], Sequence[bool]]] = []
+
+
+def register_reviews(in_review: Callable[[Sequence[SubmittedWork]], Sequence[bool]]) -> None:
+    """Register the app that knows which worktrees wait for review."""
+    _in_review[:] = [in_review]
+
+
+def in_review(works: Sequence[SubmittedWork]) -> Sequence[bool]:
+    """Return for each work whether the worktree that it was done in waits for review, and is counted as that."""
+    return _in_review[0](works) if _in_review else [False] * len(works)
 
 
 Compared = tuple[list[str], list[str]]

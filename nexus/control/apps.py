@@ -11,6 +11,7 @@ from nexus.core.operations.errors import Code, NexusError
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from handoffs.steps import SubmittedWork
     from nexus.core.contributions import Address, BrowserNotification, Endpoint, Figure, StartedBy
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
@@ -85,6 +86,7 @@ class ControlConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import overlong
+        from handoffs import steps
         from handoffs.models import counted_elsewhere
         from nexus.control.models import Question
 
@@ -93,8 +95,14 @@ class ControlConfig(NexusAppConfig):
 
             return under_review()
 
+        def in_review(works: Sequence[SubmittedWork]) -> Sequence[bool]:
+            from nexus.control.services.reviews import in_review
+
+            return in_review(works)
+
         runner.checks.append(_check_ceiling)
         counted_elsewhere.append(under_review)
+        steps.register_reviews(in_review)
         overlong.register(
             "questions",
             Question.objects.open,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any
 
 from django.db.models import Q
@@ -183,8 +184,13 @@ def _sizes(found: reviews.Waiting) -> str:
 
 
 def _of_worktrees(picture: Picture) -> Q:
+    """Return the condition that a worktree is of the picture's project, which may be a directory in a repository."""
     there = _there(picture, "agent__", "agent__")
-    return there | Q(origin=picture.workspace.root_realpath) if picture.workspace else there
+    if picture.workspace is None:
+        return there
+    root = PurePath(picture.workspace.root_realpath)
+    above = [str(path) for path in (root, *root.parents)]
+    return there | Q(origin__in=above) | Q(path__in=above)
 
 
 def _left_worktrees(picture: Picture, each: int) -> Found:

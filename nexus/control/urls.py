@@ -115,7 +115,7 @@ PAGES = (
         "rate_review",
         "More",
         words={"pool_list_reviews": "the page Review"},
-        about="Finished work of the pool's agents: comment on it, send it back, approve it.",
+        about="Finished work of agents, worktrees and planned tasks: comment on it, send it back, approve it.",
         position=3,
     ),
     Page(

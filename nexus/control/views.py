@@ -423,7 +423,7 @@ def queue(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
 
 def reviews(request: HttpRequest) -> TemplateResponse:
     """Show the work that waits for review, in its order."""
-    rows = reviewing.waiting()[:SHOWN]
+    rows = reviewing.desk()[:SHOWN]
     return render(request, "control/reviews.html", "Review", rows=rows, on=ControlSettings.current().control)
 
 

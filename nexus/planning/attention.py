@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-
-from django.db.models import F
 
 from coordination.log.selectors import ids_within
 from coordination.models import Agent, Event
 from coordination.presence import Presence
-from coordination.routing import Profile
-from handoffs import check_runs
 from handoffs.debts import patience
-from handoffs.lifecycle import OPERATOR
-from handoffs.models import CheckState
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found, WakeKind, WakeReason
 from nexus.core.operations.parameters import whole_number
-from nexus.planning import work
-from nexus.planning.models import STREAM, Task, TaskCheckRun, TaskStatus
-from nexus.planning.selectors import owed, verifies
+from nexus.planning import monitoring, work
+from nexus.planning.models import STREAM, Task, TaskStatus
+from nexus.planning.selectors import owed
 
-EXAMINED = 200  # submitted tasks that are looked at, the oldest
 AROUND = timedelta(minutes=1)  # ids of the log rise with time, except for events written at the same moment
 
 
@@ -54,36 +47,12 @@ def _left(picture: Picture, each: int) -> Found:
 
 def _submitted(picture: Picture, each: int) -> Found:
     """Find submitted tasks that an operator must decide about, and those that nobody else decided about in time."""
-    rows = Task.objects.submitted().order_by("submitted_at")
-    rows = rows.filter(workspace=picture.workspace) if picture.workspace else rows
-    found = list(rows[:EXAMINED])
-    checked = TaskCheckRun.objects.filter(task__in=found, claim_epoch=F("task__claim_epoch"))
-    unpassed = checked.exclude(state=CheckState.PASSED).defer("facts")
-    runs = {run.task_id: run for run in unpassed.annotate(is_stuck=check_runs.stuck(picture.moment))}
-    team = [state.agent.profile for state in picture.agents]
+    found, or_more = monitoring.for_person(picture)
     needs = [
         AttentionItem(task.title, why, f"{task.pk}.{task.claim_epoch}", task.pk, since=task.submitted_at)
-        for task in found
-        if (why := _why_person(task, runs.get(task.pk), team, picture.moment)) is not None
+        for task, why in found[:each]
     ]
-    return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
-
-
-def _why_person(task: Task, run: TaskCheckRun | None, team: Sequence[Profile], moment: datetime) -> str | None:
-    """Return why a submitted task needs a person, by its checks that did not pass; None while they or an agent have
-    it."""
-    done = f"{task.doer or 'somebody'} says that it is done"
-    if run is not None:
-        if run.state == CheckState.FAILED:
-            return f"{done}, and {check_runs.failures(run)[:300]} failed"
-        return check_runs.why_stuck(run) if run.is_stuck else None  # type: ignore[attr-defined]  # annotated
-    if task.verifier == OPERATOR:
-        return done
-    late = task.submitted_at is not None and task.submitted_at <= moment - patience()
-    verifier = next((agent.agent_id for agent in team if verifies(task, agent)), None)
-    if verifier is None:
-        return done
-    return f"{done}, and {verifier} has not looked at it" if late else None
+    return Found(len(found), needs, or_more)
 
 
 KINDS = (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import reduce
+from operator import or_
 
 Deps = Mapping[int, Sequence[int]]  # by task, its dependencies
 
@@ -24,23 +27,20 @@ def unknown(deps: Deps, task: int) -> list[int]:
     return [each for each in dict.fromkeys(deps[task]) if each not in deps]
 
 
-def dependents(deps: Deps) -> Deps:
-    """Return, by task, those that depend on it."""
-    found: dict[int, list[int]] = {}
-    for each, needed in deps.items():
-        for before in needed:
-            found.setdefault(before, []).append(each)
-    return found
+def count_waiting(pending: Deps, named: Mapping[int, str]) -> Counter[str]:
+    """Return, by name, how many pending tasks wait for a task of that name, also by way of others. Those that can never
+    begin, because some wait for each other, are left out.
 
-
-def after(dependents: Deps, task: int) -> set[int]:
-    """Return the tasks that depend on a task, also by way of others."""
-    found, left = set[int](), [task]
-    while left:
-        new = set(dependents.get(left.pop(), ())) - found
-        found |= new
-        left += new
-    return found - {task}
+    `named` are tasks that were begun. Each task gets a number whose bits are the names that it waits for.
+    """
+    names = list(dict.fromkeys(named.values()))
+    bits = {name: 1 << position for position, name in enumerate(names)}
+    waits = {task: bits[name] for task, name in named.items()}
+    depth = layers(pending)
+    for task in sorted(depth, key=depth.__getitem__):
+        waits[task] = reduce(or_, (waits.get(each, 0) for each in pending[task]), 0)
+    counted = Counter(waits[task] for task in depth)
+    return Counter({name: sum(many for mask, many in counted.items() if mask & bits[name]) for name in names})
 
 
 def cycle_of(deps: Deps, task: int) -> list[int] | None:

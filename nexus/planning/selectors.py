@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import reduce
@@ -72,6 +72,22 @@ def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str
     """Return the dependencies of each task of the open cycle, and its status."""
     rows = _waiting(workspace_id=workspace_id)
     return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
+
+
+def count_waiting(named: Mapping[Task, str]) -> Counter[str]:
+    """Return, by the names that some tasks of open cycles have, how many pending tasks wait for them, also by way of
+    others."""
+    names: dict[str, dict[int, str]] = defaultdict(dict)
+    for task, name in named.items():
+        names[task.workspace_id][task.number] = name
+    pending: dict[str, dict[int, list[int]]] = defaultdict(dict)
+    rows = Task.objects.filter(workspace__in=names, closed_at=None, status=TaskStatus.PENDING).order_by()
+    for workspace_id, number, deps in rows.values_list("workspace_id", "number", "deps") if names else ():
+        pending[workspace_id][number] = deps
+    found = Counter[str]()
+    for workspace_id, plan in pending.items():
+        found.update(rules.count_waiting(plan, names[workspace_id]))
+    return found
 
 
 def dependents(task: Task) -> QuerySet[Task]:

@@ -7,8 +7,12 @@ from datetime import datetime
 
 from django.db.models import Q
 
+from coordination.models import ID_LENGTH
 from coordination.services.workspaces import ProjectDirectory
-from nexus.planning import mirror, rules, selectors
+from handoffs.models import MAX_TITLE
+from handoffs.steps import FinishedTask
+from inbox.monitoring import Picture
+from nexus.planning import mirror, monitoring, selectors
 from nexus.planning.models import STREAM as STREAM  # imported by `handoffs.steps`, too
 from nexus.planning.models import Task, TaskStatus
 from nexus.planning.services import tasks
@@ -35,17 +39,30 @@ def count_waiting(agents: Collection[str]) -> dict[str, int]:
     names = ("submitted_by", "held_by", "owner_agent_id", "owner")
     of_them = Q(*((f"{name}__in", agents) for name in names), _connector=Q.OR)
     doing = Task.objects.filter(of_them, closed_at=None, status=TaskStatus.IN_PROGRESS)
-    doing = doing.only("workspace_id", "number", *names)
-    plans = {workspace: selectors.dependencies(workspace) for workspace in {task.workspace_id for task in doing}}
-    dependents = {workspace: rules.dependents(deps) for workspace, (deps, _) in plans.items()}
-    waiting: dict[str, set[tuple[str, int]]] = {}
-    for task in doing:
-        if task.doer in agents:
-            status = plans[task.workspace_id][1]
-            later = rules.after(dependents[task.workspace_id], task.number)
-            unfinished = (each for each in later if status[each] != TaskStatus.COMPLETED)
-            waiting.setdefault(str(task.doer), set()).update((task.workspace_id, each) for each in unfinished)
-    return {agent: len(tasks) for agent, tasks in waiting.items()}
+    rows = doing.only("workspace_id", "number", *names)
+    return selectors.count_waiting({task: str(task.doer) for task in rows if task.doer in agents})
+
+
+def finished(picture: Picture) -> list[FinishedTask]:
+    """Return the submitted tasks that wait for a person and for no review of a worktree, oldest first. Of very many,
+    the oldest are examined."""
+    found, _ = monitoring.for_person(picture)
+    counts = selectors.count_waiting({task: task.pk for task, _ in found})
+    return [
+        FinishedTask(
+            task_key=task.pk,
+            number=task.number,
+            claim_epoch=task.claim_epoch,
+            title=task.title[:MAX_TITLE],
+            doer=task.doer[:ID_LENGTH] if task.doer else None,
+            why=why,
+            project_root=task.workspace.root_realpath,
+            since=task.submitted_at or task.updated_at,
+            unblocks=counts[task.pk],
+            page="admin:task",
+        )
+        for task, why in found
+    ]
 
 
 def started(task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:

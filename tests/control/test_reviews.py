@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordination import comments
+from coordination.models import Workspace
 from handoffs.attention import KINDS as HANDOFF_KINDS
 from inbox import receipts
 from inbox.monitoring import Picture
@@ -32,13 +33,14 @@ from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import OPERATOR_AGENT, Caller
+from nexus.planning.attention import KINDS as TASK_KINDS
 from nexus.planning.models import Task
 from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR, at_once, examples
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, told
 from tests.inbox.conftest import Clock, clock
-from tests.pages import shown
+from tests.pages import queries, shown
 
 __all__ = ["clock", "pool", "repository"]
 
@@ -95,8 +97,8 @@ def refused(name: str, caller: Caller = OPERATOR, **arguments: Any) -> dict[str,
 
 
 def waiting() -> list[str]:
-    """The agents whose work waits for review; a person is told of as many."""
-    rows = call("pool_list_reviews")["reviews"]
+    """The agents whose worktrees wait for review; a person is told of as many."""
+    rows = [row for row in call("pool_list_reviews")["reviews"] if "worktree_id" in row]
     assert counted("reviews") == len(rows)
     return [row["agent_id"] for row in rows]
 
@@ -162,18 +164,144 @@ def test_what_most_handoffs_wait_for_comes_first(make: Make, repository: Path) -
 def test_planned_tasks_that_wait_count_as_handoffs_do(make: Make, repository: Path) -> None:
     for name in ("old", "new"):
         make(name, **{name: "1\n"})
-
-    def plans(name: str, **given: Any) -> None:
-        answer = runner.run(PLANNING, OPERATOR, name, {"project_root": str(repository), **given})
-        assert answer["ok"], answer
-
     for number, title in enumerate(("First", "Second", "Third")):
-        plans("task_add", title=title, context="c", deps=[number] if number else [], owner_agent_id="new")
-    plans("task_update", id=1, status="in_progress")
+        plans("task_add", repository, title=title, context="c", deps=[number] if number else [], owner_agent_id="new")
+    plans("task_update", repository, id=1, status="in_progress")
     rows = call("pool_list_reviews")["reviews"]
     assert [(row["agent_id"], row["unblocks"]) for row in rows] == [("new", 2), ("old", 0)]
-    plans("task_update", id=1, status="completed")
+    plans("task_update", repository, id=1, status="completed")
     assert {row["unblocks"] for row in call("pool_list_reviews")["reviews"]} == {0}
+
+
+def plans(name: str, root: Path, /, caller: Caller = OPERATOR, **given: Any) -> None:
+    answer = runner.run(PLANNING, caller, name, {"project_root": str(root), **given})
+    assert answer["ok"], answer
+
+
+def submit(root: Path, title: str, by: str = "ana", **more: Any) -> Task:
+    """Add a task that an operator verifies, and let an agent submit it."""
+    plans("task_add", root, title=title, context="Why.", **{"verifier": "operator", **more})
+    task = Task.objects.latest("created_at", "number")
+    for status in ("in_progress", "completed"):
+        plans("task_update", root, Caller("test", agent_id=by), id=task.number, status=status)
+    return task
+
+
+def tasks_waiting() -> list[str]:
+    """The submitted tasks on the desk; a person is told of as many."""
+    titles = [row["title"] for row in call("pool_list_reviews")["reviews"] if "title" in row]
+    [kind] = [kind for kind in TASK_KINDS if kind.name == "submitted-tasks"]
+    assert kind.find(Picture(now()), 5).count == len(titles)
+    return titles
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A project without a pool."""
+    root = tmp_path / "other"
+    root.mkdir()
+    for name in ("ana", "vera"):
+        do("agent_register", agent_id=name)
+    return root.resolve()
+
+
+def test_submitted_tasks_wait_among_worktrees_by_what_waits_for_them(
+    make: Make, repository: Path, other: Path, browser: Client
+) -> None:
+    task = submit(other, "Write")
+    submit(other, "Alone")
+    for needed in (1, 3):
+        plans("task_add", other, title="Later", context="c", deps=[needed])
+    for name in ("old", "new"):
+        make(name, **{name: "1\n"})
+    handoff = offer(repository, "Build", to="new")
+    assert do("handoff_claim", project_root=str(repository), handoff_id=handoff, agent_id="new")["ok"]
+    offer(repository, "Next", depends_on=[handoff])
+    answer = call("pool_list_reviews")
+    rows = answer["reviews"]
+    assert [(row.get("title") or row["agent_id"], row["unblocks"]) for row in rows] == [
+        ("Write", 2), ("new", 1), ("Alone", 0), ("old", 0),
+    ]  # fmt: skip
+    assert answer["count"] == 4 and len(call("pool_list_reviews", limit=1)["reviews"]) == 1
+    assert rows[0] == {
+        "project_root": str(other), "id": 1, "claim_epoch": task.claim_epoch + 1, "title": "Write", "agent_id": "ana",
+        "why": "ana says that it is done", "unblocks": 2, "since": rows[0]["since"],
+    }  # fmt: skip
+    assert (counted("reviews"), tasks_waiting()) == (2, ["Write", "Alone"])
+    page = shown(browser.get(reverse("admin:reviews")))
+    assert f'href="/admin/plan/tasks/{task.pk}/"' in page and "2 wait for it" in page
+    assert page.index("1. <bdi>Write") < page.index(">Build<") < page.index("2. <bdi>Alone") < page.index("nexus/old")
+    plans("task_update", other, id=4, status="completed")
+    assert call("pool_list_reviews", limit=1)["reviews"][0]["unblocks"] == 1
+    plans("task_approve", other, id=1, claim_epoch=rows[0]["claim_epoch"])
+    plans("task_send_back", other, id=2, reasons="It does not work.")
+    assert tasks_waiting() == []
+
+
+def test_a_task_that_an_agent_verifies_waits_for_that_agent_first(make: Make, other: Path, clock: Clock) -> None:
+    submit(other, "Theirs", verifier={"agent_id": "vera"})
+    submit(other, "Nobody's", verifier={"role": "judge"})
+    submit(other, "Its own", verifier={"agent_id": "ana"})
+    assert tasks_waiting() == ["Nobody's", "Its own"]
+    clock.shift(timedelta(hours=2))
+    assert tasks_waiting() == ["Theirs", "Nobody's", "Its own"]
+    [row, *_] = call("pool_list_reviews")["reviews"]
+    assert row["why"] == "ana says that it is done, and vera has not looked at it"
+
+
+def test_a_task_whose_work_waits_in_a_worktree_is_counted_once(make: Make, repository: Path, other: Path) -> None:
+    part = repository / "part"
+    part.mkdir()
+    make("smith", notes="two\n")
+    assert waiting() == ["smith"]
+    submit(repository, "Here", by="smith")
+    submit(part, "In a part of it", by="smith")
+    assert (waiting(), tasks_waiting()) == (["smith"], [])
+    for root in (repository, part):
+        there = Picture(now(), Workspace.objects.get(root_realpath=str(root)))
+        found = [kind for kind in (*KINDS, *TASK_KINDS) if kind.name in ("reviews", "submitted-tasks")]
+        assert [kind.find(there, 5).count for kind in found] == [1, 0], root
+    submit(repository, "By another")
+    submit(other, "Elsewhere", by="smith")
+    assert tasks_waiting() == ["By another", "Elsewhere"]
+    seen = call("pool_get_review", agent_id="smith")["seen"]
+    call("pool_approve_work", agent_id="smith", seen=seen)
+    assert (waiting(), counted("reviews")) == ([], 0)
+    assert tasks_waiting() == ["Here", "In a part of it", "By another", "Elsewhere"]
+
+
+def test_a_task_of_a_later_agent_of_that_name_is_no_work_of_the_worktree(
+    make: Make, repository: Path, clock: Clock
+) -> None:
+    make("smith", notes="two\n")
+    does("pool_destroy_agent", agent_id="smith")
+    clock.shift(timedelta(minutes=1))
+    submit(repository, "Another's", by="smith")
+    assert (waiting(), tasks_waiting()) == (["smith"], ["Another's"])
+
+
+def test_the_desk_asks_as_often_for_many_tasks_as_for_one(make: Make, tmp_path: Path, other: Path) -> None:
+    make("smith", notes="two\n")
+    submit(other, "First")
+    once = queries(lambda: call("pool_list_reviews"))
+    for number in range(4):
+        root = tmp_path / str(number)
+        root.mkdir()
+        for title in ("One", "Two"):
+            submit(root, title)
+    assert queries(lambda: call("pool_list_reviews")) == once and len(tasks_waiting()) == 9
+
+
+def test_what_agents_write_about_tasks_stays_words_and_short(make: Make, other: Path, browser: Client) -> None:
+    """The task's owner may be any text, and a task that nobody began is its owner's."""
+    title, owner = "<b>\u202eevil</b>" + "x" * 10_000, "<i>" + "o" * 10_000
+    plans("task_add", other, title=title, context="c", verifier="operator", owner=owner)
+    plans("task_update", other, id=1, status="completed")
+    [row] = call("pool_list_reviews")["reviews"]
+    assert (row["title"], len(row["agent_id"]), len(row["why"]) < 300) == (title[:200], 255, True)
+    page = browser.get(reverse("admin:reviews")).content.decode()
+    assert "&lt;b&gt;" in page and "<b>\u202e" not in page and "\u202e" not in page and "<i>o" not in page
+    assert "x" * 200 not in page and "o" * 300 not in page
 
 
 def test_comments_are_sent_as_one_message_with_the_lines_that_they_are_about(make: Make, repository: Path) -> None:
@@ -528,7 +656,7 @@ def test_of_many_comments_the_newest_are_shown(make: Make, browser: Client) -> N
     assert "comments_left_off" not in call("pool_get_review", agent_id="smith")
 
 
-def test_the_command_lists_shows_and_sends(committed: None, make: Make) -> None:
+def test_the_command_lists_shows_and_sends(committed: None, make: Make, other: Path) -> None:
     make("smith", notes="\x1b[31mtwo\n")
 
     def run(*words: str) -> str:
@@ -538,6 +666,10 @@ def test_the_command_lists_shows_and_sends(committed: None, make: Make) -> None:
         return out.getvalue()
 
     assert "smith" in run() and "nexus/smith" in run("list")
+    submit(other, "Write \x1b[31mit")
+    said = run()
+    assert "task 1" in said and "Write " in said and "\x1b" not in said
+    assert [row.get("id") for row in json.loads(run("list", "--json"))["reviews"]] == [None, 1]
     run("comment", "smith", "Why?", "--path", "notes.txt", "--line", "1")
     said = run("show", "smith")
     assert "Why?" in said and "notes.txt:1-1 (new)" in said and "\x1b" not in said

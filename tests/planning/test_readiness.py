@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coordination.models import Event
 from coordination.services.workspaces import locate
 from coordination.shared_md import SECTIONS
-from nexus.planning import monitoring, schemas, selectors, work
+from nexus.planning import monitoring, rules, schemas, selectors, work
 from nexus.planning.models import Issue, Task
 from tests.planning.conftest import Project
 
@@ -59,6 +61,28 @@ def test_no_transaction_reads_the_dependencies_of_all_tasks(nexus: Project, monk
     nexus.task("Test", deps=[1])
     nexus.call("task_update", id=1, status="completed")
     assert not any(inside)
+
+
+@given(
+    st.dictionaries(st.integers(1, 8), st.lists(st.integers(1, 12), max_size=4), max_size=8),
+    st.dictionaries(st.integers(9, 11), st.sampled_from("ab")),
+)
+def test_what_waits_is_counted_as_if_each_way_was_walked(pending: dict[int, list[int]], named: dict[int, str]) -> None:
+    def before(task: int) -> set[int]:
+        found, left = set[int](), [task]
+        while left:
+            new = set(pending.get(left.pop(), ())) - found
+            found |= new
+            left += new
+        return found
+
+    behind = {task: before(task) for task in pending}
+    circular = {task for task in pending if task in behind[task]}
+    can_begin = [needed for task, needed in behind.items() if not circular & {task, *needed}]
+    counted = rules.count_waiting(pending, named)
+    for name in set(named.values()):
+        those = {task for task, each in named.items() if each == name}
+        assert counted[name] == sum(bool(those & needed) for needed in can_begin)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from typing_extensions import TypedDict
 from coordination.comments import LONGEST_TEXT, LeftOff
 from handoffs import check_runs, selectors
 from handoffs.check_runs import Checked
-from handoffs.models import Handoff
+from handoffs.models import MAX_TITLE, Handoff
+from handoffs.steps import FinishedTask
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
 from nexus.control.models import ReviewComment
@@ -66,22 +67,39 @@ class WaitingReview(WorktreeRow):
     since: Time
 
 
+class WaitingTask(TypedDict):
+    """A submitted task that waits for a person, and whose work is in no worktree."""
+
+    project_root: str
+    id: Annotated[int, Field(description="Its number: task_approve and task_send_back take it.")]
+    claim_epoch: int
+    title: Annotated[str, Field(description=f"Its first {MAX_TITLE} characters.")]
+    agent_id: Annotated[str | None, Field(description="Who did it; null: nobody says.")]
+    why: Annotated[str, Field(description="It needs a person.")]
+    unblocks: Annotated[int, Field(description="Planned tasks that wait for it, also by way of others.")]
+    since: Time
+
+
 class ListReviews(Params):
     limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
 
 
 class Reviews(TypedDict):
     count: int
-    reviews: list[WaitingReview]
+    reviews: list[WaitingReview | WaitingTask]
 
 
 @operation(ListReviews, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_reviews(p: ListReviews, caller: Caller) -> Reviews:
     """List the finished work that waits for review: first what most other work waits for, then the oldest."""
-    found = reviews.waiting()
-    rows = found[: min(p.limit, MOST_LISTED)]
-    drafts = reviews.count_drafts([each.row for each in rows])
-    return {"count": len(found), "reviews": [_waiting_row(each, drafts.get(each.row.pk, 0)) for each in rows]}
+    found = reviews.desk()
+    shown = found[: min(p.limit, MOST_LISTED)]
+    drafts = reviews.count_drafts([each.row for each in shown if isinstance(each, reviews.Waiting)])
+    rows = [
+        _waiting_row(each, drafts.get(each.row.pk, 0)) if isinstance(each, reviews.Waiting) else _waiting_task(each)
+        for each in shown
+    ]
+    return {"count": len(found), "reviews": rows}
 
 
 def _waiting_row(each: reviews.Waiting, drafts: int) -> WaitingReview:
@@ -94,6 +112,19 @@ def _waiting_row(each: reviews.Waiting, drafts: int) -> WaitingReview:
         "unblocks": each.unblocks,
         "drafts": drafts,
         "since": iso(each.row.agent.last_action_at),
+    }
+
+
+def _waiting_task(each: FinishedTask) -> WaitingTask:
+    return {
+        "project_root": each.project_root,
+        "id": each.number,
+        "claim_epoch": each.claim_epoch,
+        "title": each.title,
+        "agent_id": each.doer,
+        "why": each.why,
+        "unblocks": each.unblocks,
+        "since": iso(each.since),
     }
 
 

@@ -32,7 +32,8 @@ from coordination.services import workspaces
 from handoffs import progress, selectors, steering
 from handoffs import services as handoffs
 from handoffs.models import HELD, Handoff, HandoffStatus
-from handoffs.steps import count_waiting_tasks, refresh_plan
+from handoffs.steps import FinishedTask, SubmittedWork, count_waiting_tasks, finished_tasks, refresh_plan
+from inbox.monitoring import Picture
 from nexus.control import rules, trees
 from nexus.control.events import emit_event
 from nexus.control.git import GitFailed
@@ -74,6 +75,10 @@ class Waiting(NamedTuple):
     handoff: Handoff | None  # that it is the work of
     unblocks: int  # handoffs and planned tasks that wait for it, also by way of others
 
+    @property
+    def since(self) -> datetime:
+        return self.row.agent.last_action_at
+
 
 def waiting(among: Q = EVERY) -> list[Waiting]:
     """Return the worktrees that wait for review: first those that most handoffs and planned tasks wait for, then
@@ -89,6 +94,27 @@ def waiting(among: Q = EVERY) -> list[Waiting]:
         unblocks = (counts[handoff.pk] if handoff else 0) + tasks.get(row.agent.agent_id, 0)
         waits.append(Waiting(row, handoff, unblocks))
     return sorted(waits, key=lambda each: -each.unblocks)
+
+
+def desk() -> list[Waiting | FinishedTask]:
+    """Return all that waits for review, the worktrees and the submitted tasks without one: first what most handoffs and
+    planned tasks wait for, then the oldest."""
+    found: list[Waiting | FinishedTask] = [*waiting(), *finished_tasks(Picture(now()))]
+    return sorted(found, key=lambda each: (-each.unblocks, each.since))
+
+
+def in_review(works: Sequence[SubmittedWork]) -> list[bool]:
+    """Return for each result whether it waits for review in a worktree: that of the agent that did it, for the same
+    project."""
+    doers = {work.doer for work in works if work.doer}
+    rows = PoolWorktree.objects.for_review().filter(agent__agent_id__in=doers).select_related("agent")
+    found = list(rows) if doers else []
+    return [any(_holds(row, work) for row in found) for work in works]
+
+
+def _holds(row: PoolWorktree, work: SubmittedWork) -> bool:
+    there = rules.within(work.project_root, (row.origin, row.path))
+    return there and row.agent.agent_id == work.doer and _lived(row.agent, work.submitted_at)
 
 
 def _lived(agent: PoolAgent, moment: datetime | None) -> bool:
