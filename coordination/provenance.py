@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import Field
 
 from coordination.models import Agent
 from nexus.core.apps import nexus_apps
-from nexus.core.contributions import StartedBy
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.core.operations.parameters import one_of
 from nexus.core.quoting import quoted
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import StartedBy
 
 
 class Proof(StrEnum):
