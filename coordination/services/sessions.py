@@ -23,6 +23,7 @@ from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 REAPED_AT_ONCE = 100  # an opening session must not close a year of dead ones
+NOTED_AT_ONCE = 50  # agents in a transaction, which takes the lock of each; with very many it would take that of all
 
 
 def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Session, str]:
@@ -88,9 +89,11 @@ def keep_present(agent_ids: Collection[str], session_ids: Collection[str]) -> No
     if rows.exists():
         with write("presence"):  # the update looks again at rows that others changed meanwhile
             rows.update(last_heartbeat_at=moment)
-    for agent_id in connected.order_by().values_list("pk", flat=True):
-        with write(agent_id):  # as a close of its sessions, which the update must see whole or not at all
-            connected.filter(pk=agent_id).update(connected_at=now())
+    silent_ids = list(connected.order_by().values_list("pk", flat=True))
+    for start in range(0, len(silent_ids), NOTED_AT_ONCE):
+        some = silent_ids[start : start + NOTED_AT_ONCE]
+        with write(*some):  # as a close of their sessions, which the update must see whole or not at all
+            connected.filter(pk__in=some).update(connected_at=now())
 
 
 def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, operator: str | None = None) -> Session:
