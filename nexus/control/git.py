@@ -81,7 +81,7 @@ class Prepared(NamedTuple):
     command: Sequence[str]
     cwd: str
     env: Mapping[str, str]
-    guards_itself: bool  # as the sandbox does
+    sandboxed: bool
 
 
 @dataclass(frozen=True)
@@ -200,10 +200,11 @@ def login_files() -> tuple[str, ...]:
 
 def _call(prepared: Prepared, input: bytes, largest: int) -> tuple[Said, str]:
     """Run a command and return its result and its stderr. Raises GitFailed."""
-    command, cwd, env, guards_itself = prepared
-    limits = {"seconds": SECONDS, "largest": largest}
+    command, cwd, env, sandboxed = prepared
     try:
-        done = processes.run(command, cwd=cwd, env=env, input=input, guards_itself=guards_itself, **limits)
+        done = processes.run(
+            command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest, sandboxed=sandboxed
+        )
     except TimeoutError:
         raise TookTooLong(f"git took longer than {SECONDS} seconds") from None
     except OSError as error:

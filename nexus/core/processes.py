@@ -2,7 +2,7 @@
 
 A child gets the environment, the working directory and the descriptors that its caller names, and nothing else of ours.
 A guardian process (nexus/core/guardian.py) stands between: when the child's time is over, or when this process has
-ended for any reason, the guardian kills the child and everything that the child started. Only a sandbox does so itself.
+ended for any reason, the guardian kills the child and everything that the child started. A sandbox needs no guardian.
 
 Hooks of git and of harnesses import this module: what takes long to import is imported where it is used.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The folder that holds `nexus/`. pathlib is slow to import.
 CODE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 GUARDIAN = os.path.join(CODE, "nexus", "core", "guardian.py")
-LIFELINE = "NEXUS_LIFELINE"  # the variable that names the descriptor of a program that guards itself
+LIFELINE = "NEXUS_LIFELINE"  # the variable that names a sandbox's end of the pipe between it and its starter
 NEUTRAL = os.sep  # the working directory of programs that are no agent's: agents write in projects, never here
 BASICS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "USER", "LOGNAME", "SHELL")
 OUR_OWN = ("HOME", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
@@ -74,8 +74,8 @@ def python(module: str, *arguments: str) -> list[str]:
 class Program:
     """A running program and its pipes. Leaving the `with` block kills it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], lifeline: int, guards_itself: bool) -> None:
-        self.process, self._lifeline, self._guards_itself = process, lifeline, guards_itself
+    def __init__(self, process: subprocess.Popen[bytes], lifeline: int, sandboxed: bool) -> None:
+        self.process, self._lifeline, self._sandboxed = process, lifeline, sandboxed
 
     @property
     def stdin(self) -> IO[bytes]:
@@ -104,7 +104,7 @@ class Program:
     def kill(self) -> int:
         """Kill it with everything it started and return its exit code."""
         if self._lifeline >= 0:
-            if self._guards_itself:
+            if self._sandboxed:
                 self._kill_all()
             os.close(self._lifeline)  # the guardian kills what it guards, and ends
             self._lifeline = -1
@@ -115,7 +115,7 @@ class Program:
             return self.process.wait()
 
     def _kill_all(self) -> None:
-        """Kill a program that guards itself, and wait until nobody has the other end of its lifeline."""
+        """Kill a sandbox, and wait until nobody in it has the other end of its lifeline."""
         import select
 
         with contextlib.suppress(BrokenPipeError):  # it is gone
@@ -145,13 +145,13 @@ def start(
     stdout: int | IO[bytes] | None = DEVNULL,
     stderr: int | IO[bytes] | None = DEVNULL,
     scratch: str = "",
-    guards_itself: bool = False,
+    sandboxed: bool = False,
 ) -> Program:
     """Start a program in a session of its own, which ends with this process.
 
-    `scratch` is a directory that is removed when the program has ended. `guards_itself`: the program ends with
-    everything that it started when the calling thread does, or when it is killed, and does nothing once the pipe
-    LIFELINE can be read; it gets no guardian and no `scratch`. Raises OSError if it cannot be started.
+    `scratch` is a directory that is removed when the program has ended. `sandboxed`: the command is one of
+    nexus/control/runners/sandbox.py, which the kernel ends, with everything in it, when the calling thread ends or it
+    is killed; so it gets no guardian, and no `scratch`. Raises OSError if it cannot be started.
     """
     import subprocess
 
@@ -159,9 +159,9 @@ def start(
     held, lifeline = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603  # no shell
-            list(command) if guards_itself else _guarded(command, held, scratch),
+            list(command) if sandboxed else _guarded(command, held, scratch),
             cwd=cwd,
-            env={**env, LIFELINE: str(held)} if guards_itself else dict(env),
+            env={**env, LIFELINE: str(held)} if sandboxed else dict(env),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -173,7 +173,7 @@ def start(
         raise
     finally:
         os.close(held)
-    return Program(process, lifeline, guards_itself)
+    return Program(process, lifeline, sandboxed)
 
 
 def run(
@@ -184,11 +184,11 @@ def run(
     input: bytes | None = None,
     seconds: float,
     largest: int,
-    guards_itself: bool = False,
+    sandboxed: bool = False,
 ) -> Finished:
     """Run a program to its end; after `seconds`, or beyond `largest` bytes, kill it with everything that it started.
 
-    `largest` bounds its stdout and its stderr, each; `guards_itself` is that of `start`. Raises OSError if it cannot be
+    `largest` bounds its stdout and its stderr, each; `sandboxed` is that of `start`. Raises OSError if it cannot be
     started, and TimeoutError after `seconds`.
     """
     import selectors
@@ -197,7 +197,7 @@ def run(
     deadline = time.monotonic() + seconds
     stdin = DEVNULL if input is None else PIPE
     with (
-        start(command, cwd=cwd, env=env, stdin=stdin, stdout=PIPE, stderr=PIPE, guards_itself=guards_itself) as program,
+        start(command, cwd=cwd, env=env, stdin=stdin, stdout=PIPE, stderr=PIPE, sandboxed=sandboxed) as program,
         selectors.DefaultSelector() as pipes,
     ):
         said = {program.stdout: bytearray(), program.stderr: bytearray()}
