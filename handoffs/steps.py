@@ -131,7 +131,7 @@ class FinishedTask(NamedTuple):
     claim_epoch: int
     title: str
     doer: str | None  # the agent that did it, as far as that is known
-    why: str  # it needs a person
+    why: str  # the reason why it needs a person
     project_root: str
     since: datetime
     unblocks: int  # tasks that wait for it, also by way of others

@@ -74,8 +74,8 @@ class WaitingTask(TypedDict):
     id: Annotated[int, Field(description="Its number: task_approve and task_send_back take it.")]
     claim_epoch: int
     title: Annotated[str, Field(description=f"Its first {MAX_TITLE} characters.")]
-    agent_id: Annotated[str | None, Field(description="Who did it; null: nobody says.")]
-    why: Annotated[str, Field(description="It needs a person.")]
+    agent_id: Annotated[str | None, Field(description="Who did it; null if that is unknown.")]
+    why: Annotated[str, Field(description="The reason why it needs a person.")]
     unblocks: Annotated[int, Field(description="Planned tasks that wait for it, also by way of others.")]
     since: Time
 

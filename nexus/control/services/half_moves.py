@@ -41,7 +41,7 @@ class HalfMoves(Work[Origin, bool]):
         except (trees.Busy, Locked):
             return False
         except (GitFailed, OSError) as error:
-            log.warning("A look for a merge that a kill cut in two, in %s: %s", item.top, error)
+            log.warning("Nobody knows whether a kill cut a merge in two in %s: %s", item.top, error)
         return True
 
     def settle(self, item: Origin, outcome: bool) -> bool:
