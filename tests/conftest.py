@@ -41,7 +41,7 @@ from tests.acceptance.processes import nexus
 from tests.postgres import SERVER, database_of
 from tests.preload import staying
 
-pytest_plugins = ["tests.pages"]
+pytest_plugins = ["tests.kinds", "tests.pages"]
 Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
@@ -77,13 +77,15 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Half as many workers again as there are cores: many a test waits for processes, and uses none meanwhile.
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker for each core where tests compute, and more where most of them wait for processes that they started.
 
-    The part on PostgreSQL runs beside the other and is a quarter of it: it gets a worker for two cores.
+    The part on PostgreSQL runs beside that one and is the smaller: it gets a worker for two cores.
     """
     cores = os.cpu_count() or 1
-    return max(1, cores // 2) if SERVER else cores * 3 // 2
+    if SERVER:
+        return max(1, cores // 2)
+    return cores if config.getoption("--kind") == "quick" else cores * 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

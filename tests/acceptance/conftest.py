@@ -20,6 +20,11 @@ from tests.postgres import Cluster, programs
 SDK_1 = ROOT / ".venv-sdk1"
 
 
+@pytest.fixture(autouse=True)
+def driven(starts_hubs: None) -> None:
+    """Every test of this folder drives hubs or agents as processes."""
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """One running hub for the tests of a module."""
@@ -41,7 +46,7 @@ def hub_beside(home: Path) -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(runs_postgres: None) -> Iterator[Cluster]:
     """A PostgreSQL server of a module's own. Skipped where its programs are missing; CI installs them."""
     if programs() is None:
         program("initdb")
@@ -50,7 +55,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def sdk_1() -> str:
+def sdk_1(runs_published: None) -> str:
     """A Python with the 1.x SDK, in an environment of its own that is made once.
 
     It sees the suite's own packages behind its own, so that only what differs is fetched: seconds, not a minute.
@@ -68,7 +73,7 @@ def sdk_1() -> str:
 
 
 @pytest.fixture(scope="session")
-def node() -> Path:
+def node(runs_published: None) -> Path:
     """A directory with the TypeScript SDK and the conformance suite."""
     program("node")
     return npm_packages()

@@ -23,7 +23,7 @@ CALLS = 3  # during an outage, beside those of the hub itself
 
 
 @pytest.fixture
-def primary() -> Iterator[Cluster]:
+def primary(runs_postgres: None) -> Iterator[Cluster]:
     """A server of this test's own, since it ends."""
     if programs() is None:
         program("initdb")

@@ -1,6 +1,6 @@
 """A day of the published agents in the pool: each does the same, over models that do what they are told.
 
-`make agents` plays this. An agent that is missing in NEXUS_AGENTS is installed from npm, at the version of
+`pytest --kind=published tests/agents` plays this. An agent that is missing in NEXUS_AGENTS is installed from npm, at the version of
 presets.toml; in CI it is removed after its day, because all of them together take two gigabytes. The table of what
 holds stands in docs/reference/agents.md; NEXUS_AGENTS_TABLE=write writes it anew.
 """
@@ -39,7 +39,7 @@ from tests.control.playing import pool
 from tests.control.test_worktrees import git
 from tests.control.turns import Played
 
-pytestmark = [pytest.mark.agents, pytest.mark.sqlite]
+pytestmark = [pytest.mark.usefixtures("runs_published"), pytest.mark.sqlite]
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "reference" / "agents.md"
 INSTALLED = Path(os.environ.get("NEXUS_AGENTS", ROOT / ".venv" / "agents"))
@@ -478,7 +478,7 @@ def test_the_table_in_the_docs_is_what_the_run_made() -> None:
     table = table_of(made)
     if os.environ.get("NEXUS_AGENTS_TABLE") == "write":
         TABLE.write_text(table)
-    assert TABLE.read_text() == table, "run `NEXUS_AGENTS_TABLE=write make agents`"
+    assert TABLE.read_text() == table, "run it with NEXUS_AGENTS_TABLE=write"
 
 
 def table_of(days: dict[str, dict[str, str]]) -> str:
@@ -487,7 +487,7 @@ def table_of(days: dict[str, dict[str, str]]) -> str:
         "# Published agents in the pool",
         "",
         "Each of these agents did the same tasks in a pool, in the sandbox, with a model that follows a script.",
-        "`make agents` runs them and writes this page. `nexus runners presets` lists how they are started.",
+        "`pytest --kind=published tests/agents` runs them and compares this page. `nexus runners presets` lists how they are started.",
         "",
         "| agent | package | version | " + " | ".join(STEPS) + " |",
         "|---" * (3 + len(STEPS)) + "|",

@@ -48,6 +48,11 @@ def watch(page: Page, path: str) -> None:
     live(page)
 
 
+@pytest.fixture(autouse=True)
+def driven(runs_browser: None) -> None:
+    """Every test of this folder drives a browser."""
+
+
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Debian's Chromium without a window, which draws for half of the CPU time, or else the one with."""

@@ -86,6 +86,7 @@ def told(answer: dict[str, Any]) -> str:
     return f"`{code}`" if code else "the text of a library, without a code"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.django_db
 def test_the_table_in_the_docs_is_what_differs(tmp_path: Path) -> None:
     calls = [*BEFORE, *((case.tool, case.arguments) for case in CASES)]

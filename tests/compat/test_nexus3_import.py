@@ -293,6 +293,7 @@ def test_what_is_nested_deeply_is_imported_and_shown(there: Path, here: Path) ->
     assert "deep" in shown(browser.get(f"/admin/pool/{helper.pk}/"))
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_killed_import_is_run_again(there: Path, tmp_path: Path) -> None:
     """The process dies in the middle, with rows written: nothing is there, and the next run imports everything."""
     home = tmp_path / "home"
@@ -308,6 +309,7 @@ def test_a_killed_import_is_run_again(there: Path, tmp_path: Path) -> None:
     assert [path.name for path in home.glob("*runners*")] == ["runners.toml"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_command_shows_first_and_then_imports(there: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shown = nexus(home, "import", "nexus3", str(there), "--dry-run")

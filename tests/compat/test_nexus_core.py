@@ -47,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def nx(tmp_path: Path, home: Path) -> Iterator[Project]:
+def nx(starts_processes: None, tmp_path: Path, home: Path) -> Iterator[Project]:
     root = tmp_path / "project"
     (root / ".git").mkdir(parents=True)
     (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
@@ -175,6 +175,7 @@ ctypes.CDLL(None).prctl(24, 1)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_reads_a_project_that_it_may_not_write(tmp_path: Path) -> None:
     root = tmp_path / "project"
     state = root / ".nexus" / "state"

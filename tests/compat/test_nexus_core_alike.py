@@ -75,7 +75,7 @@ def _project(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+def sides(runs_published: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     folder = tmp_path_factory.mktemp("alike")
     roots = {name: _project(folder / name) for name in Sides._fields}
     named = {name: {"NEXUS_PROJECT_ROOT": str(root)} for name, root in roots.items()}

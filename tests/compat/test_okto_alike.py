@@ -203,6 +203,7 @@ def table(theirs: dict[str, Any], calls: list[tuple[str, dict[str, Any]]], ours:
     return "\n".join([*lines, "", f"Tools that are not here: {missing}."])
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_table_in_the_docs_is_what_differs(tmp_path: Path) -> None:
     day_before = played(VERSION, tmp_path, 3)
     run_import(day_before.home)

@@ -17,6 +17,7 @@ from tests.conftest import Call
 CLIENT = Path(__file__).with_name("okto_client.py")
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("version", okto.VERSIONS)
 def test_the_documented_first_turn_holds(version: str, tmp_path: Path) -> None:
     day = played(version, tmp_path, 3)

@@ -73,12 +73,12 @@ def played(version: str, folder: Path, messages: int) -> Day:
 
 
 @pytest.fixture(scope="module", params=okto.VERSIONS)
-def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Day:
+def day(runs_published: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Day:
     return played(request.param, tmp_path_factory.mktemp("day"), 40)
 
 
 @pytest.fixture(scope="module")
-def day_of_newer(tmp_path_factory: pytest.TempPathFactory) -> Day:
+def day_of_newer(runs_published: None, tmp_path_factory: pytest.TempPathFactory) -> Day:
     return played("0.3.1", tmp_path_factory.mktemp("newer"), 3)
 
 

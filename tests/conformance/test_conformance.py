@@ -33,7 +33,7 @@ ANSWERS = {  # by tool, what its result may hold
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Call]:
+def tools(starts_processes: None, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Call]:
     """The planning tools of one process, for all fixtures."""
     with server(furnish(tmp_path_factory.mktemp("conformance") / "home")) as call:
         yield call
@@ -74,12 +74,14 @@ def test_it_agrees_and_answers_nothing_else(fixture: Fixture, tools: Call, proje
     assert strange == []
 
 
+@pytest.mark.usefixtures("runs_git")
 @each([fixture for fixture in OURS if fixture.file in ("tools/task-close.json", "tools/context.json")])
 @pytest.mark.parametrize("git", ["branch", "detached"])
 def test_it_agrees_in_a_repository(git: Any, fixture: Fixture, tools: Call, project: str) -> None:
     assert play(fixture, tools, Path(project), git) == []
 
 
+@pytest.mark.usefixtures("runs_git")
 @pytest.mark.parametrize("tool", ["context", "task_close"])
 def test_it_tells_the_branch_of_a_repository(tool: str, tools: Call, project: str) -> None:
     asked = asking(tool, return_value={"$.branch": BRANCH})
@@ -96,6 +98,7 @@ def test_it_takes_no_silence_for_a_refusal(tools: Call, project: str) -> None:
     assert problem.startswith("no answer: ")
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_command_reports_each_fixture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, wrong = (
         asking("plan_status", return_value={"$.active": False}),

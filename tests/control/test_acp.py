@@ -37,6 +37,8 @@ from tests.control.playing import fill
 from tests.control.turns import Played, create
 from tests.keys import agent_of_key
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 AGENT = Path(__file__).with_name("acp_agent.py")
 MARK = f"left-by-{os.getpid()}"  # the same test may be played by another run beside
 Plays = Callable[..., Any]

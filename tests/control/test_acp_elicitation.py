@@ -82,6 +82,7 @@ def test_words_that_do_not_fit_are_told(names: list[str], words: str, why: str) 
         acp_elicitation.values_in(form(*names, required=("count",) if "count" in names else ()), words)
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_an_operator_fills_in_its_form_until_it_fits(worker: Worker, place: Path) -> None:
     await made(place)
     async with waiter().park(lambda event: event.type == "question.asked") as parked:

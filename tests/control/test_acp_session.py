@@ -55,6 +55,7 @@ async def call(operation: str, **arguments: Any) -> Any:
     return await in_thread(WRITERS, partial(pool, operation, agent_id="ann", **arguments))
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_what_it_tells_is_kept_and_chosen_from(worker: Worker, place: Path) -> None:
     await made(place, "--options")
     turn = await ended(await asend("ann", "options"))
@@ -73,6 +74,7 @@ async def test_what_it_tells_is_kept_and_chosen_from(worker: Worker, place: Path
     assert (await ended(await asend("ann", "options"))).answer == "free small True"
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_models_of_an_older_agent_are_chosen_from_too(worker: Worker, place: Path) -> None:
     await made(place, "--older", program=PLAIN)
     assert (await ended(await asend("ann", "hello"))).answer == "Hello from auto"
@@ -84,6 +86,7 @@ async def test_models_of_an_older_agent_are_chosen_from_too(worker: Worker, plac
     assert (await call("pool_get_context"))["session"]["options"][0]["value"] == "pro"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(("flag", "cached"), [("--quota", None), ("--usage", 10)])
 async def test_tokens_that_it_counts_outside_of_the_protocol_are_the_run_s(
     worker: Worker, place: Path, flag: str, cached: int | None
@@ -110,6 +113,7 @@ def test_what_is_no_count_of_tokens_counts_nothing(meta: Any) -> None:
     assert acp_session.tokens_in(meta) is None
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is(worker: Worker, place: Path) -> None:
     await made(place)
     await in_thread(WRITERS, lambda: PoolAgent.objects.update(options={"model": "huge"}))
@@ -117,6 +121,7 @@ async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is
     assert turn.status == "failed" and "no model 'huge', only: none" in (turn.why or "")
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_login_that_it_wants_is_kept_with_the_ways(worker: Worker, place: Path) -> None:
     await made(place, "--signed-out")
     turn_id = await asend("ann", "hello")
@@ -130,6 +135,7 @@ async def test_a_login_that_it_wants_is_kept_with_the_ways(worker: Worker, place
     assert await said("ann") == ["hello"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_and_people_read_that_what_it_wrote_in_private_memory_is_gone(worker: Worker, place: Path) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")

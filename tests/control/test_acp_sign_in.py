@@ -38,11 +38,13 @@ async def played(place: Path, *flags: str, **more: Any) -> Played:
     return Played(await in_thread(WRITERS, lambda: create("ann", str(place))), runner, acp.take)
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_signs_in_with_the_runners_method_where_the_agent_wants_it(place: Path) -> None:
     agent = await played(place, "--signed-out", auth_method="key", env={"TEST_KEY": "k"})
     assert (await agent.turn("hello")).answer == "Hello"
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_signs_in_to_load_its_session_too(place: Path) -> None:
     agent = await played(place, "--signed-out", "--loads", auth_method="key", env={"TEST_KEY": "k"})
     await agent.turn("hello")
@@ -51,6 +53,7 @@ async def test_it_signs_in_to_load_its_session_too(place: Path) -> None:
     assert len(sessions) == 1
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(("method", "said"), [(None, "Authentication required"), ("key", "that is no key")])
 async def test_one_that_wants_a_login_says_how(place: Path, method: str | None, said: str) -> None:
     agent = await played(place, "--signed-out", auth_method=method)
@@ -60,6 +63,7 @@ async def test_one_that_wants_a_login_says_how(place: Path, method: str | None, 
         assert part in str(failed.value)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(("works", "mode"), [(True, "free"), (False, "ask")])
 async def test_a_session_has_the_runners_mode(
     place: Path, works: bool, mode: str, monkeypatch: pytest.MonkeyPatch
@@ -72,6 +76,7 @@ async def test_a_session_has_the_runners_mode(
     assert (await agent.turn("mode")).answer == mode
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_mode_that_the_agent_does_not_have_fails_the_turn(place: Path) -> None:
     with pytest.raises(RunnerFailed, match="no mode 'wild', only: auto, ask, free"):
         await (await played(place, mode="wild")).turn("hello")
@@ -148,6 +153,7 @@ def by_hand(tmp_path: Path, *arguments: str, flags: str = "", more: str = "") ->
     return int(left.value.code or 0)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_check_takes_a_turn(
     place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +164,7 @@ def test_a_check_takes_a_turn(
     assert not list((tmp_path / "home" / processes.HOMES).iterdir()), "a check leaves nothing"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_check_says_what_is_missing(place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert by_hand(tmp_path, "check", "agent", flags="--signed-out") == 1
     assert "nexus runners login agent" in capfd.readouterr().err
@@ -167,6 +174,7 @@ def test_a_check_says_what_is_missing(place: Path, tmp_path: Path, capfd: pytest
     assert "npm install --global @agentclientprotocol/claude-agent-acp" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_check_without_an_answer_says_what_is_not_set(
     place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +183,7 @@ def test_a_check_without_an_answer_says_what_is_not_set(
     assert "it did not answer within 0.01 s; it may need NOT_SET" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("method", "code", "said"),
     [

@@ -29,6 +29,7 @@ def echo(head: str, body: bytes) -> tuple[int, bytes]:
     return 200, said(result={"path": head.split()[1], **request}, id=request["id"])
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_calls_methods_of_the_pool_and_of_an_agent() -> None:
     async with answering(echo) as stub, NexusClient(stub.port, token="nxs_x") as client:
         made = await client.create_agent(
@@ -50,6 +51,7 @@ async def test_it_calls_methods_of_the_pool_and_of_an_agent() -> None:
     assert "authorization: bearer nxs_x" in stub.heads
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("agent_id", ["../rpc", "a/b?c#d", "é", "\udcff", "%2e%2e", "a b"])
 async def test_a_name_is_one_part_of_a_path_whatever_it_holds(agent_id: str) -> None:
     async with answering(echo) as stub, NexusClient(stub.port, token="nxs_x") as client:
@@ -65,6 +67,7 @@ async def test_a_name_of_dots_leads_nowhere_else(agent_id: str) -> None:
     assert stub.requests == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_finds_the_token_anew_for_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEXUS_RPC_TOKEN", raising=False)
     tokens = ServerTokenManager(8765, tmp_path)
@@ -84,6 +87,7 @@ async def test_it_finds_the_token_anew_for_each_call(tmp_path: Path, monkeypatch
                 await NexusClient(stub.port, token=garbage).list_agents()
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_tells_the_servers_own_error() -> None:
     data = {"code": "NOT_PERMITTED", "details": {"rule": "depth"}}
     answer = said(error={"code": -32602, "message": "Too deep.", "data": data}, id=1)
@@ -93,6 +97,7 @@ async def test_it_tells_the_servers_own_error() -> None:
     assert (failed.value.code, failed.value.data) == (-32602, data)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "body",
     [
@@ -115,6 +120,7 @@ async def test_it_believes_no_answer_that_is_none(body: bytes) -> None:
             await client.shutdown_server()
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_gives_up_on_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     for speak in (silent, dripping):
         async with listening(speak) as port, NexusClient(port, token="x", timeout=0.1) as client:

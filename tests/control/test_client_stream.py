@@ -20,6 +20,8 @@ from nexus.client.http import TooLarge
 from nexus.client.stream import read_stream
 from tests.control.stub import free_port, listening, said
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 START = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

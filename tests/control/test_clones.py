@@ -30,7 +30,7 @@ def git(*arguments: str, cwd: Path) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def shop(runs_git: None, tmp_path: Path) -> Path:
     """A bare repository with a commit on main, and another on side."""
     work = tmp_path / "work"
     work.mkdir()
@@ -127,6 +127,7 @@ async def test_what_is_there_is_not_touched(shop: Path, below: Path, what: str) 
     assert not (below.parent / "nowhere").exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.usefixtures("confined")
 async def test_a_clone_that_fails_says_why_and_leaves_nothing(below: Path, tmp_path: Path) -> None:
     with pytest.raises(RunnerFailed, match=r"ann, could not be cloned: .*none"):
@@ -196,6 +197,7 @@ async def test_a_directory_is_cloned_before_the_first_turn_alone(
     assert names(below) == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_cancelled_turn_leaves_no_half_clone(
     worker: Worker, below: Path, tmp_path: Path, configure: Callable[..., None]
 ) -> None:

@@ -83,6 +83,7 @@ async def test_a_turn_fails_at_once_whose_directory_is_gone(place: Path, runner:
     assert await said("ann") == ["hello"], "nobody was asked"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("confined", [True, False])
 async def test_an_agent_process_is_refused_each_thing_and_its_turn_fails(
     place: Path, confined: bool, monkeypatch: pytest.MonkeyPatch
@@ -106,6 +107,7 @@ async def test_an_agent_process_is_refused_each_thing_and_its_turn_fails(
     assert "Resource not found" in read and ("is not there any more" if confined else "could not be started") in ran
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_model_is_told_by_each_tool_and_its_turn_fails(place: Path) -> None:
     def vanishes(handler: Handler) -> None:
         shutil.rmtree(place)

@@ -28,7 +28,7 @@ SECRET = "s3cret-of-another-repository"
 
 
 @pytest.fixture(autouse=True)
-def enclosed() -> None:
+def enclosed(starts_processes: None) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
 

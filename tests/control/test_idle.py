@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import pytest
 import time_machine
 
 from coordination.toolset import run
@@ -37,6 +38,7 @@ async def at_work() -> AsyncIterator[Worker]:
     await task
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_ten_agents_that_idle_for_an_hour_ask_their_model_nothing(
     committed: None, project: str, tmp_path: Path, configure: Callable[..., None]
 ) -> None:

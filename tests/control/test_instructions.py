@@ -127,6 +127,7 @@ def test_an_agent_whose_context_holds_no_more_than_them_is_not_made(project: Pat
     pool("pool_create_agent", agent_id="ann", cwd=str(project))
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_model_gets_them_with_each_turn_as_they_are_then(worker: Worker, place: Path) -> None:
     with serving(says("One."), says("Two.")) as (server, url):
         write_runners(url)
@@ -146,6 +147,7 @@ def instructions_of(place: Path) -> str:
     return f"Instructions from {place}/NEXUS.md:\n\nSpeak of pears, and of pears alone."
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_an_agent_process_gets_them_at_the_begin_of_its_session(worker: Worker, place: Path) -> None:
     await in_thread(WRITERS, partial((place / "AGENTS.md").write_text, "tell it"))
     await made("acp", place)

@@ -78,6 +78,7 @@ def needing() -> int:
     return kind.find(Picture(now()), 5).count
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) -> None:
     places = [make(name, **{name: f"{name}\n"}) for name in ("one", "two", "three")]
     merges = [queue(name) for name in ("two", "one", "three")]
@@ -95,6 +96,7 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     assert len(does("pool_list_merges", which="merged")["data"]["merges"]) == 3
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: Make, repository: Path) -> None:
     (repository / "many.txt").write_text("".join(f"{n}\n" for n in range(30)))
     git(repository, "add", ".")
@@ -126,6 +128,7 @@ def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: M
     assert git(repository, "for-each-ref", LANE).count("\n") == 0
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_many_openings_of_a_conflict_take_no_minutes(make: Make, repository: Path) -> None:
     openings = "<<<<<<< x\n" * 40_000
     make("first", notes=f"first\n{openings}")
@@ -134,6 +137,7 @@ def test_many_openings_of_a_conflict_take_no_minutes(make: Make, repository: Pat
     assert ended(queue("smith")).conflicts[0]["hunk"].startswith("<<<<<<< ")
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, repository: Path) -> None:
     approve(repository, fit="ls *.txt; touch made; test ! -e first.txt || test ! -e second.txt")
     make("first", first="1\n")
@@ -148,7 +152,7 @@ def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, 
 
 
 @pytest.fixture
-def slow(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def slow(runs_sandbox: None, make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """A lane whose last checks were slow; returns the files that each later run of checks saw."""
     approve(repository, fit="test ! -e bad.txt")
     make("zero", zero="0\n")
@@ -310,6 +314,7 @@ def test_a_hub_that_dies_after_it_took_several_is_followed_by_one_that_records_t
     assert git(repository, "rev-parse", "HEAD") == head and len(told("worktree.merged")) == 3
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_what_the_work_says_of_checks_does_not_count(make: Make, repository: Path) -> None:
     approve(repository, fit="false")
     place = make("smith", mine="1\n")
@@ -317,6 +322,7 @@ def test_what_the_work_says_of_checks_does_not_count(make: Make, repository: Pat
     assert ended(queue("smith")).cause == "checks"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     approve(repository, fit="true")
     make("smith", mine="1\n")
@@ -333,6 +339,7 @@ def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monk
     assert ended(merge).state == MergeState.MERGED
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_begins_anew_where_the_branch_moved_meanwhile(
     make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +360,7 @@ def test_it_begins_anew_where_the_branch_moved_meanwhile(
     assert git(repository, "log", "--first-parent", "--format=%s").split("\n")[1:3] == ["Theirs 2", "Theirs 1"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_hub_that_ends_before_it_records_is_followed_by_one_that_goes_on(make: Make, repository: Path) -> None:
     make("smith", mine="1\n")
     merge = queue("smith")
@@ -368,6 +376,7 @@ def test_a_hub_that_ends_before_it_records_is_followed_by_one_that_goes_on(make:
     assert told("worktree.merged") == ["worktree.merged"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_hub_of_another_home_leaves_alone_what_is_held(make: Make, tmp_path: Path) -> None:
     make("smith", mine="1\n")
     merge = queue("smith")
@@ -383,6 +392,7 @@ def test_a_hub_of_another_home_leaves_alone_what_is_held(make: Make, tmp_path: P
     assert told("worktree.merged") == ["worktree.merged"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_branch_that_nobody_has_checked_out_moves_by_itself(make: Make, repository: Path, tmp_path: Path) -> None:
     make("one", one="1\n")
     make("two", two="2\n")
@@ -400,6 +410,7 @@ def test_a_branch_that_nobody_has_checked_out_moves_by_itself(make: Make, reposi
     assert git(tmp_path / "side", "status", "--porcelain") == ""
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_overwrites_nothing_in_the_peoples_own_copy(make: Make, repository: Path) -> None:
     make("smith", notes="mine\n", new="new\n")
     make("other", other="other\n")
@@ -413,6 +424,7 @@ def test_it_overwrites_nothing_in_the_peoples_own_copy(make: Make, repository: P
     assert ended(merges[1]).state == MergeState.MERGED
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_what_was_removed_by_a_rewrite_is_not_brought_back(make: Make, repository: Path) -> None:
     (repository / "secret.txt").write_text("secret\n")
     git(repository, "add", ".")
@@ -427,6 +439,7 @@ def test_what_was_removed_by_a_rewrite_is_not_brought_back(make: Make, repositor
     assert git(repository, "show", "nexus/smith:mine.txt") == "1"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_strange_conflicts_come_back_by_name(make: Make, repository: Path, tmp_path: Path) -> None:
     strange = "a\nb \u2028c.txt"
     for name in (strange, "image.bin", "gone.txt"):
@@ -459,6 +472,7 @@ def test_strange_conflicts_come_back_by_name(make: Make, repository: Path, tmp_p
     assert "Theirs" in Turn.objects.get().content
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_refuses_what_cannot_wait(make: Make, repository: Path) -> None:
     make("smith")
     assert "nothing to merge" in refused(agent_id="smith")
@@ -484,6 +498,7 @@ def test_it_refuses_what_cannot_wait(make: Make, repository: Path) -> None:
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_work_whose_repository_is_away_waits(make: Make, repository: Path, tmp_path: Path) -> None:
     make("smith", mine="1\n")
     merge = queue("smith")
@@ -493,6 +508,7 @@ def test_work_whose_repository_is_away_waits(make: Make, repository: Path, tmp_p
     assert ended(merge).state == MergeState.MERGED
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_pages_and_the_command_show_it(committed: None, make: Make, repository: Path, browser: Browser) -> None:
     place = make("smith", notes="<b>mine</b>\n")
     make("other", notes="theirs\n")

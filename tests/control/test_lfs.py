@@ -14,6 +14,8 @@ from tests.control.test_lane import Make, ended, make, queue, refused
 from tests.control.test_worktrees import does, git, pool, repository
 from tests.outside import program
 
+pytestmark = pytest.mark.usefixtures("runs_sandbox")
+
 __all__ = ["make", "pool", "repository"]
 
 CONTENT, OTHER = "pixels\n" * 1_000, "other pixels\n" * 1_000
@@ -25,7 +27,7 @@ def pointer(content: str) -> str:
 
 
 @pytest.fixture
-def tracked(repository: Path) -> Path:
+def tracked(runs_git: None, repository: Path) -> Path:
     """The repository, with a file that git-lfs keeps, and filters of its configuration that leave a trace."""
     (repository / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
     (repository / "an image.bin").write_text(pointer(CONTENT))

@@ -39,6 +39,8 @@ from tests.control.openai_server import (
 from tests.control.pool import HERE
 from tests.control.scenes import Stage, created, small
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 
 @pytest.fixture
 def stage(committed: None, configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:

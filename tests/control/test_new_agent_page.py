@@ -104,6 +104,7 @@ def test_it_creates_an_agent_that_wakes_within_a_budget(lead: PoolAgent, browser
         assert (made.wake_on, made.wake_tokens) == (["mail", "topic"], budget)
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_creates_an_agent_in_a_worktree_of_its_own_or_says_why_not(
     lead: PoolAgent, at_hand: Path, browser: Browser
 ) -> None:

@@ -22,9 +22,11 @@ from nexus.core.waiting import WRITERS, in_thread
 from tests.control.pool import create
 from tests.control.test_worktrees import git
 
+pytestmark = pytest.mark.usefixtures("runs_sandbox")
+
 
 @pytest.fixture
-def place(tmp_path: Path, configure: Callable[..., None]) -> Iterator[Path]:
+def place(runs_git: None, tmp_path: Path, configure: Callable[..., None]) -> Iterator[Path]:
     """Where an agent writes: a repository with another in it."""
     configure(control=True, home=tmp_path / "home")
     root = tmp_path / "place"

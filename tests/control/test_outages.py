@@ -286,6 +286,7 @@ def asked(server: Server) -> int:
     return len(server.asked)
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_worker_asks_a_provider_that_refuses_the_key_once(
     configure: Callable[..., None], worker: Worker, tmp_path: Path
 ) -> None:
@@ -301,6 +302,7 @@ async def test_a_worker_asks_a_provider_that_refuses_the_key_once(
         assert asked(server) == 3
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "reply", [refuses(429, retry_after="600"), refuses(529, "Overloaded"), refuses(401, "bad key"), hangs_up]
 )
@@ -316,6 +318,7 @@ async def test_a_worker_goes_on_with_the_fallback_that_knows_what_was_said(
     assert sorted(said) == ["I am for ann.", "I am for bob."]
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_refused_connection_is_an_outage(worker: Worker, tmp_path: Path) -> None:
     with serving(says("never")) as (_server, url):
         pass  # nobody listens any more

@@ -309,6 +309,7 @@ async def written(*given: Any, **more: Any) -> int:
     return await in_thread(WRITERS, lambda: add(*given, **more))
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_models_program_runs_by_a_rule_without_a_question(stage: Stage) -> None:
     number = await written("allow", "run", "echo *")
     result, by = await said_of(stage, "run", command="echo made")
@@ -362,6 +363,7 @@ async def test_the_floor_stays(stage: Stage, tmp_path: Path) -> None:
         assert (await said_of(stage, "read_file", path=path))[0].startswith("Error: ")
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_the_transcript_names_the_rule(stage: Stage) -> None:
     number = await written("allow", "run", "echo *")
     with serving(calls(("run", {"command": "echo hello"})), says("done")) as (_, url):

@@ -17,6 +17,8 @@ from nexus.control.tools import catalog
 from nexus.control.tools.catalog import ProgramEnd
 from nexus.control.tools.files import ToolFailed, ToolRefused
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 OPEN = Path("/proc/self/fd")
 
 

@@ -29,7 +29,7 @@ def enclosed(monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], tm
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(runs_git: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with a submodule, one that is not checked out, another repository, and programs that git runs."""
     root = tmp_path_factory.mktemp("template")
     library = root / "library"
@@ -141,6 +141,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_operators_next_git_runs_nothing_of_an_agents(project: Path, tmp_path: Path, name: str) -> None:
     mark = tmp_path / "ran"
@@ -157,6 +158,7 @@ def test_the_operators_next_git_runs_nothing_of_an_agents(project: Path, tmp_pat
             assert not mark.exists(), (place, command)
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_nobody_makes_a_repository_of_a_directory_that_is_none(tmp_path: Path) -> None:
     place = tmp_path / "plain"
     place.mkdir()
@@ -167,6 +169,7 @@ def test_nobody_makes_a_repository_of_a_directory_that_is_none(tmp_path: Path) -
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_ceiling_that_names_it_opens_it(project: Path) -> None:
     agent_does(project, "git config nexus.test yes", project, project / ".git")
     assert git(project, "config", "nexus.test") == "yes"
@@ -182,12 +185,14 @@ def test_who_opens_it_is_told_what_that_means(project: Path, tmp_path: Path, con
     assert "warning" not in does("pool_create_agent", agent_id="bob", cwd=str(project))["data"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_what_the_repository_around_a_write_path_runs_there_is_kept(project: Path) -> None:
     said = agent_does(project, "echo x > tools/clean.sh; echo x > tools/new", project / "tools")
     assert "Read-only" in said or "busy" in said
     assert (project / "tools" / "clean.sh").read_text() == CLEAN and (project / "tools" / "new").exists()
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("setting", ["filter.team.clean ./tools/other.sh", "include.path ../other.gitconfig"])
 def test_what_an_agent_could_put_in_place_is_asked_for_first(project: Path, setting: str) -> None:
     git(project, "config", "--replace-all", *setting.split())
@@ -195,6 +200,7 @@ def test_what_an_agent_could_put_in_place_is_asked_for_first(project: Path, sett
         agent_does(project, "true")
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("value", ["sed s/one/two/", "git-lfs clean -- %f", "cat"])
 def test_a_program_of_the_operators_own_is_none_of_the_projects(project: Path, value: str) -> None:
     git(project, "config", "filter.team.smudge", value)
@@ -207,6 +213,7 @@ def test_more_than_can_be_looked_at_is_refused(project: Path, monkeypatch: pytes
         agent_does(project, "true")
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_the_hubs_own_home_stays_hidden_below_a_write_path(project: Path, configure: Callable[..., None]) -> None:
     home = project / "home"
     configure(home=home)

@@ -165,6 +165,7 @@ async def run_with(url: str, tmp_path: Path) -> str:
 CUT = sends(b'data: {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [')
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
@@ -189,12 +190,14 @@ async def test_a_worker_starts_it_again_when_the_provider_answers(
     assert [message["role"] for message in server.asked[-1]["messages"]][-3:] == ["assistant", "tool", "user"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_request_that_is_wrong_is_not_tried_again(worker: Worker, tmp_path: Path) -> None:
     with serving(refuses(400, "no such model"), says("never")) as (server, url):
         turn = await ended(await run_with(url, tmp_path))
     assert (turn.status, turn.put_back, len(server.asked)) == ("failed", 0, 1)
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_time_that_a_run_does_not_wait_for_ends_it_at_once(worker: Worker, tmp_path: Path) -> None:
     """The run waits outside, where it takes no place of the pool's, as long as the provider says."""
     with serving(refuses(429, retry_after="120")) as (server, url):

@@ -42,6 +42,8 @@ from tests.control.test_worktrees import does, git, pool, repository, told
 from tests.inbox.conftest import Clock, clock
 from tests.pages import queries, shown
 
+pytestmark = pytest.mark.usefixtures("runs_sandbox")
+
 __all__ = ["clock", "pool", "repository"]
 
 Make = Callable[..., Path]

@@ -154,6 +154,7 @@ def test_the_list_says_what_each_agent_does(
     assert states == (["running", "queued", "idle"] if has_runs else [None] * 3)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_server_that_has_a_token_is_not_said_to_run_no_pool(
     monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_server_that_has_a_token_is_not_said_to_run_no_pool(
     assert "no server answers there" in told(), "it goes down, say"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_takes_the_newest_token_whose_server_runs(configure: Callable[..., None], tmp_path: Path) -> None:
     configure(home=tmp_path)
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
@@ -184,6 +186,7 @@ def test_it_takes_the_newest_token_whose_server_runs(configure: Callable[..., No
     assert rpc._port({"port": None}) == killed, "the newest, when all are dead"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_that_a_token_is_a_killed_server_s(
     configure: Callable[..., None], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

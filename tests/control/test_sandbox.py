@@ -98,6 +98,7 @@ def test_a_machine_without_one_says_what_is_only_asked(
     sandbox.check(REHEARSAL)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_machine_whose_kernel_forbids_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
@@ -109,6 +110,7 @@ def test_a_machine_whose_kernel_forbids_it_says_so(monkeypatch: pytest.MonkeyPat
     sandbox.state.cache_clear()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_is_tried_before_a_server_takes_connections(
     configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +163,7 @@ SPACE = {  # which fills up with what is in it, and not with the machine's memor
 }
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("trial", TRIALS)
 def test_what_is_tried_in_it_fails(tmp_path: Path, trial: str) -> None:
     if not sandbox.state().works:
@@ -189,6 +192,7 @@ def test_what_is_tried_in_it_fails(tmp_path: Path, trial: str) -> None:
     assert {made.name for made in (tmp_path / "place" / "out").iterdir()} <= {"link"}
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("place", SPACE)
 def test_its_temporary_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     if not sandbox.state().bounds_memory:
@@ -210,6 +214,7 @@ def test_its_processes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert tried.returncode != 0 and "fork" in tried.stderr
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_what_takes_a_directorys_place_while_it_is_started_is_not_used(tmp_path: Path) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
@@ -223,6 +228,7 @@ def test_what_takes_a_directorys_place_while_it_is_started_is_not_used(tmp_path:
     assert "was replaced while this was started" in tried.stderr
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_database_in_the_agents_directory_is_hidden_with_what_is_not_in_it_yet(
     tmp_path: Path, configure: Callable[..., None]
 ) -> None:
@@ -238,6 +244,7 @@ def test_a_database_in_the_agents_directory_is_hidden_with_what_is_not_in_it_yet
     assert "s3cret" not in tried.stdout
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_what_is_allowed_in_it_works(tmp_path: Path) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
@@ -250,6 +257,7 @@ def test_what_is_allowed_in_it_works(tmp_path: Path) -> None:
     assert subprocess.run(python, capture_output=True, text=True, check=False).stdout == "1\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path: Path) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
@@ -282,6 +290,7 @@ async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path:
     assert not outside.exists()
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 async def test_naming_a_program_shows_no_file_from_outside(tmp_path: Path) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
@@ -292,6 +301,7 @@ async def test_naming_a_program_shows_no_file_from_outside(tmp_path: Path) -> No
     assert tried.returncode == sandbox_init.NOT_FOUND and "s3cret" not in tried.stdout
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_git_ends_with_the_process_that_called_it(tmp_path: Path) -> None:
     seconds = f"600.{secrets.randbelow(10**9)}"  # by which it is found
     place = str(tmp_path)
@@ -304,6 +314,7 @@ def test_git_ends_with_the_process_that_called_it(tmp_path: Path) -> None:
     until(lambda: seconds not in arguments())
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("end", ["closed", "written to"])
 def test_nothing_begins_in_a_sandbox_after_the_end_of_who_started_it(tmp_path: Path, end: str) -> None:
     held, lifeline = os.pipe()

@@ -15,6 +15,8 @@ from nexus.control.tools import servers
 from tests.control.openai_server import Server, calls, says, serving
 from tests.control.scenes import Stage, created, small
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 SERVER = """
 import os, sys
 from pathlib import Path

@@ -43,7 +43,7 @@ Plays = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+def far(starts_processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     """Another machine."""
     server = Sshd(tmp_path_factory.mktemp("far"))
     server.start()
@@ -52,7 +52,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def moody(tmp_path: Path) -> Iterator[Sshd]:
+def moody(starts_processes: None, tmp_path: Path) -> Iterator[Sshd]:
     """Another one, to which anything may happen."""
     server = Sshd(tmp_path / "moody")
     server.start()
@@ -272,6 +272,7 @@ async def test_a_connection_that_breaks_loses_the_turn_and_ends_the_agent(
     assert not any(each.is_running() for each in there)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_hears_signs_of_life_while_the_program_reads_nothing(tmp_path: Path) -> None:
     reads = tmp_path / "reads"
     os.mkfifo(reads)
@@ -298,6 +299,7 @@ def test_it_hears_signs_of_life_while_the_program_reads_nothing(tmp_path: Path) 
     clock.cancel()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_of_a_path_with_a_nul_that_it_is_none() -> None:
     given = {
         "source": ssh.FAR.read_text(), "mark": "m", "env": {}, "cwd": "/a\0b", "paths": ["/a\0b"], "files": {},

@@ -106,6 +106,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     thread.join()
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_run_over_a_model(worker: Worker, tmp_path: Path, collector: Collector) -> None:
     telemetry.start()
     reads = calls(("read_file", {"path": "notes.txt"}), ("/etc/passwd is no tool", {}))
@@ -144,6 +145,7 @@ async def test_a_run_over_a_model(worker: Worker, tmp_path: Path, collector: Col
     assert not [text for text in (*PRIVATE, "passwd", str(tmp_path)) if text.encode() in sent]
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_runs_that_fail_or_are_cancelled_and_calls_of_an_agent_process(
     worker: Worker, plays: Callable[[Take], None], collector: Collector
 ) -> None:
@@ -178,6 +180,7 @@ async def test_runs_that_fail_or_are_cancelled_and_calls_of_an_agent_process(
     assert b"secret" not in b"".join(collector.bodies)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("how", ["away", "silent"])
 async def test_a_collector_that_does_not_answer_holds_up_neither_runs_nor_the_end(
     worker: Worker, collector: Collector, monkeypatch: pytest.MonkeyPatch, how: str
@@ -195,6 +198,7 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_runs_nor_the_en
     telemetry.stop()  # returns although the collector has not answered
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "variables",
     [
@@ -248,6 +252,7 @@ def test_what_cannot_be_done_is_one_line_of_the_log(
     assert len(lines) == 1 and said in lines[0]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_collector_that_is_away_is_one_line_of_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -278,6 +283,7 @@ async def test_the_variables_reach_the_worker_and_no_program_of_an_agent(
         assert not [name for name in given if name.startswith(telemetry.PREFIX)]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_spans_of_a_hub_that_ends_are_exported(tmp_path: Path, collector: Collector) -> None:
     with serving_hub(tmp_path / "home", "--control"):
         env = {**os.environ, "NEXUS_HOME": str(tmp_path / "home")}

@@ -46,7 +46,7 @@ def pool(configure: Callable[..., None], tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def root(project: str) -> Path:
+def root(runs_git: None, project: str) -> Path:
     """The project: a repository with one commit."""
     root = Path(project)
     (root / "src").mkdir()
@@ -102,6 +102,7 @@ def needs(name: str) -> list[str]:
     return [item.detail for item in kind.find(Picture(now()), 10).needs]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_waits_while_another_call_reads_the_work(call: Call, root: Path, submit: Submit) -> None:
     made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": str(root), "worktree": True})
     assert made["ok"], made
@@ -115,6 +116,7 @@ def test_it_waits_while_another_call_reads_the_work(call: Call, root: Path, subm
     assert status(handoff) == "COMPLETED" and last_run(handoff)["facts"]["why"] is None
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_completes_what_passes_its_checks(call: Call, root: Path, submit: Submit) -> None:
     review(root, 'tests = "cat notes.txt; ls src >&2"')
     handoff = submit("check:tests", "file:src/main.py", "unchanged:notes.txt")
@@ -131,6 +133,7 @@ def test_it_completes_what_passes_its_checks(call: Call, root: Path, submit: Sub
     assert "was completed" in mail_of(call, "ana")[-1]["subject"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
     call: Call, root: Path, submit: Submit, configure: Callable[..., None], browser: Client
 ) -> None:
@@ -157,6 +160,7 @@ def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
     assert status(handoff) == "COMPLETED"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_asks_the_verifier_once_the_checks_passed(call: Call, refused: Call, root: Path, submit: Submit) -> None:
     handoff = submit("file:notes.txt", "It reads well.")
     verdict = {"project_root": str(root), "handoff_id": handoff, "agent_id": "ana"}
@@ -172,6 +176,7 @@ def test_it_asks_the_verifier_once_the_checks_passed(call: Call, refused: Call, 
     assert status(handoff) == "COMPLETED"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_runs_no_command_that_changed_since_its_review(root: Path, submit: Submit, tmp_path: Path) -> None:
     review(root, 'tests = "true"')
     handoff = submit("check:tests")
@@ -199,6 +204,7 @@ def test_it_refuses_without_a_sandbox(root: Path, submit: Submit, monkeypatch: p
     ]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
     root: Path, submit: Submit, configure: Callable[..., None]
 ) -> None:
@@ -216,6 +222,7 @@ def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
     assert len(receipt["output"]) < 13_000
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_bounds_the_memory_of_a_command(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
     configure(handoff_check_returns=0, handoff_check_memory_mib=100)
     review(root, "tests = { run = 'head -c 300M /dev/zero | tail -c 290M | wc -c; echo \"$0\" ended' }")
@@ -227,6 +234,7 @@ def test_it_bounds_the_memory_of_a_command(root: Path, submit: Submit, configure
     assert "memory exhausted\n0\n" in output and output.endswith("sh ended\n"), output
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_sees_what_was_left_running_end_with_the_command(root: Path, submit: Submit) -> None:
     review(root, 'tests = "setsid sleep 600 & exit 0"')
     handoff = submit("check:tests")
@@ -236,6 +244,7 @@ def test_it_sees_what_was_left_running_end_with_the_command(root: Path, submit: 
     assert status(handoff) == "COMPLETED"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_check_reads_the_project_and_writes_nothing_there(root: Path, submit: Submit) -> None:
     review(root, 'tests = "touch /tmp/fine && touch planted; test ! -e planted"')
     handoff = submit("check:tests")
@@ -245,6 +254,7 @@ def test_a_check_reads_the_project_and_writes_nothing_there(root: Path, submit: 
     assert (status(handoff), (root / "planted").exists()) == ("COMPLETED", False)
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root: Path, submit: Submit) -> None:
     review(root, 'tests = "grep two notes.txt && touch built"')
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
@@ -275,6 +285,7 @@ def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root:
     assert status(handoff) == "CLAIMED"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit: Submit) -> None:
     where = {"project_root": str(root), "agent_id": "bob"}
     assert runner.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]
@@ -290,6 +301,7 @@ def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit
     assert facts["stat"] == "2 files changed, 100001 insertions(+), 1 deletion(-)"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("kind", ["none", "empty", "detached", "submodule"])
 def test_it_states_what_git_cannot_say(root: Path, submit: Submit, kind: str, tmp_path: Path) -> None:
     if kind == "none":
@@ -312,6 +324,7 @@ def test_it_states_what_git_cannot_say(root: Path, submit: Submit, kind: str, tm
     assert (facts["why"] or "") == "" if expected is None else expected in facts["why"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_link_is_no_file(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
     configure(handoff_check_returns=0)
     (root / "link").symlink_to("/etc/passwd")
@@ -324,6 +337,7 @@ def test_a_link_is_no_file(root: Path, submit: Submit, configure: Callable[..., 
 
 
 class TestSeveralProcesses:
+    @pytest.mark.usefixtures("runs_sandbox")
     def test_one_takes_a_run_and_another_goes_on_once_it_gives_no_sign_of_life(
         self, submit: Submit, root: Path
     ) -> None:
@@ -374,6 +388,7 @@ class TestSeveralProcesses:
         assert found == {check_runs.name_of(run)}
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_commit_in_the_projects_directory_is_evidence_that_anybody_may_have_made(
     call: Call, root: Path, submit: Submit
 ) -> None:

@@ -18,7 +18,7 @@ __all__ = ["at_hand"]
 
 
 @pytest.fixture
-def repository(committed: None, at_hand: Path) -> Path:
+def repository(runs_git: None, committed: None, at_hand: Path) -> Path:
     """A repository with a commit; what is written is seen by the threads that git is waited for on."""
     (at_hand / "notes.txt").write_text("one\n")
     git(at_hand, "init", "--quiet")
@@ -28,7 +28,7 @@ def repository(committed: None, at_hand: Path) -> Path:
 
 
 @pytest.fixture
-def smith(repository: Path) -> PoolAgent:
+def smith(runs_sandbox: None, repository: Path) -> PoolAgent:
     """An agent with a worktree."""
     pool("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)
     return PoolAgent.objects.get()

@@ -54,7 +54,7 @@ def git(place: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(runs_git: None, tmp_path: Path) -> Path:
     """A repository with a commit."""
     place = tmp_path / "repository"
     (place / "src").mkdir(parents=True)
@@ -71,7 +71,7 @@ def does(name: str, caller: Caller = OPERATOR, **arguments: Any) -> dict[str, An
 
 
 @pytest.fixture
-def made(db: None, repository: Path) -> Path:
+def made(runs_sandbox: None, db: None, repository: Path) -> Path:
     """The work tree of an agent called smith."""
     assert does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["ok"]
     return Path(PoolWorktree.objects.get().path)
@@ -91,6 +91,7 @@ def test_it_gives_an_agent_a_branch_and_a_directory_below_the_home(made: Path, r
     assert git(repository, "status", "--porcelain") == ""
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_keeps_the_place_and_the_write_paths_that_were_asked_for(db: None, repository: Path) -> None:
     paths: dict[str, Any] = {"allowed_write_paths": [str(repository / "src" / "out")]}
     assert does("pool_create_agent", agent_id="a", cwd=str(repository / "src"), worktree=True, **paths)["ok"]
@@ -151,6 +152,7 @@ def test_it_tells_only_whole_names_of_very_many_files(made: Path, monkeypatch: p
     assert answer["truncated"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_repository_without_a_commit_gives_no_worktree(db: None, tmp_path: Path) -> None:
     place = tmp_path / "empty"
     place.mkdir()
@@ -257,6 +259,7 @@ def test_it_leaves_alone_the_trees_of_others_that_are_not_there_just_now(
     assert git(repository, "worktree", "list").count("\n") == 1
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merges_into_it(
     db: None, repository: Path
 ) -> None:
@@ -286,6 +289,7 @@ def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merge
     assert not place.exists()
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("gone", ["the directory", "the repository"])
 def test_it_discards_a_tree_of_which_nothing_can_be_told_when_that_is_said(
     db: None, repository: Path, tmp_path: Path, gone: str
@@ -346,6 +350,7 @@ def test_it_keeps_a_tree_with_what_was_left_uncommitted_on_its_branch(made: Path
     assert made.exists()
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_decides_by_those_above_the_agent_alone(db: None, repository: Path) -> None:
     create: dict[str, Any] = {"cwd": str(repository), "preset": "trusted"}
     assert does("pool_create_agent", agent_id="lead", **create)["ok"]
@@ -360,6 +365,7 @@ def test_it_decides_by_those_above_the_agent_alone(db: None, repository: Path) -
     assert does("pool_worktree_merge", lead, agent_id="smith")["data"]["merged"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_merges_nothing_where_the_parent_may_not_write(db: None, repository: Path) -> None:
     create: dict[str, Any] = {
         "cwd": str(repository),
@@ -391,6 +397,7 @@ def test_it_waits_for_the_end_of_a_turn(made: Path) -> None:
     assert Turn.objects.count() == 1
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_refusal_is_told_though_the_tree_cannot_be_taken_away(
     db: None, repository: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> None:
@@ -403,6 +410,7 @@ def test_a_refusal_is_told_though_the_tree_cannot_be_taken_away(
     assert refusal["code"] == "VALIDATION_ERROR" and "already" in refusal["message"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_leaves_nothing_of_a_call_that_is_refused(db: None, repository: Path, tmp_path: Path) -> None:
     def refused(**arguments: Any) -> str:
         answer = does("pool_create_agent", worktree=True, **arguments)
@@ -426,6 +434,7 @@ def test_it_leaves_nothing_of_a_call_that_is_refused(db: None, repository: Path,
     assert {made.name for made in place.iterdir()} <= {LOCKS}
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("agent_id", [".helper", "a.lock", "ends."])
 def test_it_finds_a_branch_for_every_name(db: None, repository: Path, agent_id: str) -> None:
     assert does("pool_create_agent", agent_id=agent_id, cwd=str(repository), worktree=True)["ok"]
@@ -439,6 +448,7 @@ def test_it_makes_another_branch_where_the_name_is_taken(made: Path, repository:
     assert sorted(branches) == ["nexus/smith", "nexus/smith-2"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> None:
     origin = trees.origin_of(str(repository))
     made = at_once([partial(trees.make, origin, str(tmp_path / f"tree{n}"), "twin") for n in range(4)])
@@ -446,6 +456,7 @@ def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> N
     assert all(git(Path(tree.path), "rev-parse", "HEAD") == made[0].base for tree in made)
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, tmp_path: Path) -> None:
     made = [trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(3)]
     for tree in made:
@@ -454,6 +465,7 @@ def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, 
     assert len(list(repository.glob("tree*"))) == 3
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, tmp_path: Path) -> None:
     first = trees.make(trees.origin_of(str(repository)), str(tmp_path / "first"), "twin")
     second = trees.make(first.as_origin, str(tmp_path / "second"), "twin")
@@ -468,6 +480,7 @@ def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, t
     assert (repository / "new.txt").exists() and (repository / "newer.txt").exists()
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_repository_that_another_process_is_at_is_not_waited_for_for_ever(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,6 +496,7 @@ def test_a_repository_that_another_process_is_at_is_not_waited_for_for_ever(
         os.close(held)
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
     committed: None, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -509,6 +523,7 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
         assert all(done["ok"] for done in await asyncio.gather(*looking))
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_runs_nothing_that_a_repository_configures(db: None, repository: Path, tmp_path: Path) -> None:
     """Hooks, filters, merge drivers and monitors of a hostile repository."""
     proof = tmp_path / "proof"
@@ -568,6 +583,7 @@ def test_without_a_sandbox_it_runs_no_filter_that_a_tree_or_its_origin_configure
     assert proof.exists(), "they do run where git is called as usual"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "git"
     seconds = f"600.{secrets.randbelow(10**9)}"  # by which it is found

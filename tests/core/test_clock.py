@@ -13,6 +13,7 @@ from nexus.core.processes import own_environment, python
 HOUR = timedelta(hours=1)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_a_process_and_those_that_it_starts_follow_a_clock_that_shows_another_time(
     monkeypatch: pytest.MonkeyPatch, ahead: timedelta

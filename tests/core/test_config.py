@@ -172,6 +172,7 @@ def nexus(home: Path, *arguments: str, **environ: str) -> subprocess.CompletedPr
     return warm.run(arguments, {**inherited, "NEXUS_HOME": str(home), **environ}, timeout=START_SECONDS)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("arguments", "environ", "named"),
     [
@@ -197,6 +198,7 @@ def test_it_stops_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_refuses_a_key_that_is_none(tmp_path: Path) -> None:
     ended = nexus(tmp_path / "home", "runmcp", NEXUS_API_KEY="nxs_unknown")
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -204,6 +206,7 @@ def test_it_refuses_a_key_that_is_none(tmp_path: Path) -> None:
     assert "nxs_unknown" not in ended.stderr
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_tells_of_every_setting_in_its_help(tmp_path: Path) -> None:
     ended = nexus(tmp_path / "home", "runmcp", "--help-all")
     assert ended.returncode == 0

@@ -50,6 +50,7 @@ def test_it_refuses_an_address_that_is_none_and_keeps_its_secrets(url: str, said
     assert SECRET not in caught.value.message
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_logs_no_traceback_of_the_library(caplog: pytest.LogCaptureFixture) -> None:
     with nats() as server:
         connection = fanout.Connection(server.url)
@@ -101,7 +102,7 @@ def test_a_key_is_a_subject_that_no_text_can_leave() -> None:
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[str]:
+def database(runs_postgres: None) -> Iterator[str]:
     """A PostgreSQL database, for its identity."""
     if programs() is None:
         program("initdb")
@@ -284,6 +285,7 @@ async def opened(url: str) -> fanout.Connection:
             return connection
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_a_server_that_is_full_is_waited_for() -> None:
     with nats("max_connections: 1") as server:
         first = await opened(server.url)
@@ -295,6 +297,7 @@ async def test_a_server_that_is_full_is_waited_for() -> None:
             assert time.monotonic() < deadline
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_what_answers_there_may_be_no_nats_or_nobody() -> None:
     assert await fanout.problem_of(Nats().url) == "NATS cannot be reached"
     with closing(Network(0)) as other:

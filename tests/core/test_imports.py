@@ -38,6 +38,7 @@ def test_no_import_within_a_room_runs_in_a_circle() -> None:
         TopologicalSorter(imports).prepare()  # raises CycleError, which names one
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sees_an_arrow_that_runs_back(tmp_path: Path) -> None:
     rooms = re.search(r"root_packages = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.S)
     assert rooms
@@ -61,6 +62,7 @@ def test_it_sees_an_arrow_that_runs_back(tmp_path: Path) -> None:
 SERVED = {"mcp", "mcp_types", "rest_framework", "channels", "starlette", "unfold"}  # agents and pages are
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("command", "left_out"),
     [

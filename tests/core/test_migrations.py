@@ -110,6 +110,7 @@ def said(program: str, home: Path) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_fresh_store_is_as_the_replaced_migrations_made_it(tmp_path: Path) -> None:
     [replaced], [fresh] = said(MIGRATE, tmp_path / "replaced"), said(FRESH, tmp_path / "fresh")
 
@@ -137,6 +138,7 @@ print(json.dumps(store().pending()))
 """
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_tables_that_could_not_all_be_made_are_undone_and_made_at_the_next_start(tmp_path: Path) -> None:
     assert said(UNDONE, tmp_path / "home") == [["MIGRATION_ERROR", []], False]
 
@@ -196,6 +198,7 @@ with connection.cursor() as cursor:
 """
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_large_table_says_how_far_it_is_on_either_database(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)

@@ -75,6 +75,7 @@ def test_a_link_is_followed(place: Path, tmp_path: Path) -> None:
     assert files.network_kind(tmp_path / "link" / "home") == "nfs4"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
 def test_a_process_warns_of_it_and_says_why_it_finds_no_hub(place: Path) -> None:
     (place / "home" / DIRECTORY).mkdir(parents=True)

@@ -28,6 +28,8 @@ from tests.core.test_fanout import Make, Pair, database, failing, wire
 from tests.nats import START_SECONDS, Network, nats
 from tests.ports import free_port
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 __all__ = ["database", "wire"]
 
 REFUSED = "NATS refuses the user, password, token or key of nats_url"
@@ -224,6 +226,7 @@ class Older(Network):
         return b"INFO " + json.dumps({**kept, "version": "0.9.6", "auth_required": False}).encode() + b"\r\n"
 
 
+@pytest.mark.usefixtures("runs_postgres")
 def test_a_server_of_another_version_passes_messages(wire: Make) -> None:
     with nats() as server, closing(Older(server.port)) as network:
         url = f"nats://127.0.0.1:{network.port}"

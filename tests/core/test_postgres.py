@@ -497,6 +497,7 @@ def command(url: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_that_no_server_answers(tmp_path: Path) -> None:
     done = command(f"postgresql://ann:{SECRET}@127.0.0.1:1/nexus", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
@@ -534,6 +535,7 @@ def places(other: psycopg.Connection[Any]) -> Iterator[dict[str, str]]:
         other.execute(statement.encode())
 
 
+@pytest.mark.usefixtures("starts_processes")
 @postgresql
 @pytest.mark.django_db(transaction=True)
 def test_it_refuses_a_database_that_cannot_be_the_store(places: dict[str, str], tmp_path: Path) -> None:
@@ -582,6 +584,7 @@ def test_it_makes_a_trigger_anew_that_is_not_as_it_should_be(other: psycopg.Conn
         other.execute("UPDATE events SET type = 'other'")
 
 
+@pytest.mark.usefixtures("starts_processes")
 @postgresql
 @pytest.mark.django_db(transaction=True)
 def test_several_processes_that_start_together_make_one_store(other: psycopg.Connection[Any], tmp_path: Path) -> None:

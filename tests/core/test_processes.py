@@ -91,6 +91,7 @@ def test_one_module_starts_every_process() -> None:
     assert {file: names for file, names in found.items() if names and file not in STARTERS} == {}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_python_of_ours_does_not_import_from_the_working_directory(tmp_path: Path) -> None:
     for package in ("nexus", "coordination", "nexus_site"):
         (tmp_path / package).mkdir()
@@ -119,21 +120,25 @@ def sh(script: str, **given: Unpack[Limits]) -> processes.Finished:
     return processes.run(["sh", "-c", script], cwd="/", env=processes.environment(), **limits)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_answers_what_a_program_said() -> None:
     assert sh("cat; echo bad >&2; exit 3", input=b"x" * 90_000) == (3, b"x" * 90_000, b"bad\n", False)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_program_has_no_descriptor_of_ours(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as opened:
         os.set_inheritable(opened.fileno(), True)
         assert str(tmp_path) not in sh("ls -l /proc/self/fd").output.decode()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_reads_a_bounded_answer_and_kills_who_says_more() -> None:
     done = sh("yes & yes", largest=1_000)
     assert done.cut and len(done.output) == 1_000
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_kills_everything_after_its_time(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     with pytest.raises(TimeoutError):
@@ -155,6 +160,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_program_ends_with_its_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdin=-1, stdout=-1, text=True) as parent:
         assert parent.stdout is not None

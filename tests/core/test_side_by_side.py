@@ -291,6 +291,7 @@ class TestReservations:
         each = (self.reserves(name, project, "src/app.py") for name in ("ann", "bob"))
         assert codes(beside(*each)) == ["done", "FILES_RESERVED"]
 
+    @pytest.mark.usefixtures("runs_git")
     def test_nor_have_two_of_them_it_in_two_work_trees(self, tmp_path: Path) -> None:
         repo = Repo.make(tmp_path / "repo")
         repo.ok("worktree", "add", "-q", str(tmp_path / "tree"))

@@ -60,6 +60,7 @@ def start(home: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_makes_one_store_when_several_processes_start_on_a_fresh_home(tmp_path: Path) -> None:
     home = tmp_path / "new" / "home"
     processes = [start(home) for _ in range(4)]
@@ -140,6 +141,7 @@ print([os.waitpid(child, 0)[1] for child in children])
 """
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_twenty_that_start_together_on_a_fresh_home_all_use_one_store(tmp_path: Path) -> None:
     environ = {**environment(tmp_path / "home"), "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
     said = subprocess.run(
@@ -149,6 +151,7 @@ def test_twenty_that_start_together_on_a_fresh_home_all_use_one_store(tmp_path: 
     assert said.stderr == ""
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_ends_with_code_1_on_a_store_it_must_not_touch(tmp_path: Path) -> None:
     database = tmp_path / "nexus.db"
     database.write_text("my diary")
@@ -258,6 +261,7 @@ def test_it_sees_one_state_throughout_a_snapshot_and_stops_no_writer(committed: 
     assert Agent.objects.count() == 2
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_looks_at_a_store_in_use_without_taking_its_locks_away(tmp_path: Path) -> None:
     database = tmp_path / "nexus.db"
     visit = "import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); store.execute('SELECT * FROM t'); store.close()"
@@ -299,6 +303,7 @@ print(sorted(path.name for path in home.iterdir()))
 """
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_makes_no_store_where_a_moved_one_was(tmp_path: Path) -> None:
     environ = {**os.environ, "NEXUS_HOME": str(tmp_path / "home"), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
     said = subprocess.run([sys.executable, "-c", MOVED], env=environ, cwd=ROOT, capture_output=True, text=True)

@@ -74,6 +74,7 @@ async def test_it_wakes_everybody_for_a_commit_of_this_process(project: str) -> 
     assert [names(await page_of(wait)) for wait in waits] == [["news"]] * 20
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
 async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace: str) -> None:
     wait = follow(project)
@@ -83,6 +84,7 @@ async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace:
     assert names(await page_of(wait)) == ["from afar"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
 async def test_it_looks_when_the_kernel_tells_that_another_process_writes(
@@ -96,6 +98,7 @@ async def test_it_looks_when_the_kernel_tells_that_another_process_writes(
     assert names(await page_of(wait)) == ["from afar"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
 def test_it_looks_less_often_while_nobody_writes(project: str, workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +113,7 @@ def test_it_looks_less_often_while_nobody_writes(project: str, workspace: str, m
         assert written < seen < quiet
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
 @pytest.mark.parametrize("failing", ["inotify_init1", "inotify_add_watch"])
 async def test_it_looks_at_intervals_where_the_kernel_tells_of_no_write(

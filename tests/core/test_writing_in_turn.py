@@ -236,6 +236,7 @@ def test_it_waits_but_once_for_a_first_that_hangs(file: Path) -> None:
     other.join()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_lets_a_process_end_that_waited_in_vain() -> None:
     environ = environment(
         django_settings.NEXUS.home, DJANGO_SETTINGS_MODULE="nexus_site.settings_agent", NEXUS_BUSY_TIMEOUT_MS="200"
@@ -287,6 +288,7 @@ def test_it_writes_where_files_cannot_be_locked(monkeypatch: pytest.MonkeyPatch)
     assert written() == {"unqueued"}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_does_not_wait_for_a_first_that_was_killed(queued: Any) -> None:
     database = django_settings.NEXUS.database
     with closing(connect(database, isolation_level=None)) as shell:
@@ -302,6 +304,7 @@ def test_it_does_not_wait_for_a_first_that_was_killed(queued: Any) -> None:
     assert written() == {"second"}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_does_not_wait_for_a_writer_that_was_killed_within_its_transaction(queued: Any) -> None:
     holder = queued("killed", "and hangs")
     assert holder.stdout.readline() == "inside\n"

@@ -16,7 +16,7 @@ from tests.forges.github_server import GitHub, serve
 
 
 @pytest.fixture
-def github() -> Iterator[GitHub]:
+def github(starts_processes: None) -> Iterator[GitHub]:
     with serve() as served:
         yield served
 

@@ -27,6 +27,8 @@ from tests.conftest import OPERATOR
 from tests.forges.github_server import answer_of_git
 from tests.forges.test_pulls import AGENT, git, mail, repository
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 PROJECT = "/api/v4/projects/acme%2Fshop"
 TIME = "2026-03-01T12:00:00.000Z"
 TOKEN = "glpat-right"
@@ -204,6 +206,7 @@ def test_its_issues_become_handoffs(gitlab: GitLab, project: str, db: None) -> N
     assert "| State | open |" in gitlab.calls[-1][2]["body"]
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_work_goes_from_an_issue_to_its_merge(
     gitlab: GitLab, tmp_path: Path, configure: Callable[..., None], db: None
 ) -> None:

@@ -43,7 +43,7 @@ def git(place: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path, github: GitHub, configure: Callable[..., None]) -> str:
+def project(runs_git: None, tmp_path: Path, github: GitHub, configure: Callable[..., None]) -> str:
     """A repository whose remote is served over HTTP, in a home of its own."""
     github.repositories = tmp_path / "remotes"
     return repository(tmp_path, configure)
@@ -66,7 +66,7 @@ def repository(tmp_path: Path, configure: Callable[..., None]) -> str:
 
 
 @pytest.fixture
-def submitted(github: GitHub, look: Look, project: str) -> Handoff:
+def submitted(runs_sandbox: None, github: GitHub, look: Look, project: str) -> Handoff:
     """An issue that smith, an agent of the pool with a worktree, has done."""
     github.add_issue(1, "Cart loses items", "It does.")
     look()
@@ -82,7 +82,7 @@ def submitted(github: GitHub, look: Look, project: str) -> Handoff:
 
 
 @pytest.fixture
-def published(submitted: Handoff, look: Look) -> ForgeIssue:
+def published(runs_sandbox: None, submitted: Handoff, look: Look) -> ForgeIssue:
     """Its pull request is open."""
     assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
     look()
@@ -547,6 +547,7 @@ def test_a_rejected_question_about_checks_is_asked_again(github: GitHub, publish
     assert ForgeIssue.objects.get().checks == "passed"
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_work_in_another_repository_is_not_pushed(github: GitHub, look: Look, project: str, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -30,7 +30,7 @@ AGENT = Caller("test")
 
 
 @pytest.fixture
-def remote(tmp_path: Path) -> Path:
+def remote(runs_git: None, tmp_path: Path) -> Path:
     path = tmp_path / "remotes" / "shop.git"
     path.mkdir(parents=True)
     git(path, "init", "--quiet", "--bare")
@@ -38,7 +38,7 @@ def remote(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def project(tmp_path: Path, remote: Path, configure: Callable[..., None]) -> str:
+def project(runs_git: None, tmp_path: Path, remote: Path, configure: Callable[..., None]) -> str:
     home, place = tmp_path / "home", tmp_path / "shop"
     for each in (home, place):
         each.mkdir()
@@ -52,7 +52,7 @@ def project(tmp_path: Path, remote: Path, configure: Callable[..., None]) -> str
 
 
 @pytest.fixture
-def person(tmp_path: Path, project: str, remote: Path) -> Path:
+def person(runs_git: None, tmp_path: Path, project: str, remote: Path) -> Path:
     """The clone of a person who works without Nexus."""
     git(tmp_path, "clone", "--quiet", str(remote), "person")
     return tmp_path / "person"
@@ -75,7 +75,7 @@ def look(forge: Forge) -> Look:
 
 
 @pytest.fixture
-def smith(project: str, forge: Forge) -> str:
+def smith(runs_sandbox: None, project: str, forge: Forge) -> str:
     """An agent with a worktree, which is present."""
     made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
     assert made["ok"], made
@@ -104,7 +104,7 @@ def submitted(project: str, smith: str) -> Handoff:
 
 
 @pytest.fixture
-def pushed(submitted: Handoff, look: Look) -> ForgeIssue:
+def pushed(runs_sandbox: None, submitted: Handoff, look: Look) -> ForgeIssue:
     assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
     look()
     row = ForgeIssue.objects.get()
@@ -272,6 +272,7 @@ def test_a_remote_that_is_away_is_a_failure_until_it_is_back(
     assert Forge.objects.get().failures == 0 and len(moves()) == 1
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_watched_branch_that_is_deleted_is_a_failure(project: str, forge: Forge, remote: Path, look: Look) -> None:
     again = {"kind": "git", "repository": str(remote), "project_root": project, "base": "release"}
     assert run(OPERATOR, "forge_connect", again)["ok"] and Forge.objects.count() == 1

@@ -272,6 +272,7 @@ def test_what_is_written_has_the_name_by_which_hooks_are_known(monkeypatch: pyte
     assert clients.is_ours(clients.hook_command(setup.program(), "codex"), "codex")
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "started",
     [["nexus_site/__main__.py"], ["manage.py"], ["-P", "-m", "nexus"], ["-P", "-m", "nexus_site"]],
@@ -446,7 +447,7 @@ KEY = "nxs_" + "c" * 48
 
 
 @pytest.fixture
-def cloned(project: str) -> str:
+def cloned(runs_git: None, project: str) -> str:
     """A project under git."""
     program("git")
     git(project, "init", "--quiet")

@@ -83,6 +83,7 @@ def stamp_unchanged(nexus: Any, call: Call) -> None:
 # Whatever fails
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("text", ["{bad", "[]", '"x"', "\x00", "[" * 100_000, '{"hook_event_name": 5, "cwd": []}'])
 def test_it_says_one_line_at_most_on_input_it_cannot_use(harness: Harness, text: str) -> None:
     done = harness.hook("--agent-id", "builder", text=text)
@@ -91,18 +92,21 @@ def test_it_says_one_line_at_most_on_input_it_cannot_use(harness: Harness, text:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_one_line_on_a_wrong_option(harness: Harness) -> None:
     done = harness.hook("--bogus", text=PROMPT)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "[nexus] hook: unrecognized arguments: --bogus\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_one_line_on_a_wrong_setting(harness: Harness) -> None:
     done = harness.hook(text=PROMPT, NEXUS_TRUST_MODE="lax")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("[nexus] hook: NEXUS_TRUST_MODE: ")
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
 def test_it_says_one_line_on_a_store_that_is_none(harness: Harness) -> None:
     harness.home.mkdir()
@@ -111,6 +115,7 @@ def test_it_says_one_line_on_a_store_that_is_none(harness: Harness) -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_one_line_on_a_home_that_is_a_file(harness: Harness) -> None:
     harness.home.write_text("")
     done = harness.hook(text=PROMPT)
@@ -125,6 +130,7 @@ def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Op
     assert "hello" in entry.respond(fresh, builder, look.answer)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_tells_once_when_its_harness_calls_in_parallel(harness: Harness) -> None:
     harness.hook("--agent-id", "builder", text=PROMPT)
     harness.until_session()
@@ -159,6 +165,7 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
 # What it starts
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_needs_nothing_but_the_standard_library_to_stay_silent() -> None:
     code = (
         "import nexus.hooks.entry, sys; "
@@ -168,6 +175,7 @@ def test_it_needs_nothing_but_the_standard_library_to_stay_silent() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_stays_silent_without_what_only_writing_and_help_need() -> None:
     code = (
         "import nexus.hooks.entry, nexus.hooks.harness, sys; nexus.hooks.harness.read(['--agent-id', 'b'], {}, '{}');"
@@ -177,6 +185,7 @@ def test_it_stays_silent_without_what_only_writing_and_help_need() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("event", "spared"),
     [("PostToolUse", {"sqlite3", "datetime"}), ("PreToolUse", {"hashlib", "nexus.hooks.memory", "nexus.hooks.turn"})],
@@ -194,6 +203,7 @@ def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
     assert "nexus.hooks.harness" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
     started = '{"hook_event_name": "SessionStart", "source": "startup"}'
     assert harness.hook("--agent-id", "builder", text=started).stdout == ""
@@ -203,6 +213,7 @@ def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
     assert [agent["agent_id"] for agent in harness.call("agent_list", {})["agents"]] == ["builder"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_opens_the_session_at_a_call_that_has_used_the_store_already(harness: Harness) -> None:
     """A prompt's tag is carried out first: a process forked after that would come with connections that are not its."""
     root = str(harness.project)

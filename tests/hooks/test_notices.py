@@ -139,6 +139,7 @@ def later(**span: int) -> Any:
 # What is sent
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_new_address_gets_a_test(add: Call, service: Service) -> None:
     row = add()
     assert "needs a person will come here" in service.said
@@ -147,6 +148,7 @@ def test_a_new_address_gets_a_test(add: Call, service: Service) -> None:
     assert "127.0.0.1" not in json.dumps(run(ADA, "notice_list", {})["data"])  # an address may hold a password
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_what_needs_a_person_once_without_words(add: Call, ask: Ask, service: Service) -> None:
     add()
     ask("Delete the secret branch?")
@@ -160,6 +162,7 @@ def test_it_sends_what_needs_a_person_once_without_words(add: Call, ask: Ask, se
     assert len(service.got) == 3
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_words_where_they_are_allowed(add: Call, ask: Ask, service: Service) -> None:
     add(with_text=True)
     ask("Delete the branch?", detail=f"It is merged. {NASTY}")
@@ -167,6 +170,7 @@ def test_it_sends_words_where_they_are_allowed(add: Call, ask: Ask, service: Ser
     assert "ana asks: Delete the branch?" in service.said
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_the_chosen_kinds_and_the_project_s_alone(add: Call, ask: Ask, service: Service, project: str) -> None:
     add(kinds=["questions"])
     add(project_root=project)
@@ -176,6 +180,7 @@ def test_it_sends_the_chosen_kinds_and_the_project_s_alone(add: Call, ask: Ask, 
     assert work() == [notices.Sent()]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, service: Service) -> None:
     with time_machine.travel(datetime(2026, 3, 1, 21, tzinfo=UTC), tick=False) as clock:
         add(quiet="22:00-07:00", timezone="UTC")
@@ -194,6 +199,7 @@ def run_control(name: str, **arguments: Any) -> None:
     assert envelope["ok"], envelope
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, ask: Ask, service: Service) -> None:
     row = add()
     service.status = 500
@@ -209,6 +215,7 @@ def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, as
     assert NoticeAddress.objects.get().failures == 0
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: Service) -> None:
     add()
     ask("May I?")
@@ -218,6 +225,7 @@ def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: 
     assert sum(claim is not None for claim in claims) == 1
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_reaches_a_private_address_only_where_that_is_allowed(add: Call, service: Service) -> None:
     before = len(service.got)
     add(allow_private=False)
@@ -233,6 +241,7 @@ def test_the_guard_stops_a_connection_to_it_whoever_resolved_the_name(host: str)
         _guard("socket.connect", (one, (host, 80)), [])
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_mail_server_gets_it(db: None, ask: Ask) -> None:
     class Mails:
         got: list[str] = []
@@ -253,6 +262,7 @@ def test_a_mail_server_gets_it(db: None, ask: Ask) -> None:
     assert "Subject: Nexus: a test" in Mails.got[0]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_browser_gets_it_encrypted(db: None, ask: Ask, service: Service) -> None:
     own = ec.generate_private_key(ec.SECP256R1())
     point = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
@@ -301,7 +311,7 @@ def test_links_need_the_hub_s_address(db: None, settings: Any) -> None:
 
 
 @pytest.fixture
-def link(add: Call, ask: Ask, service: Service) -> str:
+def link(starts_processes: None, add: Call, ask: Ask, service: Service) -> str:
     """The path of the link to a permission that ana asks for."""
     add(with_answers=True)
     ask("Run make?", detail="It builds the parser.")
@@ -389,6 +399,7 @@ def test_a_foreign_link_says_so_and_strangers_wait(link: str, phone: Client, cha
 # The page
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, service: Service) -> None:
     form = {"url": service.url, "allow_private": "on", "kinds": ["questions", "disk"], "quiet": "22:00-07:00"}
     assert browser.post("/admin/notices/", form).status_code == 302

@@ -203,6 +203,7 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
     assert "hooks" not in document
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
     code = (
         "import nexus.planning.hook, nexus.planning.turns, sys;"
@@ -221,6 +222,7 @@ def test_it_registers_what_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 # Whole processes
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_stays_out_of_projects_that_keep_no_plan(harness: Harness) -> None:
     for name in ("SessionStart", "UserPromptSubmit", "PostToolUse", "SessionEnd"):
         done = harness.hook(text=json.dumps({"hook_event_name": name, "prompt": "[m] Keep this"}))
@@ -228,6 +230,7 @@ def test_it_stays_out_of_projects_that_keep_no_plan(harness: Harness) -> None:
     assert list(harness.project.iterdir()) == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_one_line_on_a_link_in_place_of_the_directory_and_touches_nothing(
     harness: Harness, tmp_path: Path
 ) -> None:
@@ -239,6 +242,7 @@ def test_it_says_one_line_on_a_link_in_place_of_the_directory_and_touches_nothin
     assert [*(tmp_path / "elsewhere" / "state").iterdir()] == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("text", ["{bad", "[" * 100_000, '{"hook_event_name": ["PreToolUse"], "tool_input": "x"}'])
 def test_it_never_fails_its_harness_whatever_it_is_given(harness: Harness, text: str) -> None:
     done = harness.hook("--planning", text=text)
@@ -246,6 +250,7 @@ def test_it_never_fails_its_harness_whatever_it_is_given(harness: Harness, text:
     assert done.stderr.count("\n") <= 1 and "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_gates_edits_when_told_to(harness: Harness) -> None:
     edit = json.dumps({"hook_event_name": "PreToolUse", "tool_name": "Edit", "tool_input": {"file_path": "a.py"}})
     assert harness.hook("--planning", text=edit).stdout == ""

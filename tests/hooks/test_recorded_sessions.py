@@ -57,6 +57,7 @@ class Names:
                     ] = value
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("recording", RECORDED, ids=lambda path: path.stem)
 def test_it_goes_as_recorded(recording: Path, harness: Harness) -> None:
     names = Names(str(harness.project))

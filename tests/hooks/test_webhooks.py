@@ -136,6 +136,7 @@ def test_every_type_that_is_written_is_declared() -> None:
     assert {"agent.created", "session.opened", "artifact.created", "message.created"} <= written <= set(event_types())
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_a_signed_event(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     secret = add(types=["message.created"])["secret"]
     message_id = write(call, project)
@@ -155,6 +156,7 @@ def test_it_sends_nothing_from_before_it_was_added(add: Call, call: Call, projec
     assert services.deliver_once() == (0, 0)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_an_agent_only_what_concerns_it(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     write(call, project, to="builder")
     add(agent_id="builder")
@@ -169,6 +171,7 @@ def test_it_sends_an_agent_only_what_concerns_it(add: Call, call: Call, project:
     assert sorted(kind for kind, _ in kinds[1:]) == ["handoff.created", "message.created"]  # the offer and its notice
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_only_its_workspace(
     add: Call, call: Call, project: str, tmp_path_factory: pytest.TempPathFactory, receiver: Receiver
 ) -> None:
@@ -182,6 +185,7 @@ def test_it_sends_only_its_workspace(
 # Failures
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_tries_again_later_and_later(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     add(types=["message.created"])
     write(call, project)
@@ -199,6 +203,7 @@ def test_it_tries_again_later_and_later(add: Call, call: Call, project: str, rec
     assert WebhookDelivery.objects.count() == 0
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_gives_up_and_starts_over_when_told(
     add: Call, call: Call, operate: Call, project: str, receiver: Receiver
 ) -> None:
@@ -216,6 +221,7 @@ def test_it_gives_up_and_starts_over_when_told(
     assert services.deliver_once() == (1, 0)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_follows_no_redirect(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     add(types=["message.created"])
     write(call, project)
@@ -224,6 +230,7 @@ def test_it_follows_no_redirect(add: Call, call: Call, project: str, receiver: R
     assert len(receiver.got) == 1
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_again_what_a_crash_left_unsettled(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     webhook_id = add(types=["message.created"])["webhook_id"]
     write(call, project)
@@ -235,6 +242,7 @@ def test_it_sends_again_what_a_crash_left_unsettled(add: Call, call: Call, proje
     assert receiver.got[0][0]["webhook-id"] == taken.delivery_id
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_keeps_a_bounded_queue_and_loses_nothing(
     add: Call, call: Call, project: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +279,7 @@ def test_it_catches_up_a_little_at_a_time(
     assert Webhook.objects.get().cursor == Event.objects.latest("event_id").event_id
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_delivers_what_has_left_the_log(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     webhook_id = add(types=["message.created"])["webhook_id"]
     message_id = write(call, project)
@@ -280,6 +289,7 @@ def test_it_delivers_what_has_left_the_log(add: Call, call: Call, project: str, 
     assert receiver.got[0][1]["data"]["payload"]["message_id"] == message_id
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_failing_receiver_is_paused_whatever_happens(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     add(types=["message.created"])
     receiver.status = 500
@@ -297,6 +307,7 @@ def test_a_failing_receiver_is_paused_whatever_happens(add: Call, call: Call, pr
     assert (Webhook.objects.get().failures, Webhook.objects.get().next_attempt_at) == (0, None)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_clock_that_was_a_day_ahead_puts_no_delivery_off(
     add: Call, call: Call, project: str, receiver: Receiver
 ) -> None:
@@ -316,6 +327,7 @@ def test_a_clock_that_was_a_day_ahead_puts_no_delivery_off(
         assert services.deliver_once() == (1, 0), "and what was, a day after the longest pause"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_receivers_that_never_answer_leave_half_of_the_threads(
     committed: None, add: Call, call: Call, operate: Call, project: str, receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
@@ -368,6 +380,7 @@ def test_receivers_that_never_answer_leave_half_of_the_threads(
     assert len(taken) == services.WEBHOOKS.threads // 2
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_delivers_in_the_background(
     committed: None, add: Call, call: Call, project: str, receiver: Receiver
 ) -> None:
@@ -496,6 +509,7 @@ def test_it_connects_to_the_address_it_checked(receiver: Receiver, monkeypatch: 
     assert (asked, dialled) == (["rebind.example"], [("203.0.113.9", port)])
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_reaches_a_receiver_that_listens_on_one_family_alone(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,6 +522,7 @@ def test_it_reaches_a_receiver_that_listens_on_one_family_alone(
     assert receiver.got
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "TOTAL_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(sender.Undelivered):
@@ -559,6 +574,7 @@ def test_it_goes_with_everything_it_had_to_deliver(
     assert operate("webhook_remove", webhook_id=webhook_id)["error"]["code"] == "NOT_FOUND"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_is_looked_after_from_the_command_line(
     add: Call, call: Call, project: str, receiver: Receiver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -604,6 +620,7 @@ def test_it_asks_at_a_terminal_before_it_removes(
 # A history that was replaced
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_goes_on_above_the_history_that_was_replaced(
     receiver: Receiver, project: str, tmp_path: Path, furnish: Furnish
 ) -> None:

@@ -113,7 +113,7 @@ def crashed(home: Home) -> Iterator[Home]:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server(runs_postgres: None) -> Iterator[Server]:
     made = Server()
     yield made
     for name in made.names:

@@ -361,6 +361,7 @@ def test_it_finds_rows_from_the_future(home: Home, findings: Findings, ahead: ti
     assert [(finding["check"], finding["level"]) for finding in findings()] == [("clock", level)]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_finds_two_servers_on_one_store(home: Home, findings: Findings) -> None:
     hold = "import sys; file = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", hold, str(home.database), "serve"]

@@ -21,7 +21,7 @@ Nexus = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def moved(written: Path) -> Iterator[str]:
+def moved(starts_processes: None, written: Path) -> Iterator[str]:
     """The name of a database that holds what the scenario wrote; copied, never used."""
     server = Server("moved")
     done = Home(written).process("migrate-store", "--to", server.database())

@@ -92,6 +92,7 @@ def check(home: Home, written: Path, nexus: Nexus, count: int) -> None:
         assert done.code == 0, (offset, done)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_every_command_works_or_says_what_to_do(home: Home, written: Path, nexus: Nexus) -> None:
     check(home, written, nexus, 3)
 
@@ -101,6 +102,7 @@ def test_every_command_works_or_says_what_to_do_wherever_the_damage_is(home: Hom
     check(home, written, nexus, 40)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "command", ["status", "runmcp", "serve", "export --workspace-id x", "migrate-store --to other.db", "doctor --fix"]
 )
@@ -114,6 +116,7 @@ def test_a_damaged_schema_is_said_in_one_line_whatever_the_command(home: Home, c
     assert "stop" in (done.stdout + done.stderr).lower(), done  # and what to do after that
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_damaged_format_in_the_header_is_said_in_one_line(home: Home) -> None:
     flip(home.database, 47, 0xFF)
     done = home.process("status")
@@ -121,6 +124,7 @@ def test_a_damaged_format_in_the_header_is_said_in_one_line(home: Home) -> None:
     assert done.stderr.startswith("[nexus] DB_ERROR") and "damaged" in done.stderr, done
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_damage_in_a_table_that_a_command_reads_itself_is_said_in_one_line(home: Home) -> None:
     with closing(sqlite3.connect(home.database)) as db:
         (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'message_deliveries'").fetchone()

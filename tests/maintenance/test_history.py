@@ -24,7 +24,7 @@ Nexus = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
-def exported(written: Path) -> str:
+def exported(starts_processes: None, written: Path) -> str:
     """The history of the scenario's first workspace."""
     done = Home(written).process("export", "--workspace-id", workspace_id_of(f"{written}-project"))
     assert done.returncode == 0, done.stderr
@@ -233,5 +233,6 @@ def test_it_plays_a_changed_file_whole_or_refuses_it_with_a_line(
         transaction.set_rollback(True)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_refuses_the_history_of_a_workspace_that_is_not_there(home: Home, nexus: Nexus, db: None) -> None:
     assert "not in this store" in home.process("export", "--workspace-id", "none").stderr

@@ -210,6 +210,7 @@ def test_it_refuses_a_damaged_backup(home: Home, nexus: Nexus, backup: Path) -> 
     assert entries(home.path) == before
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_leaves_a_store_after_a_crash_fit_to_start_when_the_disk_refuses_the_rest(
     crashed: Home, written: Path
 ) -> None:
@@ -221,6 +222,7 @@ def test_it_leaves_a_store_after_a_crash_fit_to_start_when_the_disk_refuses_the_
     assert crashed.sql(ROLES) == [("latest",)]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("more", [-8192, 1024], ids=["the copy", "the log"])
 def test_it_changes_nothing_when_the_disk_refuses_a_write(home: Home, backup: Path, more: int) -> None:
     limit = (backup.stat().st_size + more,) * 2
@@ -232,6 +234,7 @@ def test_it_changes_nothing_when_the_disk_refuses_a_write(home: Home, backup: Pa
     assert home.sql(ROLES) == [("later",)]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("sign", ["partial", "replaced"])
 def test_it_leaves_one_store_or_the_other_when_it_is_killed(home: Home, backup: Path, sign: str) -> None:
     command = [sys.executable, "manage.py", "restore", str(backup)]

@@ -46,6 +46,7 @@ def test_it_does_not_take_a_store_cut_to_nothing_for_a_new_one_while_its_log_is_
     assert (crashed.path / "nexus.db-wal").stat().st_size > 0
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("command", ["runmcp", "serve", "export --workspace-id x"])
 def test_it_says_so_in_one_line_whatever_the_command(home: Home, command: str) -> None:
     DAMAGE["cut short"][0](home)
@@ -80,6 +81,7 @@ def left_whole(home: Home) -> bool:
         return bool(connection.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_names_a_full_store_and_keeps_it_whole(home: Home) -> None:
     write, read = trouble(home, "full_store")
 
@@ -90,6 +92,7 @@ def test_it_names_a_full_store_and_keeps_it_whole(home: Home) -> None:
     assert left_whole(home)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_names_a_limit_on_the_size_of_files(home: Home) -> None:
     write, read = trouble(home, "size_limit")
 
@@ -107,6 +110,7 @@ def can_mount() -> bool:
 needs_mount = pytest.mark.skipif(not can_mount(), reason="this user may not mount a small file system")
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_mount
 def test_it_examines_a_store_on_a_full_disk_and_writes_no_half_backup(home: Home, tmp_path: Path) -> None:
     script = """
@@ -126,6 +130,7 @@ def test_it_examines_a_store_on_a_full_disk_and_writes_no_half_backup(home: Home
     assert "exit code 1" in done.stdout
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_mount
 def test_it_names_a_full_disk(home: Home, tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size=8m none "$0" && cp -a "$1"/nexus.db "$0" && shift && exec "$@"'
@@ -144,6 +149,7 @@ def test_it_names_a_full_disk(home: Home, tmp_path: Path) -> None:
     assert read["ok"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_mount
 def test_a_hub_names_a_full_disk_to_the_agents_on_stdio_and_loses_nothing(home: Home, tmp_path: Path) -> None:
     (tmp_path / "mounted").mkdir()
@@ -161,6 +167,7 @@ def test_a_hub_names_a_full_disk_to_the_agents_on_stdio_and_loses_nothing(home: 
     assert said["read"]["ok"] and said["again"]["ok"] and said["lost"] == 0
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_names_a_store_that_became_read_only(home: Home, tmp_path: Path) -> None:
     for directory in [home.path, *home.path.parents][:4]:
         if os.geteuid() == 0 and directory != Path("/tmp"):
@@ -175,6 +182,7 @@ def test_it_names_a_store_that_became_read_only(home: Home, tmp_path: Path) -> N
     assert left_whole(home)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_names_a_damaged_page_and_does_not_ask_to_try_again(home: Home) -> None:
     write, read = trouble(home, "broken_pages")
 

@@ -25,7 +25,7 @@ from nexus.core.operations.errors import NexusError
 from tests.maintenance.conftest import ROOT, Done, Home
 from tests.migrations import STEPS, loader_of_replaced
 
-pytestmark = pytest.mark.sqlite  # its subject is the file
+pytestmark = [pytest.mark.sqlite, pytest.mark.usefixtures("starts_processes")]  # its subject is the file
 
 Nexus = Callable[..., Done]
 THEN = "2026-01-01 12:00:00.000001"

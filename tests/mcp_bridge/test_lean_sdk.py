@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.processes import environment
+
+pytestmark = pytest.mark.usefixtures("starts_processes")
 
 LOADED = """
 import sys

@@ -151,6 +151,7 @@ def connect(hub: Hub, home: Path) -> Iterator[Connect]:
         agent.close()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_carries_lines_both_ways(connect: Connect) -> None:
     agent, side, hello = connect()
     assert (hello["process"], hello["cwd"]) == (agent.process.pid, str(Path.cwd()))
@@ -160,6 +161,7 @@ def test_it_carries_lines_both_ways(connect: Connect) -> None:
     assert [agent.hear(), agent.hear()] == [answer(1), {"jsonrpc": "2.0", "method": "notifications/x"}]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_again_what_a_killed_hub_did_not_answer(connect: Connect, hub: Hub) -> None:
     """The hub is killed in the middle of five calls, one of which it has answered."""
     agent, side, _ = connect()
@@ -181,6 +183,7 @@ def test_it_sends_again_what_a_killed_hub_did_not_answer(connect: Connect, hub: 
     assert agent.hear() == answer(2)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_each_write_has_a_key_of_its_own_and_a_slot_until_it_is_answered(connect: Connect) -> None:
     """Also where a client gives each request the same number."""
     agent, side, _ = connect()
@@ -196,6 +199,7 @@ def test_each_write_has_a_key_of_its_own_and_a_slot_until_it_is_answered(connect
     assert not any(head["repeated"] for head in heads)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_slot_of_a_cancelled_write_is_not_used_again(connect: Connect) -> None:
     """It may still be under way in the hub."""
     agent, side, _ = connect()
@@ -205,6 +209,7 @@ def test_the_slot_of_a_cancelled_write_is_not_used_again(connect: Connect) -> No
     assert [(side.request()[0] or {}).get("slot") for _ in range(3)] == [0, None, 1]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_hub_that_records_nothing_gets_no_write_again(connect: Connect, hub: Hub) -> None:
     """One of an earlier version, after one of this version."""
     agent, side, _ = connect()
@@ -217,6 +222,7 @@ def test_a_hub_that_records_nothing_gets_no_write_again(connect: Connect, hub: H
     assert side.request() == (None, call(2, "message_create"))
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_sends_what_a_hub_did_not_take_again(connect: Connect, hub: Hub) -> None:
     """A hub that ends in good order says how many lines it took."""
     agent, side, _ = connect()
@@ -229,6 +235,7 @@ def test_it_sends_what_a_hub_did_not_take_again(connect: Connect, hub: Hub) -> N
     assert side.hear()["id"] == 2
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_half_an_answer_is_none(connect: Connect, hub: Hub) -> None:
     agent, side, _ = connect()
     agent.say(call(1, "inbox_count"))
@@ -241,6 +248,7 @@ def test_half_an_answer_is_none(connect: Connect, hub: Hub) -> None:
     assert agent.hear() == answer(1)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_imports_none_of_what_the_hub_is_built_on(hub: Hub, home: Path) -> None:
     command = [sys.executable, "-X", "importtime", str(warm.PROGRAM), "runmcp"]  # which tells each module on stderr
     with subprocess.Popen(command, env=environment(home), stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
@@ -260,6 +268,7 @@ def test_it_imports_none_of_what_the_hub_is_built_on(hub: Hub, home: Path) -> No
     assert not imported & {"django", "pydantic", "mcp", "mcp_types", "anyio", "starlette", "asyncio"}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_brings_what_the_hub_said_of_the_connection_to_the_next_one(connect: Connect, hub: Hub) -> None:
     _, side, hello = connect()
     assert "state" not in hello
@@ -269,6 +278,7 @@ def test_it_brings_what_the_hub_said_of_the_connection_to_the_next_one(connect: 
     assert again == {**hello, "state": {"opened": [1, {"a": "}"}]}}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_cancelled_call_is_not_sent_again(connect: Connect, hub: Hub) -> None:
     agent, side, _ = connect()
     agent.say(call(1, "inbox_count"), call(2, "inbox_count"))
@@ -280,6 +290,7 @@ def test_a_cancelled_call_is_not_sent_again(connect: Connect, hub: Hub) -> None:
     assert side.hear()["id"] == 2
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_calls_wait_for_a_hub_that_is_away_and_not_for_ever(connect: Connect, hub: Hub, home: Path) -> None:
     agent, side, _ = connect(PATIENCE)
     agent.say(call(0, "message_create"))
@@ -297,6 +308,7 @@ def test_calls_wait_for_a_hub_that_is_away_and_not_for_ever(connect: Connect, hu
         assert side.hear()["id"] == 3, "and what was answered is not sent any more"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_hub_that_takes_it_no_more_says_why(connect: Connect, hub: Hub) -> None:
     agent, side, _ = connect()
     agent.say(call(1, "inbox_count"))
@@ -306,6 +318,7 @@ def test_a_hub_that_takes_it_no_more_says_why(connect: Connect, hub: Hub) -> Non
     assert agent.hear() == {"jsonrpc": "2.0", "id": 1, "result": REFUSAL["call"]}
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("kind", ["refused", "elsewhere"])
 def test_a_hub_that_refuses_it_ends_it_or_leaves_it_to_itself(hub: Hub, home: Path, kind: str) -> None:
     with closing(Agent(home, warm.PROGRAM)) as agent:
@@ -320,6 +333,7 @@ def test_a_hub_that_refuses_it_ends_it_or_leaves_it_to_itself(hub: Hub, home: Pa
             assert agent.process.stderr.readline() == b"[nexus] This process serves itself: because\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"0" * 64 + b" " + b"0" * 64 + b"\n", b"x" * 1000]
 )
@@ -371,6 +385,7 @@ def test_an_address_that_others_can_read_is_not_used(home: Path) -> None:
             other.accept()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_serves_itself_where_told_to(home: Path, hub: Hub) -> None:
     environ = environment(home, NEXUS_STANDALONE="1")
     process = warm.Process(["runmcp"], environ, stdin=PIPE, stdout=PIPE)
@@ -384,6 +399,7 @@ def test_it_serves_itself_where_told_to(home: Path, hub: Hub) -> None:
         process.wait()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_ends_with_its_client_and_hands_over_what_was_under_way(connect: Connect) -> None:
     agent, side, _ = connect()
     agent.say(call(1, "inbox_count"))
@@ -396,12 +412,14 @@ def test_it_ends_with_its_client_and_hands_over_what_was_under_way(connect: Conn
     assert agent.process.wait(START_SECONDS) == 0
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_ends_once_nobody_reads_it(connect: Connect) -> None:
     agent, _, _ = connect()
     agent.stdout.close()
     assert agent.process.wait(START_SECONDS) == 0
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_at_a_signal_while_its_hub_is_away(connect: Connect, hub: Hub, number: int) -> None:
     agent, side, _ = connect(PATIENCE)
@@ -413,6 +431,7 @@ def test_it_ends_at_a_signal_while_its_hub_is_away(connect: Connect, hub: Hub, n
     assert agent.process.wait(START_SECONDS) == 0
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_passes_no_more_of_a_line_than_a_hub_takes(connect: Connect) -> None:
     agent, side, _ = connect()
     agent.stdin.write(b'{"id":1,"x":"' + b"x" * (LONGEST_LINE + 1) + b'"}\n')

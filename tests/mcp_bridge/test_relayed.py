@@ -30,6 +30,8 @@ from nexus_site.launch import APPS
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO, READY
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 
 @pytest.fixture
 def home(tmp_path: Path, settings: Settings, committed: None) -> Path:

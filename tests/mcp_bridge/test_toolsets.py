@@ -257,6 +257,7 @@ assert features.prompts(choice) and "sync" in tools_of(choice)
 """
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_process_loads_the_toolsets_that_it_chose(tmp_path: Path) -> None:
     environ = environment(tmp_path, DJANGO_SETTINGS_MODULE="nexus_site.settings_agent")
     subprocess.run([sys.executable, "-c", CHOOSES], env=environ, check=True)

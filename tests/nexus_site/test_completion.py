@@ -10,6 +10,8 @@ import pytest
 
 from tests.acceptance.processes import nexus
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 
 @pytest.mark.parametrize(
     ("typed", "offered", "others"),

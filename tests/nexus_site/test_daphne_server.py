@@ -51,6 +51,7 @@ def test_it_keeps_its_timers_when_the_clock_is_moved() -> None:
             timer.cancel()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_takes_few_of_many_new_connections_in_a_round() -> None:
     accepted: list[object] = []
 
@@ -74,6 +75,7 @@ def test_it_takes_few_of_many_new_connections_in_a_round() -> None:
                 transport.abortConnection()  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_connection_that_ended_leaves_no_garbage() -> None:
     server = HubServer(None, [], print)
     with contextlib.ExitStack() as opened:
@@ -94,6 +96,7 @@ def test_a_connection_that_ended_leaves_no_garbage() -> None:
         assert transport() is None and channel() is None
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_ends_an_answer_whose_application_fails_and_so_the_next(tmp_path: Path) -> None:
     hub = start(tmp_path, command=[sys.executable, "-c", FAILING], ready="on ")
     url = f"http://127.0.0.1:{next(line for line in hub.lines if line.startswith('on ')).split()[-1]}"

@@ -11,6 +11,7 @@ from nexus.forges.protocol import Checks, NotThere, TokenRefused
 from nexus_site.demo import forge
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_hubs_client_finds_what_it_asks_for(tmp_path: Path) -> None:
     with forge.serving(tmp_path) as served:
         served.add_issue(1, "Cart loses items")

@@ -66,6 +66,7 @@ def tables(person: Path) -> list[Mapping[str, Any]]:
     return [table for content in read for table in values(content) if "command" in table]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_its_hooks_run(person: Path) -> None:
     commands = {table["command"] for table in tables(person) if " hook " in table["command"]}
     assert len(commands) == 4
@@ -82,6 +83,7 @@ def test_its_hooks_run(person: Path) -> None:
         assert f"plan {number}" in done.stdout
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_its_entries_start_a_server(person: Path) -> None:
     entries = [table for table in tables(person) if "args" in table]
     assert len(entries) == 7
@@ -112,6 +114,7 @@ def test_its_runners_are_read() -> None:
     }
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_its_settings_are_taken(tmp_path: Path, furnish: Furnish) -> None:
     """Each setting of that version, as a variable: its default, or what its documentation gave as an example."""
     given = dict(line.split("=", 1) for line in (KEPT / "settings.env").read_text().splitlines())

@@ -70,6 +70,7 @@ def test_it_takes_what_comes_after_two_dashes_as_it_is() -> None:
     assert old_spellings.current(words) == (words, "")
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_the_new_spelling_on_stderr(tmp_path: Path) -> None:
     ran = nexus(tmp_path / "home", "handoffs", "--project-root", str(tmp_path), "--json")
     assert (ran.returncode, ran.stdout) == (3, '{\n  "handoffs": []\n}\n')

@@ -14,6 +14,7 @@ from tests.acceptance.processes import ROOT, nexus
 SCREEN = 52  # lines, 100 columns wide
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
     home = tmp_path / "home"
     said = nexus(home, "--help")
@@ -27,11 +28,13 @@ def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
     assert not home.exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_tells_the_version_that_the_changelog_tells(tmp_path: Path) -> None:
     released = re.search(r"^## \[(\d\S+)\] - ", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert released and nexus(tmp_path, "--version").stdout == f"nexus {released[1]}\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -64,6 +67,7 @@ def test_it_shows_options_and_examples_on_a_screen_and_the_settings_when_asked(
     assert overview.summary(command.help) in " ".join(shown.split())
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_shows_the_help_of_a_command_and_of_a_verb(tmp_path: Path) -> None:
     assert nexus(tmp_path, "help", "agents").stdout == nexus(tmp_path, "agents", "--help").stdout
     shown = nexus(tmp_path, "agents", "create", "--help").stdout

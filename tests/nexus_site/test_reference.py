@@ -39,6 +39,7 @@ def test_it_is_what_the_code_says() -> None:
     assert not stale, "run `python -m docs.make_reference`"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_does_not_depend_on_what_was_imported_first() -> None:
     lines = ("import django", "django.setup()", "import mcp_bridge.administration", "from docs import make_reference")
     code = "; ".join([*lines, "raise SystemExit(make_reference.main(['--check']))"])

@@ -55,7 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def shop(project: str) -> Path:
+def shop(runs_git: None, project: str) -> Path:
     """A repository with files of clients and of its own."""
     root = Path(project)
     subprocess.run([program("git"), "init", "-q", str(root)], check=True)
@@ -379,6 +379,7 @@ def test_a_unit_is_one_that_launchd_takes(tmp_path: Path) -> None:
     assert told["ProgramArguments"] == ["/opt/nexus", "serve"] and told["RunAtLoad"] is True
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze: it is in Debian's systemd")
 def test_a_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     unit = tmp_path / background.UNIT

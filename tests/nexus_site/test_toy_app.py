@@ -26,13 +26,13 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hub(command: Path, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
+def hub(starts_hubs: None, command: Path, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     with hubs.serving(furnish(tmp_path_factory.mktemp("hub") / "home"), program=command) as served:
         yield served
 
 
 @pytest.fixture(autouse=True)
-def shelf(hub: Hub, command: Path) -> None:
+def shelf(starts_processes: None, hub: Hub, command: Path) -> None:
     """An empty shelf, and the defaults of the settings."""
     hub.call("settings_update", values={"toy_limit": None})
     hub.call("retention_prune", toys_keep_days=0)

@@ -84,6 +84,7 @@ def test_its_manifest_is_stale_once_a_prompt_changes(catalog: Path) -> None:
     assert manifest.made(catalog) != (catalog / "manifest.json").read_text()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_hooks_read_the_same_catalog_with_the_standard_library_alone() -> None:
     script = (
         "import sys\nfrom nexus.planning.catalog import bundled, capability_map, tags\n"

@@ -277,6 +277,7 @@ def test_a_line_is_added_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
         assert opened.read(directory.LOG) == b"first\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_starts_without_fcntl_and_says_what_is_not_locked(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['fcntl'] = None\n"
@@ -311,6 +312,7 @@ def test_it_waits_for_programs_of_nexus_core(nexus: Project, monkeypatch: pytest
     assert not list(nexus.root.rglob("*.json.lock"))
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_locks_that_a_killed_process_left_hold_up_nobody(nexus: Project) -> None:
     nexus.task()
     program = (

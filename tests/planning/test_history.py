@@ -41,6 +41,7 @@ def contents(root: Path) -> list[bytes]:
     return [(root / ".nexus" / name).read_bytes() for name in FILES]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_brings_plan_tasks_and_cycles_back(tmp_path: Path, root: Path, furnish: Furnish) -> None:
     first, second, third = (furnish(tmp_path / name) for name in ("first", "second", "third"))
     with Raw(first, "--toolsets", "planning") as agent:

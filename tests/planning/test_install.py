@@ -618,6 +618,7 @@ def test_it_lists_a_catalog(planning: Planning) -> None:
     assert {agent["id"] for agent in json.loads(out.getvalue())["agents"]} == set(AGENTS)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_works_from_a_shell(tmp_path: Path, project: str) -> None:
     home = tmp_path / "home"
     install = nexus(home, "planning", "install", "--client", "claude-code", "--project", project, "--yes")

@@ -304,6 +304,7 @@ def test_it_reads_no_file_without_end(nexus: Project) -> None:
     assert (code, "larger" in message) == ("STATE_UNAVAILABLE", True)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed, who may not write")
 def test_it_says_that_a_project_cannot_be_written(nexus: Project) -> None:
     nexus.root.chmod(0o755)

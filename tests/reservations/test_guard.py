@@ -29,7 +29,7 @@ def held(tmp_path: Path, furnish: Furnish) -> Held:
 
 
 @pytest.fixture
-def repo(tmp_path: Path, held: Held) -> Repo:
+def repo(runs_git: None, tmp_path: Path, held: Held) -> Repo:
     """A guarded repository."""
     made = Repo.make(tmp_path / "shop")
     held.guard(made)
@@ -85,6 +85,7 @@ def test_it_refuses_whatever_way_a_file_is_changed(repo: Repo, held: Held, how: 
     assert "held by" in refused(ben, *arguments)
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_sees_the_first_commit_of_a_repository(tmp_path: Path, held: Held) -> None:
     repo = Repo(tmp_path / "new", NEXUS_AGENT_ID="ben")
     repo.top.mkdir()
@@ -301,7 +302,7 @@ def test_it_refuses_a_person_too_and_says_how_to_go_on(repo: Repo, held: Held) -
 
 
 @pytest.fixture
-def remote(repo: Repo, tmp_path: Path) -> Path:
+def remote(runs_git: None, repo: Repo, tmp_path: Path) -> Path:
     place = tmp_path / "remote.git"
     repo.ok("init", "-q", "--bare", "-b", "main", str(place))
     repo.ok("remote", "add", "origin", str(place))
@@ -532,6 +533,7 @@ def hook(repo: Repo, name: str, text: str) -> Path:
     return file
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_runs_the_hook_that_was_there_first_and_keeps_its_exit_code(tmp_path: Path, held: Held) -> None:
     repo = Repo.make(tmp_path / "old")
     hook(repo, "pre-commit", "git add staged-by-it.py; [ ! -e fail ] || exit 3")
@@ -555,6 +557,7 @@ def test_it_runs_the_hook_that_was_there_first_and_keeps_its_exit_code(tmp_path:
     assert pushed[1].startswith("refs/heads/main ")
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_runs_a_hook_that_names_no_interpreter_and_refuses_for_one_that_cannot_run(
     tmp_path: Path, held: Held
 ) -> None:
@@ -572,6 +575,7 @@ def test_it_runs_a_hook_that_names_no_interpreter_and_refuses_for_one_that_canno
     repo.ok("commit", "-qm", "second")
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_ends_silently_at_ctrl_c(tmp_path: Path, held: Held) -> None:
     repo = Repo.make(tmp_path / "old")
     hook(repo, "pre-commit", "kill -INT $PPID; sleep 5")
@@ -582,6 +586,7 @@ def test_it_ends_silently_at_ctrl_c(tmp_path: Path, held: Held) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_hooks_from_before_the_guard_moved_check_on_until_it_is_installed_again(
     tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -600,6 +605,7 @@ def test_hooks_from_before_the_guard_moved_check_on_until_it_is_installed_again(
     assert 'src/b.py: held by "ann"' in refused(ben)
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_runs_on_what_was_there_when_nexus_is_gone(
     tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ def held(tmp_path: Path, furnish: Furnish) -> Held:
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Repo:
+def repo(runs_git: None, tmp_path: Path) -> Repo:
     return Repo.make(tmp_path / "shop")
 
 

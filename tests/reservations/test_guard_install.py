@@ -17,7 +17,7 @@ State = dict[str, tuple[str, int, str]]
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Repo:
+def repo(runs_git: None, tmp_path: Path) -> Repo:
     return Repo.make(tmp_path / "a shop")
 
 
@@ -148,6 +148,7 @@ def test_it_installs_for_all_work_trees_and_for_a_bare_repository(repo: Repo, tm
     assert (tmp_path / "bare.git" / "hooks" / "pre-push").exists()
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_makes_the_directory_of_hooks_where_there_is_none(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "empty")
     repo.top.mkdir()

@@ -43,7 +43,7 @@ globs = st.builds(
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(runs_git: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("repository")
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     return root

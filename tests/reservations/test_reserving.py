@@ -237,6 +237,7 @@ def test_it_takes_absolute_paths_below_the_root(shop: Project, tmp_path: Path) -
     assert shop.call("who", path=str(shop.root))["pattern"] == "/**"
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_takes_the_work_trees_of_a_repository_for_one(db: None, tmp_path: Path) -> None:
     repo = Repo.make(tmp_path.resolve() / "shop")
     repo.ok("worktree", "add", "-q", str(repo.top / ".trees" / "bob"))
@@ -253,6 +254,7 @@ def test_it_takes_the_work_trees_of_a_repository_for_one(db: None, tmp_path: Pat
     other.reserve("cas", "src/b.py")
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_takes_the_same_part_of_each_work_tree_for_one(db: None, tmp_path: Path) -> None:
     repo = Repo.make(tmp_path.resolve() / "shop")
     repo.ok("worktree", "add", "-q", str(tmp_path / "other"))

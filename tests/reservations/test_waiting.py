@@ -161,6 +161,7 @@ async def test_an_agent_has_one_allowance_for_all_of_its_calls(yard: Project, mo
     assert (await call)["ok"]
 
 
+@pytest.mark.usefixtures("runs_git")
 async def test_it_waits_for_what_is_held_in_another_work_tree(tmp_path: Path) -> None:
     repo = Repo.make(tmp_path.resolve() / "shop")
     repo.ok("worktree", "add", "-q", str(tmp_path / "other"))

@@ -114,6 +114,7 @@ def test_a_notice_tells_what_names_its_reader(speaker: Client, topic: str) -> No
     assert second.said == {"topic": "cache", "from": "speaker", "body": "for @builder."}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_the_hook_tells_once_of_what_is_said(harness: Harness) -> None:
     with Raw(harness.home, "--toolsets", "topics") as raw:
         raw.greet()

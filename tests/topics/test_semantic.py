@@ -238,6 +238,7 @@ def test_a_process_that_is_killed_while_indexing_loses_nothing(ann: Client, cars
     assert Embedding.objects.count() == TopicMessage.objects.count()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_indexing_that_was_killed_goes_on(ann: Client, topic: str, tmp_path: Path) -> None:
     for _ in range(6):
         ann.say(topic, *("a kitten" for _ in range(50)))
@@ -591,6 +592,7 @@ def unavailable(ann: Client) -> str:
     return str(warning["message"])
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_an_endless_answer_of_a_service_is_not_read(ann: Client, topic: str, service: Service) -> None:
     most = 2 * remote.MAX_DIMENSION * remote.MAX_NUMBER
     endless = 100 * most  # far more than the system's own buffers hold
@@ -599,12 +601,14 @@ def test_an_endless_answer_of_a_service_is_not_read(ann: Client, topic: str, ser
     assert service.written < endless
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_compressed_answer_of_a_service_is_not_unpacked(ann: Client, topic: str, service: Service) -> None:
     service.headers = {"content-encoding": "gzip"}
     service.body = gzip.compress(b'{"data": [{"index": 0, "embedding": [1, 2, 3]}]}' + b" " * 20_000_000)
     assert "compresses" in unavailable(ann)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_vector_of_a_service_has_no_more_numbers_than_a_model_makes(
     ann: Client, topic: str, service: Service
 ) -> None:
@@ -612,6 +616,7 @@ def test_a_vector_of_a_service_has_no_more_numbers_than_a_model_makes(
     assert "more than 8192 numbers" in unavailable(ann)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_service_that_answers_a_byte_at_a_time_is_left(
     ann: Client, topic: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -632,6 +637,7 @@ def test_a_service_that_answers_a_byte_at_a_time_is_left(
     assert service.written < 200
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_service_may_have_the_model(ann: Client, topic: str, service: Service) -> None:
     ann.say(topic, "the car " + "x" * 9000, "it is late")
     work_once(EMBEDDING)
@@ -641,6 +647,7 @@ def test_a_service_may_have_the_model(ann: Client, topic: str, service: Service)
     assert [len(text) for text in asked["input"]] == [8000, 10]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_service_is_sent_no_more_than_it_takes(ann: Client, topic: str, service: Service) -> None:
     service.longest = 1500
     ann.say(topic, "the car " + "x" * 9000, "it is late")
@@ -649,6 +656,7 @@ def test_a_service_is_sent_no_more_than_it_takes(ann: Client, topic: str, servic
     assert [max(map(len, asked["input"])) for _, asked in service.asked[1:-1]] == [8000, 4000, 2000, 1000]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_text_that_a_service_refuses_holds_no_other_up(ann: Client, topic: str, service: Service) -> None:
     service.refused = "unspeakable"
     ann.say(topic, "the car is broken", "unspeakable " + "x" * 600, "it is late")
@@ -663,6 +671,7 @@ def test_a_text_that_a_service_refuses_holds_no_other_up(ann: Client, topic: str
     assert "400" in ann.refused("messages_search", query="unspeakable", mode="semantic")["message"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_service_that_refuses_everything_for_a_while_is_asked_again(
     ann: Client, topic: str, service: Service
 ) -> None:
@@ -673,6 +682,7 @@ def test_a_service_that_refuses_everything_for_a_while_is_asked_again(
     assert not Embedding.objects.exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("status", [400, 401, 302, 500])
 def test_a_service_that_refuses_is_told(ann: Client, topic: str, service: Service, status: int) -> None:
     service.status = status
@@ -681,6 +691,7 @@ def test_a_service_that_refuses_is_told(ann: Client, topic: str, service: Servic
     assert len(service.asked) == 1
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "body",
     [
@@ -693,6 +704,7 @@ def test_a_service_that_answers_nonsense_is_told(ann: Client, topic: str, servic
     assert "protocol" in ann.refused("messages_search", query="car", mode="semantic")["message"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_service_that_changes_its_dimension_stores_nothing_wrong(ann: Client, topic: str, service: Service) -> None:
     ann.say(topic, "the car")
     work_once(EMBEDDING)
@@ -705,6 +717,7 @@ def test_a_service_that_changes_its_dimension_stores_nothing_wrong(ann: Client, 
     assert set(Embedding.objects.values_list("model", flat=True)) == {"some-model:2"}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_service_that_is_not_there_is_told(ann: Client, topic: str, configure: Configure) -> None:
     with serving(Service()) as url:
         pass

@@ -121,6 +121,7 @@ WORDS = st.text(st.sampled_from("ab \t.(<&\r\u202e\x00é"), max_size=6)
 CONTENTS = st.lists(WORDS, max_size=30).map("\n".join)
 
 
+@pytest.mark.usefixtures("runs_git")
 @settings(max_examples=examples(60), deadline=None)
 @given(before=CONTENTS, after=CONTENTS)
 def test_its_numbers_and_texts_are_those_of_both_files(
@@ -164,6 +165,7 @@ def _without(text: str, marks: list[tuple[int, int]]) -> list[str]:
     return [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_marks_the_words_that_changed_and_none_where_nearly_all_did(tmp_path: Path) -> None:
     file = compared(tmp_path, b"total = add(a, b)\nsame\nwholly other\n", b"total = sub(a, c)\nsame\n1, 2, 3, 4, 5\n")
     assert ">total = <mark>add</mark>(a, <mark>b</mark>)\n<" in file.unified
@@ -182,6 +184,7 @@ def test_it_bounds_the_search_for_changed_words() -> None:
     assert (len(old.marks), len(new.marks)) in {(0, 0), (1, 1)}
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_shows_syntax_beside_changed_words_and_only_text_as_text(tmp_path: Path) -> None:
     before, after = b'def run():\n    """One\n    </code>"""\n', b'def run():\n    """Two\n    </code>"""\n'
     file = compared(tmp_path, before, after, "a.py")
@@ -197,6 +200,7 @@ CODE = st.lists(
 )
 
 
+@pytest.mark.usefixtures("starts_processes")
 @settings(max_examples=examples(20), deadline=None)
 @given(
     CODE.map("".join), st.sampled_from(["a.py", "a.js", "a.php", "a.md", "a.html", "a.vue", "a.sh", "a.yml", "a.rb"])
@@ -208,6 +212,7 @@ def test_it_shows_all_of_a_text_whatever_its_lexer_makes_of_it(text: str, name: 
     assert said == "@@ -1 +1 @@\n" + "".join(f"{plain(line[1:])}\n" for line in lines)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_text_made_to_hold_a_lexer_costs_the_others_nothing() -> None:
     evil = [("python", "\n " * 20_000), ("typescript", "a." * 20_000), ("javascript", '\\"' * 20_000)]
     texts = [*evil[:1], ("python", "x = 1"), ("", "text"), ("no such lexer", "text")]
@@ -224,6 +229,7 @@ def test_it_knows_a_lexer_by_the_files_name() -> None:
     ]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_names_submodules_links_renames_and_pointers() -> None:
     module = written("m", "-Subproject commit 1", "+Subproject commit 2", note="index 1..2 160000\n@@ -1 +1 @@\n")
     link = written("l", "+/etc/passwd", note="new file mode 120000\nindex 0..1\n@@ -0,0 +1 @@\n")
@@ -237,12 +243,14 @@ def test_it_names_submodules_links_renames_and_pointers() -> None:
     assert (files[2].what, files[2].notes) == ("renamed", ["rename from n", "rename to o"])
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_it_says_where_a_file_has_no_newline_at_its_end(tmp_path: Path) -> None:
     file = compared(tmp_path, b"one\ntwo", b"one\nthree")
     assert [row.unended for row in file.rows] == [False, False, True, True]
     assert text_of(file.unified).count("No newline at the end of the file") == 2
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_side_by_side_every_line_has_its_number_once_and_both_sides_stand_in_one_block(tmp_path: Path) -> None:
     file = compared(tmp_path, b"a\nb\nc\nd\n", b"a\nB\nC\nC\nd\n")
     assert [re.findall(r'id="f1-(\w+-\d+)"', block) for block in re.split("<div>", file.split)[1:]] == [
@@ -266,6 +274,7 @@ def test_the_view_is_the_one_of_the_address_or_else_the_last_one() -> None:
         assert (difference.COOKIE in response.cookies) == (query == "split")
 
 
+@pytest.mark.usefixtures("runs_git")
 def test_its_page_lists_the_files_and_shows_what_a_caller_puts_below_a_line(tmp_path: Path) -> None:
     file = compared(tmp_path, b"a\n", b"b\n")
     file.rows[2].below = mark_safe("<p>Why?</p>")
