@@ -34,6 +34,7 @@ def anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.usefixtures("starts_processes")  # what it imports looks for libraries
 def test_it_is_what_the_code_says() -> None:
     stale = [name for name, text in command.pages().items() if (command.FOLDER / name).read_text() != text]
     assert not stale, "run `python -m docs.make_reference`"
