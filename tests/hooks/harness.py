@@ -8,32 +8,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE, CompletedProcess
 from typing import Any
 
+from tests import warm
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import environment
 
-OTHERS = """
-import json, sys, django
-django.setup()
-from nexus.core.database.store import store
-from nexus.core.operations.caller import Caller
-from nexus.core.operations import runner
-from nexus.core.operations.registry import TOOLSETS
-store().prepare()
-for line in sys.stdin:
-    name, arguments = json.loads(line)
-    toolset = next(each for each in TOOLSETS.values() if name in each.operations)
-    print(json.dumps(runner.run(toolset, Caller("test"), name, arguments)), flush=True)
-"""
-
-PATIENT = """
-import sys
-from nexus.hooks import entry
-entry.TIME_LIMIT_SECONDS = 60
-from nexus_site import launch
-launch.main(["nexus", "hook", *sys.argv[1:]])
-"""  # on a machine that is busy with other things, too
+HOOK, OTHERS = (Path(__file__).with_name(name) for name in ("patient.py", "others.py"))
+PATIENT = HOOK.read_text()
 
 
 class Harness:
@@ -41,34 +24,24 @@ class Harness:
 
     def __init__(self, home: Path, project: Path) -> None:
         self.home, self.project = home, project
-        self.environ = environment(home)
+        self.environ = environment(home, HARNESS_DIRECTORY=str(project))
         for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"):
             self.environ.pop(name, None)
-        self.others: subprocess.Popen[str] | None = None
+        self.others: warm.Process | None = None
 
-    def hook(self, *arguments: str, text: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-        """Call the hook and wait for it."""
-        return subprocess.run(
-            [sys.executable, "-c", PATIENT, *arguments],
-            input=text,
-            env=self.environ | environ,
-            cwd=self.project,
-            text=True,
-            capture_output=True,
-            timeout=START_SECONDS,
-            check=False,
-        )
+    def hook(self, *arguments: str, text: str = "", cold: bool = False, **environ: str) -> CompletedProcess[str]:
+        """Call the hook and wait for it; `cold` is in a Python that has imported nothing."""
+        given = self.environ | environ
+        if not cold:
+            return warm.run(arguments, given, given=text, timeout=START_SECONDS, program=HOOK)
+        command = [sys.executable, "-c", PATIENT, *arguments]
+        return subprocess.run(command, input=text, env=given, text=True, capture_output=True, timeout=START_SECONDS)
 
     def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """An operation as another process calls it; its data."""
         if self.others is None:
-            self.others = subprocess.Popen(
-                [sys.executable, "-c", OTHERS],
-                env={**self.environ, "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            environ = {**self.environ, "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
+            self.others = warm.Process([], environ, stdin=PIPE, stdout=PIPE, text=True, program=OTHERS)
         assert self.others.stdin and self.others.stdout
         self.others.stdin.write(json.dumps([name, arguments]) + "\n")
         self.others.stdin.flush()
@@ -85,7 +58,10 @@ class Harness:
 
     def close(self) -> None:
         if self.others is not None:
-            self.others.communicate(timeout=START_SECONDS)  # closes its stdin, which ends it
+            assert self.others.stdin and self.others.stdout
+            self.others.stdin.close()  # which ends it
+            self.others.wait(START_SECONDS)
+            self.others.stdout.close()
 
 
 def until(found: Callable[[], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import subprocess
@@ -83,43 +84,59 @@ def stamp_unchanged(nexus: Any, call: Call) -> None:
 # Whatever fails
 
 
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize("text", ["{bad", "[]", '"x"', "\x00", "[" * 100_000, '{"hook_event_name": 5, "cwd": []}'])
-def test_it_says_one_line_at_most_on_input_it_cannot_use(harness: Harness, text: str) -> None:
-    done = harness.hook("--agent-id", "builder", text=text)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.count("\n") <= 1
-    assert "Traceback" not in done.stderr
+def called(nexus: Any, monkeypatch: pytest.MonkeyPatch, text: str, *arguments: str) -> None:
+    """A harness calls the hook."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    entry.main(lambda: (nexus, ["--agent-id", "builder", *arguments]), must_not_start)
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_it_says_one_line_on_a_wrong_option(harness: Harness) -> None:
-    done = harness.hook("--bogus", text=PROMPT)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "[nexus] hook: unrecognized arguments: --bogus\n"
+@pytest.mark.parametrize("planning", [(), ("--planning",)], ids=["mail", "planning"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{bad", "[]", '"x"', "\x00", "[" * 100_000, '{"hook_event_name": 5, "cwd": []}'),
+        '{"hook_event_name": ["PreToolUse"], "tool_input": "x"}',
+    ],
+    ids=range(7),
+)
+def test_it_says_one_line_at_most_on_input_it_cannot_use(
+    tmp_path: Path, text: str, planning: tuple[str, ...], monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called(settings.NEXUS.replaced(home=tmp_path / "home"), monkeypatch, text, *planning)
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n") <= 1, "Traceback" in said.err) == ("", True, False)
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_it_says_one_line_on_a_wrong_setting(harness: Harness) -> None:
-    done = harness.hook(text=PROMPT, NEXUS_TRUST_MODE="lax")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("[nexus] hook: NEXUS_TRUST_MODE: ")
-
-
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
-def test_it_says_one_line_on_a_store_that_is_none(harness: Harness) -> None:
-    harness.home.mkdir()
-    (harness.home / "nexus.db").write_text("not a database, and long enough to look like one" * 100)
-    done = harness.hook(text=PROMPT)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
+@pytest.mark.parametrize("broken", ["the store", "the home"])
+def test_it_says_one_line_on_a_store_or_a_home_that_is_none(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    if broken == "the home":
+        home.write_text("")
+    else:
+        home.mkdir()
+        (home / "nexus.db").write_text("not a database, and long enough to look like one" * 100)
+    called(settings.NEXUS.replaced(home=home), monkeypatch, PROMPT)
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_it_says_one_line_on_a_home_that_is_a_file(harness: Harness) -> None:
-    harness.home.write_text("")
-    done = harness.hook(text=PROMPT)
+@pytest.mark.parametrize(
+    ("arguments", "environ", "said"),
+    [
+        (["--bogus"], {}, "[nexus] hook: unrecognized arguments: --bogus\n"),
+        ([], {"NEXUS_TRUST_MODE": "lax"}, "[nexus] hook: NEXUS_TRUST_MODE: "),
+    ],
+)
+def test_it_says_one_line_on_a_wrong_option_or_setting(
+    harness: Harness, arguments: list[str], environ: dict[str, str], said: str
+) -> None:
+    done = harness.hook(*arguments, text=PROMPT, **environ)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
+    assert done.stderr.startswith(said)
 
 
 def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Operation) -> None:
@@ -166,23 +183,22 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_it_needs_nothing_but_the_standard_library_to_stay_silent() -> None:
-    code = (
-        "import nexus.hooks.entry, sys; "
-        "print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp')])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_it_stays_silent_without_what_only_writing_and_help_need() -> None:
-    code = (
-        "import nexus.hooks.entry, nexus.hooks.harness, sys; nexus.hooks.harness.read(['--agent-id', 'b'], {}, '{}');"
-        "print(sorted({'shutil', 'tempfile'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+@pytest.mark.parametrize(
+    ("code", "spared"),
+    [
+        ("import nexus.hooks.entry", {"django", "pydantic", "mcp"}),
+        ("import nexus.planning.hook, nexus.planning.turns", {"django", "pydantic", "mcp", "yaml"}),
+        (
+            "import nexus.hooks.harness; nexus.hooks.harness.read(['--agent-id', 'b'], {}, '{}')",
+            {"shutil", "tempfile", "django"},
+        ),
+    ],
+    ids=["mail", "planning", "arguments"],
+)
+def test_it_imports_little_to_stay_silent(code: str, spared: set[str]) -> None:
+    tops = f"{code}; import sys; print({spared} & {{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-S", "-c", tops], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -197,20 +213,10 @@ def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
     harness.hook("--agent-id", "builder", text=json.dumps(used | {"hook_event_name": "SessionStart"}))
     harness.until_session()
     harness.hook("--agent-id", "builder", text=json.dumps(used))
-    told = harness.hook("--agent-id", "builder", text=json.dumps(used), PYTHONPROFILEIMPORTTIME="1")
+    told = harness.hook("--agent-id", "builder", text=json.dumps(used), cold=True, PYTHONPROFILEIMPORTTIME="1")
     imported = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
     assert (told.stdout, told.returncode) == ("", 0)
     assert "nexus.hooks.harness" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
-    started = '{"hook_event_name": "SessionStart", "source": "startup"}'
-    assert harness.hook("--agent-id", "builder", text=started).stdout == ""
-    kept = harness.until_session()
-    beat = harness.call("session_heartbeat", {"session_id": kept["session_id"]})
-    assert beat["status"] == "active"
-    assert [agent["agent_id"] for agent in harness.call("agent_list", {})["agents"]] == ["builder"]
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -223,6 +229,7 @@ def test_it_opens_the_session_at_a_call_that_has_used_the_store_already(harness:
     assert "is decided as the user says" in told.stdout, told
     kept = harness.until_session()
     assert harness.call("session_heartbeat", {"session_id": kept["session_id"]})["status"] == "active"
+    assert "builder" in [agent["agent_id"] for agent in harness.call("agent_list", {})["agents"]]
 
 
 def test_it_keeps_what_it_knows_for_its_owner_alone(fresh: Any) -> None:

@@ -6,11 +6,8 @@ import base64
 import json
 import os
 import re
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import http_ece
@@ -35,54 +32,35 @@ from nexus.hooks.models import NoticeAddress
 from nexus.hooks.notify import Private, _guard
 from nexus.web.login import Failures
 from tests.conftest import Call
+from tests.hooks.receiver import Receiver, receiver
 from tests.pages import NASTY
 from tests.ports import free_port
+
+__all__ = ["receiver"]
 
 ADA = Caller("test", operator="ada")
 PHONE = {"REMOTE_ADDR": "203.0.113.9", "HTTP_HOST": "nexus.example.org"}
 Ask = Callable[..., str]
 
 
-@dataclass
-class Service:
-    """A server on loopback that records what it gets and answers `status`."""
+class Outside:
+    """The services of all addresses: what they were sent, and how the next attempt ends."""
 
-    port: int = 0
-    status: int = 200
-    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.got: list[notices.Notice] = []
+        self.outcome = notices.Sent()
 
-    @property
-    def url(self) -> str:
-        return f"ntfy://127.0.0.1:{self.port}/team"
-
-    @property
-    def said(self) -> str:
-        """What the last notice said."""
-        return json.loads(self.got[-1][2])["message"]  # type: ignore[no-any-return]
+    def send(self, notice: notices.Notice) -> notices.Sent:
+        self.got.append(notice)
+        return self.outcome
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    found = Service()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            found.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(found.status)
-            self.send_header("location", f"http://127.0.0.1:{found.port}/elsewhere")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    found.port = server.server_address[1]
-    yield found
-    server.shutdown()
-    server.server_close()
+def service(monkeypatch: pytest.MonkeyPatch) -> Outside:
+    """Nothing leaves the process: the tests below play the program that sends."""
+    outside = Outside()
+    monkeypatch.setattr(notices, "send", outside.send)
+    return outside
 
 
 @pytest.fixture(autouse=True)
@@ -108,11 +86,11 @@ def ask(db: None) -> Ask:
 
 
 @pytest.fixture
-def add(db: None, service: Service) -> Call:
+def add(db: None, service: Outside) -> Call:
     """Add an address at the service, whose test was sent."""
 
     def added(**given: Any) -> dict[str, Any]:
-        envelope = run(ADA, "notice_add", {"url": service.url, "allow_private": True, **given})
+        envelope = run(ADA, "notice_add", {"url": "ntfy://127.0.0.1/team", **given})
         assert envelope["ok"], envelope
         work()
         data: dict[str, Any] = envelope["data"]
@@ -139,22 +117,21 @@ def later(**span: int) -> Any:
 # What is sent
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_a_new_address_gets_a_test(add: Call, service: Service) -> None:
+def test_a_new_address_gets_a_test(add: Call, service: Outside) -> None:
     row = add()
-    assert "needs a person will come here" in service.said
+    assert "needs a person will come here" in service.got[-1].body
     assert run(ADA, "notice_list", {})["data"]["notices"][0]["last_sent_at"] is not None
     assert row["name"] == "ntfy"
     assert "127.0.0.1" not in json.dumps(run(ADA, "notice_list", {})["data"])  # an address may hold a password
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_it_sends_what_needs_a_person_once_without_words(add: Call, ask: Ask, service: Service) -> None:
+def test_it_sends_what_needs_a_person_once_without_words(add: Call, ask: Ask, service: Outside) -> None:
     add()
     ask("Delete the secret branch?")
     assert work() == [notices.Sent()]
-    assert "Agents ask for permission" in service.said and "secret" not in service.said
-    assert "https://nexus.example.org/admin/attention/" in service.said and "/answer/" not in service.said
+    said = service.got[-1].body
+    assert "Agents ask for permission" in said and "secret" not in said
+    assert "https://nexus.example.org/admin/attention/" in said and "/answer/" not in said
     with later(minutes=1):
         assert work() == []
         ask("Another?")
@@ -162,16 +139,14 @@ def test_it_sends_what_needs_a_person_once_without_words(add: Call, ask: Ask, se
     assert len(service.got) == 3
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_it_sends_words_where_they_are_allowed(add: Call, ask: Ask, service: Service) -> None:
+def test_it_sends_words_where_they_are_allowed(add: Call, ask: Ask, service: Outside) -> None:
     add(with_text=True)
     ask("Delete the branch?", detail=f"It is merged. {NASTY}")
     work()
-    assert "ana asks: Delete the branch?" in service.said
+    assert "ana asks: Delete the branch?" in service.got[-1].body
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_it_sends_the_chosen_kinds_and_the_project_s_alone(add: Call, ask: Ask, service: Service, project: str) -> None:
+def test_it_sends_the_chosen_kinds_and_the_project_s_alone(add: Call, ask: Ask, service: Outside, project: str) -> None:
     add(kinds=["questions"])
     add(project_root=project)
     ask("May I?")
@@ -180,8 +155,7 @@ def test_it_sends_the_chosen_kinds_and_the_project_s_alone(add: Call, ask: Ask, 
     assert work() == [notices.Sent()]
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, service: Service) -> None:
+def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, service: Outside) -> None:
     with time_machine.travel(datetime(2026, 3, 1, 21, tzinfo=UTC), tick=False) as clock:
         add(quiet="22:00-07:00", timezone="UTC")
         clock.move_to(datetime(2026, 3, 1, 23, tzinfo=UTC))
@@ -191,7 +165,7 @@ def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, ser
         Question.objects.filter(pk=second).update(expires_at=datetime(2026, 3, 2, 9, tzinfo=UTC))
         clock.move_to(datetime(2026, 3, 2, 7, 1, tzinfo=UTC))
         assert work() == [notices.Sent()]
-    assert "1 thing needs a person" in json.loads(service.got[-1][2])["title"]
+    assert "1 thing needs a person" in service.got[-1].title
 
 
 def run_control(name: str, **arguments: Any) -> None:
@@ -199,38 +173,28 @@ def run_control(name: str, **arguments: Any) -> None:
     assert envelope["ok"], envelope
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, ask: Ask, service: Service) -> None:
+def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, ask: Ask, service: Outside) -> None:
     row = add()
-    service.status = 500
+    service.outcome = notices.Sent("it answered 500")
     ask("May I?")
     assert work()[0].error and work() == []  # paused
     with later(minutes=3):
         assert work()[0].error
         page = Client(headers={"host": "127.0.0.1"}, REMOTE_ADDR="127.0.0.1").get("/admin/attention/").text
         assert "Notices to ntfy fail" in page
-    service.status = 200
+    service.outcome = notices.Sent()
     run(ADA, "notice_test", {"notice_id": row["notice_id"]})
     assert work() == [notices.Sent()]
     assert NoticeAddress.objects.get().failures == 0
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: Service) -> None:
+def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: Outside) -> None:
     add()
     ask("May I?")
     one, other = notices.Notices(), notices.Notices()
     assert one.lanes() == other.lanes() != []
     claims = [hub.claim(lane) for hub in (one, other) for lane in hub.lanes()]
     assert sum(claim is not None for claim in claims) == 1
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_it_reaches_a_private_address_only_where_that_is_allowed(add: Call, service: Service) -> None:
-    before = len(service.got)
-    add(allow_private=False)
-    assert len(service.got) == before
-    assert "private network" in str(NoticeAddress.objects.get().last_error)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1", "::1", "::ffff:169.254.169.254", "localhost", ""])
@@ -241,8 +205,12 @@ def test_the_guard_stops_a_connection_to_it_whoever_resolved_the_name(host: str)
         _guard("socket.connect", (one, (host, 80)), [])
 
 
+# The program that sends
+
+
 @pytest.mark.usefixtures("starts_processes")
-def test_a_mail_server_gets_it(db: None, ask: Ask) -> None:
+@pytest.mark.parametrize("allow_private", [True, False])
+def test_a_mail_server_gets_it_where_a_private_address_is_allowed(db: None, ask: Ask, allow_private: bool) -> None:
     class Mails:
         got: list[str] = []
 
@@ -250,33 +218,38 @@ def test_a_mail_server_gets_it(db: None, ask: Ask) -> None:
             self.got.append(envelope.content.decode())
             return "250 OK"
 
+    Mails.got = []
     port = free_port()
     server = Controller(Mails(), hostname="127.0.0.1", port=port)
     server.start()
     try:
         url = f"mailto://127.0.0.1:{port}?from=nexus@example.org&to=ada@example.org&mode=insecure"
-        assert run(ADA, "notice_add", {"url": url, "allow_private": True})["ok"]
-        assert work() == [notices.Sent()]
+        assert run(ADA, "notice_add", {"url": url, "allow_private": allow_private})["ok"]
+        [sent] = work()
     finally:
         server.stop()
-    assert "Subject: Nexus: a test" in Mails.got[0]
+    if allow_private:
+        assert sent == notices.Sent() and "Subject: Nexus: a test" in Mails.got[0]
+    else:
+        assert Mails.got == [] and "private network" in str(NoticeAddress.objects.get().last_error)
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_a_browser_gets_it_encrypted(db: None, ask: Ask, service: Service) -> None:
+def test_a_browser_gets_it_encrypted(db: None, ask: Ask, receiver: Receiver) -> None:
     own = ec.generate_private_key(ec.SECP256R1())
     point = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
     secret = os.urandom(16)
     keys = {name: base64.urlsafe_b64encode(value).rstrip(b"=").decode() for name, value in
             {"p256dh": point, "auth": secret}.items()}  # fmt: skip
-    subscription = {"endpoint": f"http://127.0.0.1:{service.port}/push", "keys": keys}
+    subscription = {"endpoint": f"{receiver.url}/push", "keys": keys}
     assert run(ADA, "notice_add", {"subscription": subscription, "allow_private": True})["ok"]
+    receiver.status = 201
     assert work() == [notices.Sent()]
-    path, headers, body = service.got[-1]
+    headers, body = receiver.got[-1][0], receiver.bodies[-1]
     shown = json.loads(http_ece.decrypt(body, private_key=own, auth_secret=secret, version="aes128gcm"))
-    assert (path, shown["title"]) == ("/push", "Nexus: a test")
+    assert shown["title"] == "Nexus: a test"
     assert headers["authorization"].startswith("vapid t=") and notices.push_key() in headers["authorization"]
-    service.status = 410  # the browser is gone, and so is its address
+    receiver.status = 410  # the browser is gone, and so is its address
     ask("May I?")
     work()
     assert not NoticeAddress.objects.exists()
@@ -311,12 +284,12 @@ def test_links_need_the_hub_s_address(db: None, settings: Any) -> None:
 
 
 @pytest.fixture
-def link(starts_processes: None, add: Call, ask: Ask, service: Service) -> str:
+def link(add: Call, ask: Ask, service: Outside) -> str:
     """The path of the link to a permission that ana asks for."""
     add(with_answers=True)
     ask("Run make?", detail="It builds the parser.")
     work()
-    found = re.search(r"https://nexus\.example\.org(/answer/\S+)", service.said)
+    found = re.search(r"https://nexus\.example\.org(/answer/\S+)", service.got[-1].body)
     assert found
     return found[1]
 
@@ -345,9 +318,11 @@ def test_a_link_shows_the_question_and_answers_it_once(link: str, phone: Client)
     assert status() == "allowed"
 
 
-@pytest.mark.parametrize("method", ["get", "head", "options"])
-def test_looking_at_it_changes_nothing(link: str, phone: Client, method: str) -> None:
-    getattr(phone, method)(f"{link}?do=pool_allow", headers={"Sec-Purpose": "prefetch"})
+def test_looking_at_it_changes_nothing_nor_does_an_act_that_it_does_not_show(link: str, phone: Client) -> None:
+    for look in (phone.get, phone.head, phone.options):
+        look(f"{link}?do=pool_allow", headers={"Sec-Purpose": "prefetch"})
+    for operation in ("", "pool_allow_always", "agent_delete", "pool_dismiss_run", NASTY):
+        assert phone.post(link, {"do": operation}).status_code == 400
     assert status() == "asked"
 
 
@@ -355,12 +330,6 @@ def test_an_answer_in_words_needs_words(link: str, phone: Client) -> None:
     assert "Write your answer first." in phone.post(link, {"do": "pool_answer", "words": " "}).text
     phone.post(link, {"do": "pool_answer", "words": "Use ninja."})
     assert Question.objects.get().words == "Use ninja."
-
-
-@pytest.mark.parametrize("operation", ["", "pool_allow_always", "agent_delete", "pool_dismiss_run", NASTY])
-def test_it_does_nothing_but_what_it_shows(link: str, phone: Client, operation: str) -> None:
-    assert phone.post(link, {"do": operation}).status_code == 400
-    assert status() == "asked"
 
 
 def test_an_expired_question_is_not_answered(link: str, phone: Client) -> None:
@@ -371,14 +340,12 @@ def test_an_expired_question_is_not_answered(link: str, phone: Client) -> None:
     assert status() == "asked"
 
 
-def test_a_removed_address_s_links_answer_nothing(link: str, phone: Client) -> None:
-    run(ADA, "notice_remove", {"notice_id": NoticeAddress.objects.get().pk})
-    assert phone.post(link, {"do": "pool_allow"}).status_code == 410
-    assert status() == "asked"
-
-
-def test_a_closed_account_s_links_answer_nothing(link: str, phone: Client) -> None:
-    User.objects.create_user("ada", is_staff=True, is_active=False)
+@pytest.mark.parametrize("end", ["the address is removed", "the account is closed"])
+def test_a_link_whose_reader_left_answers_nothing(link: str, phone: Client, end: str) -> None:
+    if end == "the address is removed":
+        run(ADA, "notice_remove", {"notice_id": NoticeAddress.objects.get().pk})
+    else:
+        User.objects.create_user("ada", is_staff=True, is_active=False)
     assert phone.post(link, {"do": "pool_allow"}).status_code == 410
     assert status() == "asked"
 
@@ -399,9 +366,8 @@ def test_a_foreign_link_says_so_and_strangers_wait(link: str, phone: Client, cha
 # The page
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, service: Service) -> None:
-    form = {"url": service.url, "allow_private": "on", "kinds": ["questions", "disk"], "quiet": "22:00-07:00"}
+def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, service: Outside) -> None:
+    form = {"url": "ntfy://127.0.0.1/team", "kinds": ["questions", "disk"], "quiet": "22:00-07:00"}
     assert browser.post("/admin/notices/", form).status_code == 302
     row = NoticeAddress.objects.get()
     page = browser.get("/admin/notices/").text

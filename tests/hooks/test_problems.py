@@ -113,10 +113,7 @@ def test_of_many_failures_it_shows_the_newest(
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "[]",
-        '{"at": "x"}',
+        *("", "{", "[]", '{"at": "x"}'),
         '{"agent_id": 1, "project_root": 2, "error": 3, "at": 4}',
         '{"agent_id": "a", "project_root": "/", "error": "e", "at": 1e300}',
     ],
