@@ -365,12 +365,12 @@ def test_what_listens_where_a_hub_was_learns_nothing(home: Path, said: bytes) ->
     assert re.fullmatch(rb"[0-9a-f]{64}\n", b"".join(heard))
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"port": "x", "token": "y"}', '{"port": 1, "token": 2}', "[" * 900])
-def test_a_file_that_is_no_address_is_no_hub(home: Path, text: str) -> None:
+def test_a_file_that_is_no_address_is_no_hub(home: Path) -> None:
     (home / DIRECTORY).mkdir(parents=True)
-    replace(home / DIRECTORY / LOOPBACK, text.encode())
-    with pytest.raises(NoHub):
-        connect_to_hub(home, {}, None)
+    for text in ("", "{}", "[]", '{"port": "x", "token": "y"}', '{"port": 1, "token": 2}', "[" * 900):
+        replace(home / DIRECTORY / LOOPBACK, text.encode())
+        with pytest.raises(NoHub):
+            connect_to_hub(home, {}, None)
 
 
 def test_an_address_that_others_can_read_is_not_used(home: Path) -> None:

@@ -7,9 +7,8 @@ import json
 import os
 import resource
 import socket
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from mcp_bridge.relay import DIRECTORY, LOOPBACK, PROTOCOL, SOCKET
 from nexus.core.access import holder_of
 from nexus.core.config import Resolved
 from nexus.core.fairness import SHARE, Turn, turns
-from nexus.core.operations import outside
 from nexus.core.operations.caller import Caller
 from nexus.core.time_limit import OutOfTime, time_limit
 from nexus_site.launch import APPS
@@ -43,14 +41,6 @@ def home(tmp_path: Path, settings: Settings, committed: None) -> Path:
 def hello(home: Path, settings: Settings) -> dict[str, Any]:
     """What a relay of this process would say, without settings of its own."""
     return relay.hello_of(Resolved(settings.NEXUS, {}), APPS)
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """Opened at the end, whatever happens."""
-    opened = threading.Event()
-    yield opened
-    opened.set()
 
 
 @asynccontextmanager
@@ -123,30 +113,16 @@ async def silent(home: Path) -> socket.socket:
     return connection
 
 
-async def test_connections_that_say_nothing_take_no_agents_place(
-    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 2)
-    async with serving(home):
-        held = await silent(home)
-        clients = [await connected(home, hello) for _ in range(2)]
-        assert [client.welcome["nexus"] for client in clients] == ["welcome", "welcome"]
-        held.close()
-        for client in clients:
-            client.close()
-
-
-async def test_of_too_many_connections_that_say_nothing_the_oldest_goes(
+async def test_connections_that_say_nothing_take_no_agents_place_and_of_too_many_the_oldest_goes(
     home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 2)
     async with serving(home):
         held = [await silent(home) for _ in range(3)]
-        client = await connected(home, hello)
-        assert client.welcome["nexus"] == "welcome"
+        clients = [await connected(home, hello) for _ in range(2)]
+        assert [client.welcome["nexus"] for client in clients] == ["welcome", "welcome"]
         assert await asyncio.to_thread(held[0].recv, 1) == b""
-        client.close()
-        for connection in held:
+        for connection in (*held, *clients):
             connection.close()
 
 
@@ -200,38 +176,32 @@ async def test_where_others_could_read_the_token_there_is_no_address(
     assert "Agents on stdio serve themselves" in caplog.text
 
 
+def shouted(connection: socket.socket, said: bytes) -> bytes:
+    """What a connection answers to who says this and nothing more."""
+    heard = b""
+    with connection, suppress(OSError):
+        connection.settimeout(START_SECONDS)
+        connection.sendall(said)
+        connection.shutdown(socket.SHUT_WR)
+        while piece := connection.recv(1000):
+            heard += piece
+    return heard
+
+
 NONCE = b"0" * 64 + b"\n"
+NO_PROOFS = [b"", b"\n", b"GET / HTTP/1.1\r\n\r\n", NONCE, NONCE + b"0" * 64 + b"\n", NONCE * 3, b"0" * 100_000]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [b"", b"\n", b"GET / HTTP/1.1\r\n\r\n", NONCE, NONCE + b"0" * 64 + b"\n", NONCE * 3, b"0" * 100_000],
-    ids=["nothing", "a blank line", "HTTP", "no proof", "a wrong proof", "its own line", "no end"],
-)
 async def test_who_does_not_know_the_token_is_not_heard(
-    home: Path,
-    hello: dict[str, Any],
-    said: bytes,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
     async with serving(home):
         port = json.loads((home / DIRECTORY / LOOPBACK).read_text())["port"]
-
-        def shout() -> bytes:
-            with socket.create_connection(("127.0.0.1", port), START_SECONDS) as connection:
-                heard = b""
-                try:
-                    connection.sendall(said + json.dumps(hello).encode() + b"\n")
-                    connection.shutdown(socket.SHUT_WR)
-                    while piece := connection.recv(1000):
-                        heard += piece
-                except ConnectionError:
-                    pass
-                return heard
-
-        assert b"nexus" not in await asyncio.to_thread(shout)
+        for said in NO_PROOFS:
+            connection = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port), START_SECONDS)
+            heard = await asyncio.to_thread(shouted, connection, said + json.dumps(hello).encode() + b"\n")
+            assert b"nexus" not in heard, said[:99]
         client = await connected(home, hello)
         assert client.welcome["nexus"] == "welcome"
         client.close()
@@ -248,65 +218,36 @@ async def test_a_relay_that_was_started_before_the_apps_were_renamed_is_served(
         client.close()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"protocol": PROTOCOL + 1},
-        {"protocol": None},
-        {"apps": [*APPS, "another"]},
-        {"namespace": "mnt:[1]"},
-        {"process": 1},
-        {"place": "/elsewhere/nexus.db"},
-        {"settings": {"durability": "another"}},
-        {"settings": {"unknown": "1"}},
-    ],
-    ids=lambda change: "-".join(change),
-)
-async def test_who_is_not_as_the_hub_is_serves_itself(
-    home: Path, hello: dict[str, Any], change: dict[str, Any]
-) -> None:
+UNLIKE: list[dict[str, Any]] = [
+    *({"protocol": PROTOCOL + 1}, {"protocol": None}, {"apps": [*APPS, "another"]}, {"namespace": "mnt:[1]"}),
+    *({"process": 1}, {"place": "/elsewhere/nexus.db"}),
+    *({"settings": {"durability": "another"}}, {"settings": {"unknown": "1"}}),
+]
+
+
+async def test_who_is_not_as_the_hub_is_serves_itself(home: Path, hello: dict[str, Any]) -> None:
     async with serving(home):
-        client = await connected(home, {**hello, **change})
-        assert client.welcome["nexus"] == "elsewhere" and client.welcome["message"].startswith("The hub ")
-        client.close()
+        for change in UNLIKE:
+            client = await connected(home, {**hello, **change})
+            assert client.welcome["nexus"] == "elsewhere" and client.welcome["message"].startswith("The hub "), change
+            client.close()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"",
-        b"\n",
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"[" * 200_000 + b"\n",
-        b'{"nexus":"hello"',
-        b'{"nexus":"hello","protocol":1}\n',
-        b'{"nexus":"hello","protocol":1,"state":{"opened":[7],"apps":{"topics":[1]}}}\n',
-        b"\xff\xfe\n",
-        b"x" * 5_000_000,
-    ],
-    ids=["nothing", "a blank line", "HTTP", "deep", "half a line", "too little", "no state", "no text", "no end"],
-)
+NO_RELAYS = [
+    *(b"", b"\n", b"GET / HTTP/1.1\r\n\r\n", b"[" * 200_000 + b"\n", b'{"nexus":"hello"', b"\xff\xfe\n"),
+    b'{"nexus":"hello","protocol":1}\n',
+    b'{"nexus":"hello","protocol":1,"state":{"opened":[7],"apps":{"topics":[1]}}}\n',
+    b"x" * 5_000_000,
+]
+
+
 async def test_what_is_no_relay_gets_no_answer(
-    home: Path, hello: dict[str, Any], line: bytes, caplog: pytest.LogCaptureFixture
+    home: Path, hello: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(home):
-
-        def shout() -> bytes:
-            with socket.socket(socket.AF_UNIX) as connection, relay.address(home) as path:
-                connection.settimeout(START_SECONDS)
-                connection.connect(path)
-                try:
-                    connection.sendall(line)
-                    connection.shutdown(socket.SHUT_WR)
-                except OSError:
-                    return b""
-                try:
-                    return connection.recv(1)
-                except ConnectionError:
-                    return b""
-
-        answer = await asyncio.to_thread(shout)
-        assert answer == b"" or b'"protocol":1' not in line, "nobody is told anything, but who is of another version"
+        for said in NO_RELAYS:
+            heard = await asyncio.to_thread(shouted, await silent(home), said)
+            assert heard == b"" or b'"protocol":1' not in said, "nobody is told anything, but who is of another version"
         client = await connected(home, hello)
         assert client.welcome["nexus"] == "welcome"
         client.close()
@@ -383,33 +324,34 @@ async def test_half_a_line_of_a_relay_that_was_killed_is_no_call(
 CALL = {"client": "codex", "event": "Stop", "root": "/", "agent_id": "ann"}
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        "{bad",
-        "[" * 10_000,
-        "{}",
-        json.dumps({"call": CALL | {"agent_id": "a" * 300}, "question": {"name": "seen"}}),
-        json.dumps({"call": CALL | {"connection": "hook:1"}, "question": {"name": "seen"}}),
-        *(
-            json.dumps({"call": CALL, "question": question})
-            for question in (
-                {"name": "answer"},
-                {"name": "seen", "more": 1},
-                {"name": "owed", "keys": [1]},
-                {"name": "waiting", "known": "abc"},
-                {"name": "perform", "operation": "nexus_info", "arguments": []},
-            )
-        ),
-    ],
-    ids=lambda question: question[-40:],
-)
-async def test_what_is_no_question_of_a_hook_gets_no_answer(
-    home: Path, hello: dict[str, Any], question: str, caplog: pytest.LogCaptureFixture
+NO_QUESTIONS = [
+    *("{bad", "[" * 10_000, "{}"),
+    json.dumps({"call": CALL | {"agent_id": "a" * 300}, "question": {"name": "seen"}}),
+    json.dumps({"call": CALL | {"connection": "hook:1"}, "question": {"name": "seen"}}),
+    *(
+        json.dumps({"call": CALL, "question": question})
+        for question in (
+            {"name": "answer"},
+            {"name": "seen", "more": 1},
+            {"name": "owed", "keys": [1]},
+            {"name": "waiting", "known": "abc"},
+            {"name": "perform", "operation": "nexus_info", "arguments": []},
+        )
+    ),
+]
+NEVER_HELD: list[Any] = [{"topics": []}, {"topics": {"t": ["a"]}}, {"topics": {"t": [1, 2]}}]
+
+
+async def test_what_is_no_question_of_a_hook_and_no_state_of_a_connection_gets_no_answer(
+    home: Path, hello: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(home):
-        with pytest.raises(relay.NoHub):
-            await connected(home, {**hello, "command": ["hook", question]})
+        for change in (
+            *({"command": ["hook", question]} for question in NO_QUESTIONS),
+            *({"state": {"opened": [], "apps": held}} for held in NEVER_HELD),
+        ):
+            with pytest.raises(relay.NoHub):
+                await connected(home, {**hello, **change})
     assert not caplog.records
 
 
@@ -420,42 +362,6 @@ def test_a_time_limit_that_is_over_is_no_silence_of_the_hub(home: Path, hello: d
         listening.listen()
         with pytest.raises(OutOfTime), time_limit(0.01):
             relay.connect(home, hello, None, START_SECONDS)
-
-
-@pytest.mark.parametrize("held", [{"topics": []}, {"topics": {"t": ["a"]}}, {"topics": {"t": [1, 2]}}])
-async def test_what_no_hub_knew_of_a_connection_is_refused(home: Path, hello: dict[str, Any], held: Any) -> None:
-    async with serving(home):
-        with pytest.raises(relay.NoHub):
-            await connected(home, {**hello, "state": {"opened": [], "apps": held}})
-
-
-async def test_a_directory_that_does_not_answer_holds_up_no_other_agent(
-    home: Path, hello: dict[str, Any], gate: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a mount whose server is gone: the one that was started there is refused, others go on."""
-    realpath = os.path.realpath
-
-    def hangs(path: Any, **how: Any) -> Any:
-        assert not str(path).startswith("/hung") or gate.wait(START_SECONDS)
-        return realpath(path, **how)
-
-    monkeypatch.setattr(os.path, "realpath", hangs)
-    monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", 0.5)
-    async with serving(home):
-        there, here = (
-            await connected(home, {**hello, "cwd": "/hung"}),
-            await connected(home, {**hello, "random": "0" * 8}),
-        )
-        for client in (there, here):
-            await client.say(HELLO, READY)
-            assert "result" in await client.hear()
-        await there.call(1, "workspace_resolve", {"project_root": "."})
-        await here.call(1, "workspace_resolve", {"project_root": str(home)})
-        assert (await here.hear())["result"]["structuredContent"]["ok"]
-        refused = (await there.hear())["result"]["structuredContent"]["error"]
-        assert refused["code"] == "WORKSPACE_UNRESOLVED" and "does not answer" in refused["message"]
-        there.close()
-        here.close()
 
 
 async def test_a_hub_that_ends_answers_what_is_under_way(

@@ -28,16 +28,8 @@ from tests.mcp_bridge.conftest import Connect
 
 
 async def send(client: Any, project: str, to: str) -> str:
-    answer = await client.call_tool(
-        "message_create",
-        {
-            "project_root": project,
-            "from_agent_id": "s",
-            "subject": "s",
-            "body": "b",
-            "target": {"strategy": "direct", "agent_id": to},
-        },
-    )
+    letter = {"project_root": project, "from_agent_id": "s", "subject": "s", "body": "b"}
+    answer = await client.call_tool("message_create", {**letter, "target": {"strategy": "direct", "agent_id": to}})
     assert answer.structured_content["ok"], answer
     return str(answer.structured_content["data"]["message_id"])
 
@@ -66,6 +58,9 @@ async def test_it_refuses_an_unknown_resource_and_another_agents_inbox(connect: 
             await client.read_resource("nexus://reference/nothing")
         with pytest.raises(MCPError, match="acts as 'ann' only"):
             await client.read_resource("nexus://inbox/bob")
+        with pytest.raises(MCPError, match="inbox of 'ann' only"):
+            async with client.listen(resource_subscriptions=["nexus://inbox/bob"]):
+                pass
 
 
 async def test_it_gives_the_first_turn_as_a_prompt(connect: Connect) -> None:
@@ -119,23 +114,9 @@ async def test_it_tells_of_the_notice_that_a_handoff_brings(connect: Connect, pr
     async with connect() as client:
         await client.call_tool("agent_register", {"agent_id": "ann"})
         async with client.listen(resource_subscriptions=["nexus://inbox/ann"]) as mail:
-            await client.call_tool(
-                "handoff_create",
-                {
-                    "project_root": project,
-                    "from_agent_id": "s",
-                    "target": {"strategy": "direct", "agent_id": "ann"},
-                    "visibility": "public",
-                },
-            )
+            offer = {"project_root": project, "from_agent_id": "s", "visibility": "public"}
+            await client.call_tool("handoff_create", {**offer, "target": {"strategy": "direct", "agent_id": "ann"}})
             assert await asyncio.wait_for(anext(aiter(mail)), START_SECONDS) == ResourceUpdated(uri="nexus://inbox/ann")
-
-
-async def test_it_refuses_to_subscribe_to_another_agents_inbox(connect: Connect) -> None:
-    async with connect("ann") as client:
-        with pytest.raises(MCPError, match="inbox of 'ann' only"):
-            async with client.listen(resource_subscriptions=["nexus://inbox/bob"]):
-                pass
 
 
 async def test_it_lets_no_agents_subscriptions_crowd_out_anothers(

@@ -47,6 +47,7 @@ def test_it_says_nothing_that_one_of_them_does_not_take(tool: Tool) -> None:
     every = list(parts(tool.input_schema, tool.name))
     assert tool.input_schema["type"] == "object" and "properties" in tool.input_schema
     assert len(tool.name) <= LONGEST_NAME
+    assert tool.title and tool.annotations and tool.output_schema and tool.output_schema["type"] == "object"
     for path, depth, part in every:
         assert part.keys() <= (KEYWORDS | {"maximum"} if path in BOUNDED else KEYWORDS), path
         assert depth <= DEEPEST + 1, path
@@ -70,8 +71,3 @@ def test_the_free_objects_are_those_that_are_named() -> None:
 
 def test_choices_between_types_are_few() -> None:
     assert sum("anyOf" in part for tool in ALL for _, _, part in parts(tool.input_schema, tool.name)) <= MOST_OPTIONS
-
-
-@pytest.mark.parametrize("tool", ALL, ids=lambda tool: tool.name)
-def test_it_has_a_title_hints_and_the_form_of_its_answers(tool: Tool) -> None:
-    assert tool.title and tool.annotations and tool.output_schema and tool.output_schema["type"] == "object"
