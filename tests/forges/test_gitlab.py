@@ -25,7 +25,7 @@ from nexus.forges.protocol import Busy, Checks, ForgeError, NotThere, Rejected, 
 from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.github_server import answer_of_git
-from tests.forges.test_pulls import AGENT, git, mail, repository
+from tests.forges.test_pulls import AGENT, git, mail, publish, repository
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
 
@@ -224,7 +224,7 @@ def test_work_goes_from_an_issue_to_its_merge(
     tree = PoolWorktree.objects.get()
     (Path(tree.path) / "cart.py").write_text("items = [1]\n")
     assert run(AGENT, "handoff_complete", {**of, "result": "done"})["ok"]
-    assert run(OPERATOR, "forge_publish", {"handoff_id": of["handoff_id"]})["ok"]
+    publish(of["handoff_id"])
     work_once(ROUNDS)
 
     row = ForgeIssue.objects.get()

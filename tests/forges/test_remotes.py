@@ -17,38 +17,23 @@ from nexus.control.models import PoolWorktree
 from nexus.control.toolset import CONTROL
 from nexus.core.background_work import work_once
 from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.rounds import ROUNDS
-from nexus.forges.submissions import SUBMISSIONS
 from tests.conftest import OPERATOR
-from tests.forges.test_pulls import git
+from tests.forges.test_pulls import AGENT, git, publish, repository
 
 Look = Callable[[], list[Any]]
-AGENT = Caller("test")
 
 
 @pytest.fixture
-def remote(runs_git: None, tmp_path: Path) -> Path:
-    path = tmp_path / "remotes" / "shop.git"
-    path.mkdir(parents=True)
-    git(path, "init", "--quiet", "--bare")
-    return path
+def project(runs_git: None, tmp_path: Path, configure: Callable[..., None]) -> str:
+    return repository(tmp_path, configure)
 
 
 @pytest.fixture
-def project(runs_git: None, tmp_path: Path, remote: Path, configure: Callable[..., None]) -> str:
-    home, place = tmp_path / "home", tmp_path / "shop"
-    for each in (home, place):
-        each.mkdir()
-    configure(control=True, home=home)
-    git(place, "init", "--quiet")
-    (place / "cart.py").write_text("items = []\n")
-    git(place, "add", ".")
-    git(place, "commit", "--quiet", "-m", "Begin")
-    git(place, "push", "--quiet", str(remote), "main")
-    return str(place)
+def remote(project: str, tmp_path: Path) -> Path:
+    return tmp_path / "remotes" / "acme" / "shop.git"
 
 
 @pytest.fixture
@@ -87,13 +72,7 @@ def smith(runs_sandbox: None, project: str, forge: Forge) -> str:
 @pytest.fixture
 def submitted(project: str, smith: str) -> Handoff:
     """Work that smith has done, and that waits for an operator."""
-    offer = {
-        "project_root": project,
-        "from_agent_id": "smith",
-        "visibility": "public",
-        "verifier": "operator",
-        "payload": "Count the items.",
-    }
+    offer = {"project_root": project, "from_agent_id": "smith", "visibility": "public", "verifier": "operator"}
     made = run(AGENT, "handoff_create", {**offer, "target": {"strategy": "direct", "agent_id": "smith"}})
     assert made["ok"], made
     of = {"project_root": project, "handoff_id": made["data"]["handoff_id"], "agent_id": smith}
@@ -105,7 +84,7 @@ def submitted(project: str, smith: str) -> Handoff:
 
 @pytest.fixture
 def pushed(runs_sandbox: None, submitted: Handoff, look: Look) -> ForgeIssue:
-    assert run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})["ok"]
+    publish(submitted.pk)
     look()
     row = ForgeIssue.objects.get()
     assert row.last_error is None and row.head
@@ -149,7 +128,7 @@ def test_work_that_ended_before_its_push_is_not_pushed(pushed: ForgeIssue, look:
     branch = PoolWorktree.objects.get().branch
     git(remote, "branch", "-f", "main", branch)
     git(remote, "branch", "-D", branch)
-    run(OPERATOR, "forge_publish", {"handoff_id": pushed.handoff_id})
+    publish(pushed.handoff_id)
     look()
     ForgeIssue.objects.update(due_at=pushed.updated_at)
     look()
@@ -182,17 +161,6 @@ def test_approved_work_is_pushed(submitted: Handoff, look: Look, remote: Path) -
     assert branches(remote) == ["main", PoolWorktree.objects.get().branch]
     look()
     assert Event.objects.filter(type="forge.branch_pushed").count() == 1
-
-
-def test_approved_work_is_pushed_as_it_was_submitted(submitted: Handoff, look: Look, remote: Path) -> None:
-    row = PoolWorktree.objects.get()
-    work_once(SUBMISSIONS)
-    (Path(row.path) / "later.py").write_text("unseen = True\n")
-    git(Path(row.path), "add", ".")
-    commit(Path(row.path), "Later")
-    assert run(OPERATOR, "handoff_approve", {"handoff_id": submitted.pk})["ok"]
-    look()
-    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py"
 
 
 def test_a_branch_that_moves_is_one_message(look: Look, smith: str, person: Path) -> None:
@@ -241,7 +209,7 @@ def test_a_pushed_branch_that_is_deleted_ends_nothing(pushed: ForgeIssue, look: 
     git(remote, "branch", "-D", branch)
     look()
     assert Handoff.objects.get().status == "SUBMITTED"
-    run(OPERATOR, "forge_publish", {"handoff_id": pushed.handoff_id})
+    publish(pushed.handoff_id)
     look()
     assert branch in branches(remote)
 
@@ -250,7 +218,7 @@ def test_nothing_is_pushed_by_force(submitted: Handoff, look: Look, remote: Path
     branch = PoolWorktree.objects.get().branch
     theirs = commit(person, "Mine")
     git(person, "push", "--quiet", "origin", f"main:{branch}")
-    run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})
+    publish(submitted.pk)
     look()
     assert ForgeIssue.objects.get().last_error and git(remote, "rev-parse", branch) == theirs
 
@@ -292,7 +260,7 @@ def test_hooks_of_a_remote_have_no_network_and_no_files_of_the_operator(
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f'#!/bin/sh\n{{ ls -a {tmp_path}; cat /proc/net/dev; env; }} > "$PWD/seen" 2>&1\n')
     hook.chmod(0o755)
-    run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})
+    publish(submitted.pk)
     look()
     assert ForgeIssue.objects.get().last_error is None
     seen = (remote / "seen").read_text()
@@ -325,15 +293,14 @@ def test_the_operators_configuration_gives_the_login_and_the_projects_does_not(
     run(OPERATOR, "forge_disconnect", {"forge_id": Forge.objects.get().pk})
     given = {"kind": "git", "repository": f"{github.url}/acme/shop.git", "project_root": project}
     assert run(OPERATOR, "forge_connect", given)["ok"]
-    run(OPERATOR, "forge_publish", {"handoff_id": submitted.pk})
+    publish(submitted.pk)
     work_once(ROUNDS)
     assert (ForgeIssue.objects.get().last_error, Forge.objects.get().last_error) == (None, None)
     assert branches(bare) == ["main", PoolWorktree.objects.get().branch] and not seen.exists()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_it_refuses_what_is_no_remote(project: str, remote: Path, db: None) -> None:
+    for wrong in (
         {"repository": "ext::sh -c id"},
         {"repository": "--upload-pack=id"},
         {"repository": "-oProxyCommand=id@host:x"},
@@ -348,11 +315,9 @@ def test_the_operators_configuration_gives_the_login_and_the_projects_does_not(
         {"target": {"strategy": "broadcast"}},
         {"base": "a..b"},
         {"base": "--all"},
-    ],
-)
-def test_it_refuses_what_is_no_remote(project: str, remote: Path, db: None, wrong: dict[str, Any]) -> None:
-    given = {"kind": "git", "repository": str(remote), "project_root": project, **wrong}
-    assert run(OPERATOR, "forge_connect", given)["error"]["code"] == "VALIDATION_ERROR"
+    ):
+        given = {"kind": "git", "repository": str(remote), "project_root": project, **wrong}
+        assert run(OPERATOR, "forge_connect", given)["error"]["code"] == "VALIDATION_ERROR", wrong
     assert not Forge.objects.exists()
 
 
