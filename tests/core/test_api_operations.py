@@ -90,12 +90,7 @@ def test_it_logs_no_key_wherever_it_is_put(db: None, call: Call, caplog: pytest.
     caplog.set_level(logging.DEBUG)
     call("agent_register", agent_id="ana")
     key = local.post("/api/v1/agents/ana/key", {}, content_type="application/json").json()["data"]["api_key"]
-    for path in (
-        f"agents?api_key={key}",
-        f"agents/{key}?api_key={key}",
-        f"{key}",
-        f"agents?cursor={key}&api_key={key}",
-    ):
+    for path in (key, f"agents?api_key={key}", f"agents/{key}?api_key={key}", f"agents?cursor={key}&api_key={key}"):
         local.get(f"/api/v1/{path}")
     local.get("/api/v1/agents", headers={"host": f"{key}.example"})
     local.get("/api/v1/agents", headers={"authorization": f"Bearer {key}x", "origin": f"http://{key}"})

@@ -244,11 +244,6 @@ REFUSING = {
         "",
         "NATS refuses the user, password, token or key of nats_url",
     ),
-    "forbidden": (
-        'authorization { users: [{ user: "u", password: "p", permissions: { subscribe: "other.>" } }] }',
-        "u:p@",
-        "NATS does not allow this user the subjects under nexus.>",
-    ),
     "subscriptions": (
         "max_subscriptions: 1",
         "",

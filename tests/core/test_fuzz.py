@@ -29,26 +29,11 @@ from tests.coordination.test_routing import ALMOST, JSON
 Pool = dict[str, list[Any]]  # what a parameter of that name may well hold
 
 CALLERS = [LOCAL, Caller("test", agent_id="ana"), Caller("test", agent_id="ghost"), Caller("test", operator="olga")]
-SAME = {
-    "from_agent_id": "agent_id",
-    "from_session_id": "session_id",
-    "parent_message_id": "message_id",
-    "content": "text",
-    "subject": "text",
-    "body": "text",
-    "reason": "text",
-}
+SAME = {"from_agent_id": "agent_id", "from_session_id": "session_id", "parent_message_id": "message_id"}
+SAME |= dict.fromkeys(("content", "subject", "body", "reason"), "text")
 TEXTS = [
-    "",
-    " ",
-    "a" * 256,
-    "a" * 70_000,
-    "\x00",
-    "\ud800",
-    "e\u0301\u202e🏳️‍🌈\ufffe",
-    "%s {0} $x",
-    "' OR 1=1 --",
-    "null",
+    *("", " ", "a" * 256, "a" * 70_000, "\x00", "\ud800", "e\u0301\u202e🏳️‍🌈\ufffe"),
+    *("%s {0} $x", "' OR 1=1 --", "null"),
 ]
 NUMBERS = [-1, 0, 1, 10, 3600, 2**31, 2**63 - 1, 2**63, -(2**63), 10**400, 0.5, 1e308, float("nan"), float("inf")]
 DEEP: Any = []
@@ -93,14 +78,7 @@ def filled(committed: None, configure: Any, project: str) -> Iterator[Filled]:
         "max_batches": [1],
         "values": [{name: field.default} for name, field in TABLE.items() if name != "max_wait_timeout_seconds"]
         + [{"trust_mode": "strict"}, {"max_inline_bytes": 1}, {"handoff_lease_ttl_seconds": True}, {"nope": 1}],
-        "url": [
-            "http://127.0.0.1:9/",
-            "https://example.com/hook",
-            "ftp://x",
-            "http://",
-            "http://[::1",
-            "http://x:99999",
-        ],
+        "url": "http://127.0.0.1:9/ https://example.com/hook ftp://x http:// http://[::1 http://x:99999".split(),
         "types": [["message.created"], ["*"]],
         "text": ["hello", '{"a": 1}'],
     }

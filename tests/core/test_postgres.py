@@ -142,6 +142,7 @@ def test_it_tells_what_may_be_sent_again_from_what_may_not(
         assert known.details.get("retryable", False) is retryable is is_busy(raised)
         assert known.details.get("cause") == cause
         assert is_lost(raised) is (cause == "unreachable")
+    assert failure(psycopg.errors.UniqueViolation()) is failure(ValueError("x")) is None
 
 
 def test_a_pool_without_connections_says_why_none_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,11 +169,6 @@ def test_it_takes_several_hosts() -> None:
     options = django_settings(config)["OPTIONS"]
     assert (options["host"], options["port"]) == ("one,::1", "5432,5433")
     assert options["target_session_attrs"] == "read-write"
-
-
-def test_it_knows_nothing_of_other_errors() -> None:
-    assert failure(psycopg.errors.UniqueViolation()) is None
-    assert failure(ValueError("x")) is None
 
 
 @pytest.fixture

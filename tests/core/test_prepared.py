@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
-import django
 import pytest
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, Model, Value
-from django.db.models.query import ModelIterable, ValuesListIterable, get_related_populators
-from django.db.models.sql import InsertQuery, UpdateQuery
+from django.db.models import Model, Value
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Agent, Event
@@ -18,7 +14,6 @@ from inbox.models import Delivery, Message
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert, unsaved
 from nexus.core.database.store import store
-from tests.acceptance.hub import ROOT
 from tests.conftest import Call
 
 pytestmark = pytest.mark.django_db
@@ -94,86 +89,22 @@ def test_it_makes_an_instance_as_its_class_does(call: Call) -> None:
     assert found.get_deferred_fields() == {"metadata"} and found.metadata == stored.metadata
 
 
-# What the module takes from Django without it being a public API. A change of Django that moves any of it fails here,
-# by name, and not as a wrong row somewhere else.
-
-
-def test_django_is_of_the_series_that_was_read() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "django>=5.2,<5.3" in project["dependencies"]
-    assert django.VERSION[:2] == (5, 2)
-
-
-def names(parameter: Any) -> str:
-    """What a statement's parameter is: a slot by its name, or the value itself."""
-    return f"slot {parameter.name}" if isinstance(parameter, Slot) else parameter
-
-
-def test_a_compiler_hands_the_parameters_of_an_expression_on_as_they_are() -> None:
-    query = Agent.objects.filter(pk=Slot("agent"), role="it's").values_list("pk")[:3].query
-    sql, parameters = query.get_compiler(connection=connection).as_sql()
-    assert sql.count("%s") == len(parameters) == 2
-    assert [names(parameter) for parameter in parameters] == ["slot agent", "it's"]
-    assert sql.rstrip().endswith("LIMIT 3")
-
-
-def test_a_compiler_that_wrote_a_select_knows_its_columns_and_how_they_are_read(agents: None) -> None:
-    compiler = Agent.objects.values_list("pk", "capabilities", "created_at").query.get_compiler(connection=connection)
-    sql, parameters = compiler.as_sql()
-    columns = [column for column, _, _ in compiler.select]
-    assert [column.target.attname for column in columns] == ["agent_id", "capabilities", "created_at"]
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        rows = cursor.fetchall()
-    converters = compiler.get_converters(columns)
-    assert [tuple(row) for row in compiler.apply_converters(rows, converters)] == [
-        *Agent.objects.values_list("pk", "capabilities", "created_at")
-    ]
-
-
-def test_a_compiler_tells_which_columns_make_an_instance_and_which_its_relations(agents: None) -> None:
-    queryset = Delivery.objects.select_related("message")
-    assert queryset._iterable_class is ModelIterable
-    assert not issubclass(queryset.values_list("pk")._iterable_class, ModelIterable)
-    assert queryset.values_list("pk")._iterable_class is ValuesListIterable
-    compiler = queryset.query.get_compiler(connection=connection)
-    compiler.as_sql()
-    made = compiler.klass_info
-    columns = made["select_fields"]
-    assert made["model"] is Delivery
-    assert columns == [*range(columns[0], columns[-1] + 1)], "they stand side by side"
-    assert [compiler.select[column][0].target for column in columns] == [*Delivery._meta.concrete_fields]
-    populators: Any = get_related_populators
-    [message] = populators(made, compiler.select, connection.alias)
-    assert callable(message.populate)
-
-
-def test_a_query_becomes_an_update_and_an_insert_whose_parameters_are_in_the_order_of_its_columns() -> None:
-    update: Any = Agent.objects.filter(pk=Slot("agent")).query.chain(UpdateQuery)
-    update.add_update_values({"role": Slot("role"), "agent_id": F("agent_id")})
-    sql, parameters = update.get_compiler(connection=connection).as_sql()
-    assert sql.startswith("UPDATE ") and [names(each) for each in parameters] == ["slot role", "slot agent"]
-
-    for model, automatic in ((Agent, None), (Event, Event._meta.auto_field)):
-        fields = [field for field in model._meta.local_concrete_fields if field is not automatic]
-        pattern: Model = model()
-        for field in fields:
-            setattr(pattern, field.attname, Slot(field.attname))
-        insertion = InsertQuery(model)
-        insertion.insert_values(fields, [pattern])
-        compiler = insertion.get_compiler(connection=connection)
-        compiler.returning_fields = [automatic] if automatic is not None else None
-        [(sql, parameters)] = compiler.as_sql()
-        assert sql.startswith("INSERT ") and [slot.name for slot in parameters] == [field.attname for field in fields]
-        assert ("RETURNING" in sql) is (automatic is not None)
-
-
-def test_a_wrapper_has_the_drivers_connection_and_says_when_it_is_listened_to() -> None:
-    connection.ensure_connection()
-    assert connection.connection is not None and connection.force_debug_cursor is False
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s", ["100%"])
-        assert cursor.description and [tuple(row) for row in cursor.fetchall()] == [("100%",)]
+def test_it_reads_columns_and_relations_as_django_does(agents: None, call: Call, project: str) -> None:
+    sent = {"project_root": project, "from_agent_id": "agent-0", "subject": "s", "body": "b"}
+    for number in (1, 2):
+        call("message_create", **sent, target={"strategy": "direct", "agent_id": f"agent-{number}"})
+    agents_of = Agent.objects.order_by("pk")
+    for made, django in (
+        (lambda: agents_of.values_list("pk", "capabilities", "created_at")[:3], None),
+        (lambda: agents_of.filter(role="it's")[:3], None),
+        (lambda: Delivery.objects.select_related("message").order_by("pk"), "message"),
+    ):
+        found, expected = Select(made)(), list(made())
+        assert [told(each) if isinstance(each, Model) else each for each in found] == [
+            told(each) if isinstance(each, Model) else each for each in expected
+        ]
+        if django:
+            assert [told(getattr(each, django)) for each in found] == [told(getattr(each, django)) for each in expected]
 
 
 def test_a_batch_gives_each_row_its_key_and_says_what_failed(agents: None) -> None:

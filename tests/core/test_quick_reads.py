@@ -135,27 +135,19 @@ async def test_it_goes_to_a_thread_while_the_store_is_locked_for_readers_too(
 
 
 @pytest.mark.sqlite
-async def test_a_long_read_is_left_to_a_thread(committed: None) -> None:
-    assert store().look(COUNT_UP, [10]) == [(10,)]
-    with pytest.raises(SynchronousOnlyOperation):
-        store().look(COUNT_UP, [1_000_000])
-    for _ in range(1000):
-        assert store().look(COUNT_UP, [10]) == [(10,)], "each read has its own bound"
-
-
-@pytest.mark.sqlite
-async def test_a_read_of_many_rows_is_left_to_a_thread(committed: None) -> None:
+async def test_a_read_that_is_long_of_many_rows_or_of_damaged_text_is_left_to_a_thread(committed: None) -> None:
     rows = COUNT_UP.replace("max(i)", "i")
     assert len(store().look(rows, [20])) == 20
-    with pytest.raises(SynchronousOnlyOperation):
-        store().look(rows, [21])
-
-
-@pytest.mark.sqlite
-@pytest.mark.parametrize("sql", ["SELECT CAST(x'ff' AS TEXT)", "SELECT json_extract('{}', CAST(x'ff' AS TEXT))"])
-async def test_a_read_of_damaged_text_is_left_to_a_thread(committed: None, sql: str) -> None:
-    with pytest.raises(SynchronousOnlyOperation):
-        store().look(sql, [])
+    for sql, bound in (
+        (COUNT_UP, [1_000_000]),
+        (rows, [21]),
+        ("SELECT CAST(x'ff' AS TEXT)", []),
+        ("SELECT json_extract('{}', CAST(x'ff' AS TEXT))", []),
+    ):
+        with pytest.raises(SynchronousOnlyOperation):
+            store().look(sql, bound)
+    for _ in range(1000):
+        assert store().look(COUNT_UP, [10]) == [(10,)], "each read has its own bound"
 
 
 async def test_it_refuses_at_once_what_another_connection_revoked(

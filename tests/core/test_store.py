@@ -25,8 +25,7 @@ from nexus.core.database.sqlite import errors, schema
 from nexus.core.database.sqlite.errors import beside, first_bytes, refuse_damaged
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
-from tests.acceptance.hub import START_SECONDS
-from tests.acceptance.processes import environment
+from tests.acceptance.processes import environment, nexus
 from tests.conftest import Call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,34 +44,6 @@ def execute(database: Path, *statements: str) -> list[tuple[object, ...]]:
     """Run statements past Django; the rows of the last one."""
     with closing(sqlite3.connect(database)) as connection, connection:
         return [connection.execute(statement).fetchall() for statement in statements][-1]
-
-
-def start(home: Path) -> subprocess.Popen[str]:
-    """An agent's process, whose client goes away at once."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
-    return subprocess.Popen(
-        [sys.executable, ROOT / "manage.py", "runmcp", "--home", home],
-        env=inherited,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_it_makes_one_store_when_several_processes_start_on_a_fresh_home(tmp_path: Path) -> None:
-    home = tmp_path / "new" / "home"
-    processes = [start(home) for _ in range(4)]
-    for process in processes:
-        stdout, stderr = process.communicate(timeout=START_SECONDS)
-        assert (process.returncode, stdout, stderr) == (0, "", "")
-    applied = execute(home / "nexus.db", "SELECT app, name FROM django_migrations WHERE app = 'coordination'")
-    assert ("coordination", "0001_initial") in applied
-    assert len(applied) == len(set(applied)) == len(list((ROOT / "coordination" / "migrations").glob("0*.py")))
-    assert execute(home / "nexus.db", "PRAGMA integrity_check") == [("ok",)]
-    assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert stat.S_IMODE((home / "nexus.db").stat().st_mode) == 0o600
 
 
 class Meddled(sqlite3.Connection):
@@ -149,17 +120,21 @@ def test_twenty_that_start_together_on_a_fresh_home_all_use_one_store(tmp_path: 
     )
     assert said.stdout == f"{[0] * 20}\n", said.stderr
     assert said.stderr == ""
+    home, database = tmp_path / "home", tmp_path / "home" / "nexus.db"
+    applied = execute(database, "SELECT app, name FROM django_migrations WHERE app = 'coordination'")
+    assert ("coordination", "0001_initial") in applied
+    assert len(applied) == len(set(applied)) == len(list((ROOT / "coordination" / "migrations").glob("0*.py")))
+    assert execute(database, "PRAGMA integrity_check") == [("ok",)]
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (home, database)] == [0o700, 0o600]
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_it_ends_with_code_1_on_a_store_it_must_not_touch(tmp_path: Path) -> None:
     database = tmp_path / "nexus.db"
     database.write_text("my diary")
-    process = start(tmp_path)
-    stdout, stderr = process.communicate(timeout=START_SECONDS)
-    assert (process.returncode, stdout) == (1, "")
-    assert stderr.startswith("[nexus] DB_ERROR: ")
-    assert "Traceback" not in stderr
+    ended = nexus(tmp_path, "runmcp")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("[nexus] DB_ERROR: ") and "Traceback" not in ended.stderr
     assert database.read_text() == "my diary"
 
 
@@ -210,16 +185,12 @@ def test_it_refuses_places_where_no_store_can_be(configure: Callable[..., None],
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for home, db_path in (
-        (tmp_path / "file", None),
-        (tmp_path / "file" / "below", None),
-        (tmp_path, tmp_path / "directory"),
-        (tmp_path, tmp_path / "pipe"),
-        (tmp_path, Path(os.devnull)),
-        (tmp_path, tmp_path / "missing" / "nexus.db"),
-    ):
-        configure(home=home, db_path=db_path)
-        assert refusal().code == Code.DB_ERROR
+    homes = [{"home": tmp_path / "file"}, {"home": tmp_path / "file" / "below"}]
+    files = [tmp_path / name for name in ("directory", "pipe", "missing/nexus.db")]
+    for wrong in (*homes, *({"home": tmp_path, "db_path": file} for file in (*files, Path(os.devnull)))):
+        configure(**wrong)
+        assert refusal().code == Code.DB_ERROR, wrong
+        configure(db_path=None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "file", "pipe"]
 
 

@@ -6,13 +6,11 @@ import asyncio
 import ctypes
 import math
 import sqlite3
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,7 +20,6 @@ from django.conf import settings
 from django.db import OperationalError, connection
 
 from coordination.log import selectors
-from coordination.log.follow import Filters
 from coordination.toolset import arun
 from nexus.core import waiting
 from nexus.core.database.sqlite import store as commits
@@ -50,14 +47,6 @@ class Refusing:
         return (lambda *arguments: -1) if name == self._failing else getattr(self._library, name)
 
 
-ANOTHER_PROCESS = f"""
-import sqlite3, sys
-store = sqlite3.connect(sys.argv[1], timeout=10)
-store.execute({FROM_AFAR!r})
-store.commit()
-"""
-
-
 async def newest() -> int:
     return await asyncio.to_thread(domain().newest_event_id)
 
@@ -74,78 +63,46 @@ async def test_it_wakes_everybody_for_a_commit_of_this_process(project: str) -> 
     assert [names(await page_of(wait)) for wait in waits] == [["news"]] * 20
 
 
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.sqlite
-async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace: str) -> None:
-    wait = follow(project)
-    await parked()
-    command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
-    await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
-    assert names(await page_of(wait)) == ["from afar"]
+def another_commits() -> None:
+    """As another process does: the watch cannot tell one connection from another."""
+    with closing(sqlite3.connect(settings.NEXUS.database, timeout=LONG)) as store, store:
+        store.execute(FROM_AFAR)
 
 
-@pytest.mark.usefixtures("starts_processes")
+linux_alone = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
+
+
 @pytest.mark.sqlite
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
-async def test_it_looks_when_the_kernel_tells_that_another_process_writes(
-    project: str, workspace: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "how",
+    ["as it is", pytest.param("told by the kernel", marks=linux_alone), "inotify_init1", "inotify_add_watch"],
+)
+async def test_it_wakes_for_a_commit_of_another_process(
+    project: str, workspace: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "QUIET_SECONDS", 3600.0)
+    """At once where the kernel tells of writes, and after a while where it does not."""
+    if how == "told by the kernel":
+        monkeypatch.setattr(commits, "QUIET_SECONDS", 3600.0)
+    elif how.startswith("inotify"):
+        monkeypatch.setattr(ctypes, "CDLL", lambda name: Refusing(really(name), how))
     wait = follow(project)
     await parked()
-    command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
-    await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
+    await asyncio.to_thread(another_commits)
     assert names(await page_of(wait)) == ["from afar"]
 
 
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.sqlite
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
+@linux_alone
 def test_it_looks_less_often_while_nobody_writes(project: str, workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "QUIET_SECONDS", 3600.0)
     with closing(store().watch(domain().log)) as watch:
         quiet = watch.pause
-        subprocess.run([sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)], check=True, timeout=LONG)
+        another_commits()
         watch.drain()
         written = watch.pause
         assert watch.has_news(0)
         seen = watch.pause  # the next commit may be near, too
         assert written < seen < quiet
-
-
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.sqlite
-@pytest.mark.parametrize("failing", ["inotify_init1", "inotify_add_watch"])
-async def test_it_looks_at_intervals_where_the_kernel_tells_of_no_write(
-    project: str, workspace: str, failing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Refusing(really(name), failing))
-    wait = follow(project)
-    await parked()
-    command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
-    await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
-    assert names(await page_of(wait)) == ["from afar"]
-
-
-async def test_the_keys_of_an_event_are_found_once(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    really = domain().keys_of
-
-    def keys_of(event: Any) -> Any:
-        asked.append(event.event_id)
-        return really(event)
-
-    await put(project)
-    async with waiting.waiter().park(lambda event: True) as first:
-        place = await newest()
-        monkeypatch.setattr(domain(), "keys_of", keys_of)
-        await put(project)
-        assert await first.wait(LONG)
-        for agent_id in ("ann", "bob"):
-            async with waiting.waiter().park(Filters().interest(agent_id)) as wait:
-                assert waiting.waiter().passed_since(place, wait)
-                assert not waiting.waiter().passed_since(await newest(), wait)
-    assert asked == [await newest()]
 
 
 async def test_it_needs_no_look_at_the_log_for_a_commit_of_this_process(
@@ -165,11 +122,6 @@ async def test_it_tells_each_event_once_and_in_order_whoever_committed_what(
     told: list[str] = []
     really = domain().events_after
 
-    def by_another() -> None:
-        with closing(sqlite3.connect(settings.NEXUS.database, timeout=LONG)) as store:
-            store.execute(FROM_AFAR)
-            store.commit()
-
     def interested(event: Any) -> bool:
         told.append(event.payload.get("name"))
         return bool(told[-1] == "last")
@@ -181,7 +133,7 @@ async def test_it_tells_each_event_once_and_in_order_whoever_committed_what(
         for name in ("first", "second", "last"):
             await put(project, name)
             if name != "last":
-                await asyncio.to_thread(by_another)
+                await asyncio.to_thread(another_commits)
         assert await wait.wait(LONG)
         await put(project, "behind")
     assert told == ["first", "from afar", "second", "from afar", "last", "behind"]
@@ -224,27 +176,6 @@ async def test_it_misses_nothing_that_is_committed_between_the_call_and_the_park
         monkeypatch.setattr(waiting, "on_loop_or_thread", commit_behind_the_call)
         assert names(await page_of(follow(project))) == ["late"]
     assert not late
-
-
-async def test_it_does_not_look_again_before_something_has_come(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_loop_or_thread = waiting.on_loop_or_thread
-    looks: list[Any] = []
-
-    async def noted(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-        seen = await on_loop_or_thread(pool, function)
-        looks.extend([seen] if isinstance(seen, tuple) else [])
-        return seen
-
-    await put(project, "first")
-    async with waiting.waiter().park(lambda event: False):
-        monkeypatch.setattr(waiting, "on_loop_or_thread", noted)
-        wait = follow(project, cursor=await newest())
-        await parked(2)
-        together = threading.Barrier(4)
-        await asyncio.gather(*(waiting.in_thread(waiting.READERS, partial(together.wait, LONG)) for _ in range(4)))
-        assert looks == [], "all that was begun has been done"
-        await put(project, "second")
-        assert names(await page_of(wait)) == ["second"]
 
 
 async def test_a_direct_message_wakes_those_whom_it_concerns_alone(
@@ -346,20 +277,6 @@ async def test_it_watches_for_the_next_who_waits(
         if not linger:
             await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
     assert watch.call_count == watches
-
-
-async def test_it_tells_what_was_committed_while_nobody_waited(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes soon finds the watch where the log is, and need not look again."""
-    monkeypatch.setattr(waiting, "LINGER_SECONDS", math.inf)
-    await put(project)  # the log goes on from here
-    async with waiting.waiter().park(lambda event: True):
-        pass
-    monkeypatch.setattr(domain(), "events_after", lambda seen, limit: [])
-    await put(project)
-    committed = await newest()
-    async with asyncio.timeout(LONG):
-        while waiting.waiter().position != committed:
-            await asyncio.sleep(0)
 
 
 async def test_it_lets_every_wait_answer_when_the_server_goes_down(project: str) -> None:

@@ -104,16 +104,10 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def test_it_writes_and_takes_back() -> None:
-    with sqlite.write():
-        workspace("kept")
+def test_it_writes_and_takes_back_also_within_another_one() -> None:
     with pytest.raises(ZeroDivisionError), sqlite.write():
         workspace("lost")
         raise ZeroDivisionError
-    assert written() == {"kept"}
-
-
-def test_it_is_a_savepoint_within_another_one() -> None:
     with sqlite.write():
         workspace("outer")
         with pytest.raises(ZeroDivisionError), sqlite.write():
@@ -134,8 +128,10 @@ def test_it_leaves_the_busy_timeout_as_it_was(impatient: None) -> None:
         assert cursor.execute("PRAGMA busy_timeout").fetchone() == (200,)
 
 
-def test_it_admits_one_process_at_a_time(file: Path) -> None:
-    ours, theirs = queue(file), queue(file)
+@pytest.mark.parametrize("beside", ["a process", "a thread"])
+def test_it_admits_one_at_a_time(file: Path, beside: str) -> None:
+    ours = queue(file)
+    theirs = queue(file) if beside == "a process" else ours
     order: list[str] = []
 
     def come() -> None:
@@ -149,23 +145,6 @@ def test_it_admits_one_process_at_a_time(file: Path) -> None:
         order.append("ours")
     other.join()
     assert order == ["ours", "theirs"]
-
-
-def test_it_admits_one_thread_at_a_time(file: Path) -> None:
-    ours = queue(file)
-    order: list[str] = []
-
-    def come() -> None:
-        with ours.first(deadline()):
-            order.append("second")
-
-    other = threading.Thread(target=come)
-    with ours.first(deadline()):
-        other.start()
-        other.join(0.2)
-        order.append("first")
-    other.join()
-    assert order == ["first", "second"]
 
 
 class Clock:
