@@ -34,6 +34,7 @@ from tests.control.pool import create
 from tests.control.wire import TOKEN
 
 VERBS = ("", "merge/", "keep/", "discard/")
+HUNG = "/hung"  # a directory on a mount whose server is gone
 PATIENCE = 60  # a bound against hanging, not a figure
 
 
@@ -43,6 +44,22 @@ def gate() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
+
+
+@pytest.fixture
+def hung(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Have one directory not answer; whether it was asked for."""
+    realpath, is_dir, asked = os.path.realpath, Path.is_dir, threading.Event()
+
+    def hangs(path: Any) -> Any:
+        if str(path) == HUNG:
+            asked.set()
+            assert gate.wait(PATIENCE)
+        return path
+
+    monkeypatch.setattr(os.path, "realpath", lambda path, **how: realpath(hangs(path), **how))
+    monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(hangs(path)))
+    return asked
 
 
 async def test_a_slow_page_holds_up_no_other_request(gate: threading.Event) -> None:
@@ -160,24 +177,12 @@ async def test_passwords_that_are_checked_hold_up_no_other_request(
     assert sorted(codes) == [*[200] * FREE, *[429] * (DJANGO_THREADS + 1 - FREE)]
 
 
-@pytest.mark.parametrize("named", [{"cwd": "/hung"}, {"allowed_write_paths": ["/hung"]}])
+@pytest.mark.parametrize("named", [{"cwd": HUNG}, {"allowed_write_paths": [HUNG]}])
 async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
-    committed: None,
-    tmp_path: Path,
-    gate: threading.Event,
-    configure: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
+    committed: None, tmp_path: Path, hung: object, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch,
     named: dict[str, Any],
-) -> None:
-    """As on a mount whose server is gone: over JSON-RPC, and in the form of the dashboard."""
-    realpath, is_dir = os.path.realpath, Path.is_dir
-
-    def hangs(path: Any) -> Any:
-        assert str(path) != "/hung" or gate.wait(PATIENCE)
-        return path
-
-    monkeypatch.setattr(os.path, "realpath", lambda path, **how: realpath(hangs(path), **how))
-    monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(hangs(path)))
+) -> None:  # fmt: skip
+    """Over JSON-RPC, and in the form of the dashboard."""
     monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", 0.05)
     monkeypatch.setattr(ENDPOINT, "token", TOKEN)
     configure(control=True)
@@ -198,31 +203,16 @@ async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
 
 @pytest.mark.parametrize("named", ["cwd", "allowed_write_paths"])
 async def test_the_process_of_an_agent_waits_for_what_does_not_answer_before_it_holds_the_store(
-    committed: None,
-    tmp_path: Path,
-    gate: threading.Event,
-    configure: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    named: str,
-) -> None:
-    """As on a mount whose server is gone."""
+    committed: None, tmp_path: Path, gate: threading.Event, hung: threading.Event, configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch, named: str,
+) -> None:  # fmt: skip
     configure(control=True)
-    realpath, is_dir, asked = os.path.realpath, Path.is_dir, threading.Event()
-
-    def hangs(path: Any) -> Any:
-        if str(path) == "/hung":
-            asked.set()
-            assert gate.wait(PATIENCE)
-        return path
-
-    monkeypatch.setattr(os.path, "realpath", lambda path, **how: realpath(hangs(path), **how))
-    monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(hangs(path)))
     monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", PATIENCE)
-    order = {"preset": "sandboxed", "cwd": str(tmp_path), named: ["/hung"] if named != "cwd" else "/hung"}
+    order = {"preset": "sandboxed", "cwd": str(tmp_path), named: [HUNG] if named != "cwd" else HUNG}
     creating = asyncio.create_task(
         runner.aperform(CONTROL, Caller("stdio", operator=LOCAL_OPERATOR), "pool_create_agent", order)
     )
-    assert await asyncio.to_thread(asked.wait, PATIENCE)
+    assert await asyncio.to_thread(hung.wait, PATIENCE)
     await waiting.in_thread(waiting.WRITERS, partial(create, "ann", cwd=str(tmp_path)))
     assert not creating.done()
     gate.set()

@@ -156,13 +156,11 @@ def test_what_it_marks_is_what_differs(before: str, after: str) -> None:
     _, old, new = file.rows
     if not old.marks and not new.marks:
         return
-    rest = ["".join(_without(row.text, row.marks)) for row in (old, new)]
+    rest = []
+    for row in (old, new):
+        edges = [0, *(edge for mark in row.marks for edge in mark), len(row.text)]
+        rest.append("".join(row.text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)))
     assert rest[0] == rest[1]
-
-
-def _without(text: str, marks: list[tuple[int, int]]) -> list[str]:
-    edges = [0, *(edge for mark in marks for edge in mark), len(text)]
-    return [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 @pytest.mark.usefixtures("runs_git")
@@ -260,12 +258,8 @@ def test_side_by_side_every_line_has_its_number_once_and_both_sides_stand_in_one
 
 
 def test_the_view_is_the_one_of_the_address_or_else_the_last_one() -> None:
-    for query, cookie, view in (
-        ("", "", "unified"),
-        ("split", "", "split"),
-        ("", "split", "split"),
-        ("<b>", "x", "unified"),
-    ):
+    asked = (("", "", "unified"), ("split", "", "split"), ("", "split", "split"), ("<b>", "x", "unified"))
+    for query, cookie, view in asked:
         request = RequestFactory().get("/", {"view": query} if query else {})
         request.COOKIES[difference.COOKIE] = cookie
         assert difference.view_of(request) == view

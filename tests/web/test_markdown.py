@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coordination.routing import describe as target
@@ -39,43 +40,31 @@ def dangerous(html: str) -> list[str]:
     """The tags of some HTML that could run, load or steer anything."""
     found = []
     for tag, attributes in TAG.findall(html):
-        names = re.findall(r'([a-z:@-]+)="', attributes)
-        scheme = re.search(r'href="([^"]*)"', attributes)
-        bad = tag in ("script", "svg", "img", "iframe", "style", "form", "object") or set(names) - {
-            "href",
-            "rel",
-            "title",
-            "start",
-        }
-        if (
-            bad
-            or (scheme and not re.match(r"(https?:|mailto:|[/#.?\w])", scheme[1]))
-            or (scheme and "script:" in scheme[1].lower()[:20])
-        ):
+        names = set(re.findall(r'([a-z:@-]+)="', attributes))
+        bad = tag in ("script", "svg", "img", "iframe", "style", "form", "object")
+        for scheme in re.findall(r'href="([^"]*)"', attributes):
+            bad |= not re.match(r"(https?:|mailto:|[/#.?\w])", scheme) or "script:" in scheme.lower()[:20]
+        if bad or names - {"href", "rel", "title", "start"}:
             found.append(tag)
     return found
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_it_lets_nothing_through_that_runs_or_loads(text: str) -> None:
-    assert dangerous(str(rendered(text))) == []
+def hostile_alone(test: Any) -> Any:
+    for text in HOSTILE:
+        test = example([text])(test)
+    return test
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from([*HOSTILE, "**", "`", "\n\n", "> ", "| a |\n|---|\n", "<", ">", '"', "&"]), max_size=8))
-def test_it_lets_no_mixture_of_them_through(parts: list[str]) -> None:
+@hostile_alone
+def test_it_lets_nothing_through_that_runs_or_loads(parts: list[str]) -> None:
     assert dangerous(str(rendered("".join(parts)))) == []
 
 
 def test_it_renders_what_people_use() -> None:
     html = str(rendered("# Title\n\n- **bold** `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[x](https://example.org)"))
-    for part in (
-        "<h1>Title</h1>",
-        "<strong>bold</strong>",
-        "<code>code</code>",
-        "<td>1</td>",
-        'href="https://example.org"',
-    ):
+    for part in ("<h1>Title</h1>", "<strong>bold</strong>", "<code>code</code>", "<td>1</td>", "https://example.org"):
         assert part in html
     assert 'rel="noopener noreferrer nofollow"' in html
 
@@ -143,11 +132,6 @@ def test_it_bounds_what_a_text_makes_of_a_page_and_says_so(text: str, length: in
     html = rendered(text[:length])
     assert len(html) <= MAX_HTML
     assert length == MAX_RENDERED or "shown as written" in html
-
-
-def test_it_renders_what_people_write() -> None:
-    text = "# Report\n\n" + "- a **bold** claim with a [link](https://example.com)\n" * 100 + "\n|a|b|\n|-|-|\n|1|2|\n"
-    assert "<strong>bold</strong>" in rendered(text) and "<td>1</td>" in rendered(text)
 
 
 def test_it_renders_a_text_once_for_a_page_that_is_made_again() -> None:
