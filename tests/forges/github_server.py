@@ -285,13 +285,40 @@ def answer_of_git(
     return status, answer, headers
 
 
+class Answering(BaseHTTPRequestHandler):
+    """Sends whole answers, JSON if they do not say otherwise, and logs nothing."""
+
+    def _send(self, status: int, text: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        kind = {} if "Content-Type" in headers else {"content-type": "application/json"}
+        for name, value in {**headers, **kind, "content-length": str(len(text))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def listening(handler: type[Answering]) -> Iterator[str]:
+    """Serve on a free port; the URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @contextmanager
 def serve() -> Iterator[GitHub]:
     """Run it on a free port. Raises AssertionError at the end for what was not as published."""
     github = GitHub()
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             with lock:
@@ -333,25 +360,8 @@ def serve() -> Iterator[GitHub]:
         def _serve_git(self, body: bytes) -> None:
             return self._send(*answer_of_git(self, body, github.repositories, f"x-access-token:{github.token}"))
 
-        def _send(self, status: int, text: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            kind = {} if "Content-Type" in headers else {"content-type": "application/json"}
-            for name, value in {**headers, **kind, "content-length": str(len(text))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(text)
-
         do_GET = do_POST = do_PATCH = _handle
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    github.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with listening(Handler) as github.url:
         yield github
-    finally:
-        server.shutdown()
-        server.server_close()
     assert not github.wrong, github.wrong

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -24,7 +22,7 @@ from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.protocol import Busy, Checks, ForgeError, NotThere, Rejected, TokenRefused
 from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
-from tests.forges.github_server import answer_of_git
+from tests.forges.github_server import Answering, answer_of_git, listening
 from tests.forges.test_pulls import AGENT, git, mail, publish, repository
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
@@ -96,7 +94,7 @@ class GitLab:
 def gitlab() -> Iterator[GitLab]:
     served = GitLab()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             if self.path.startswith("/acme/shop.git/"):
@@ -118,25 +116,10 @@ def gitlab() -> Iterator[GitLab]:
             text = data.encode() if isinstance(data, str) else json.dumps(data).encode()
             return self._send(200 if self.command != "POST" else 201, text, headers)
 
-        def _send(self, status: int, text: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            kind = {} if "Content-Type" in headers else {"content-type": "application/json"}
-            for name, value in {**headers, **kind, "content-length": str(len(text))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(text)
-
         do_GET = do_POST = do_PUT = _handle
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield served
-    server.shutdown()
-    server.server_close()
+    with listening(Handler) as served.url:
+        yield served
 
 
 @pytest.fixture
@@ -230,9 +213,8 @@ def test_work_goes_from_an_issue_to_its_merge(
     row = ForgeIssue.objects.get()
     assert (row.last_error, row.pull, row.checks, Forge.objects.get().last_error) == (None, 5, "failed", None)
     [asked] = [body for verb, path, body in gitlab.calls if verb == "POST" and path.endswith("/merge_requests")]
-    assert (asked["source_branch"], asked["target_branch"]) == (tree.branch, "main") and "Closes #3." in asked[
-        "description"
-    ]
+    assert (asked["source_branch"], asked["target_branch"]) == (tree.branch, "main")
+    assert "Closes #3." in asked["description"]
     assert git(tmp_path / "remotes" / "acme" / "shop.git", "show", f"{tree.branch}:cart.py") == "items = [1]"
     said = "\n".join(mail("smith"))
     assert "> AssertionError" in said and "> Use a tuple." in said and "Send keys" not in said

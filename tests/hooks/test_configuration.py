@@ -113,26 +113,25 @@ def test_it_keeps_its_neighbours_in_a_shared_group() -> None:
     assert after == {"hooks": {"Stop": [{"hooks": [yours]}]}}
 
 
-@pytest.mark.parametrize(
-    ("command", "ours"),
-    [
-        ("/opt/nexus hook --client claude-code", True),
-        ("'/my tools/nexus' hook --client claude-code --home /h", True),
-        ("/usr/bin/python /src/manage.py hook --client claude-code", True),
-        ("/usr/bin/python /src/nexus_site/__main__.py hook --client claude-code", True),
-        ("/usr/bin/python -P -m nexus hook --client claude-code --home /h", True),
-        ("/usr/bin/python /src/other/__main__.py hook --client claude-code", False),
-        (r"C:/tools/nexus.exe hook --client claude-code", True),
-        ("nexus hook --client codex", False),
-        ("other hook --client claude-code", False),
-        ("nexus hook", False),
-        ("unbalanced ' quote", False),
-        (None, False),
-        (7, False),
-    ],
-)
-def test_it_knows_its_own_command_again(command: Any, ours: bool) -> None:
-    assert clients.is_ours(command, "claude-code") is ours
+def test_it_knows_its_own_command_again() -> None:
+    ours = """
+        /opt/nexus hook --client claude-code
+        '/my tools/nexus' hook --client claude-code --home /h
+        /usr/bin/python /src/manage.py hook --client claude-code
+        /usr/bin/python /src/nexus_site/__main__.py hook --client claude-code
+        /usr/bin/python -P -m nexus hook --client claude-code --home /h
+        C:/tools/nexus.exe hook --client claude-code
+    """
+    others = """
+        /usr/bin/python /src/other/__main__.py hook --client claude-code
+        nexus hook --client codex
+        other hook --client claude-code
+        nexus hook
+        unbalanced ' quote
+    """
+    assert all(clients.is_ours(line.strip(), "claude-code") for line in ours.strip().splitlines())
+    theirs: list[Any] = [*map(str.strip, others.strip().splitlines()), None, 7]
+    assert not any(clients.is_ours(command, "claude-code") for command in theirs)
 
 
 TOML = '# my settings\nmodel = "x"  # the good one\n\n[mcp_servers.other]\ncommand = "o"\n\n[tail]\nz = 1\n'
@@ -151,51 +150,24 @@ def test_it_keeps_the_comments_and_order_of_toml() -> None:
     assert "# my settings" in back and "# the good one" in back
 
 
-@pytest.mark.parametrize(
-    ("format", "text"),
-    [
-        ("json", '{"hooks": {} // comment\n}'),
-        ("json", "[]"),
-        ("json", '{"a": 1, "a": 2}'),
-        ("json", '{"a": NaN}'),
-        ("json", '{"a": 1e999}'),
-        ("json", '{"hooks": []}'),
-        ("json", '{"hooks": {"Stop": {}}}'),
-        ("json", '{"a": "\\ud800"}'),
-        ("json", "[" * 100_000),
-        ("json", b"\xff\xfe"),
-        ("toml", "a = "),
-        ("toml", "a = 1\na = 2"),
-        ("toml", "mcp_servers = 3"),
-        ("toml", "mcp_servers = [1]"),
-    ],
-)
-def test_it_leaves_alone_what_it_cannot_understand(tmp_path: Path, format: clients.Format, text: str | bytes) -> None:
+NO_JSON = [
+    *('{"hooks": {} // comment\n}', "[]", '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1e999}', '{"hooks": []}'),
+    *('{"hooks": {"Stop": {}}}', '{"a": "\\ud800"}', "[" * 100_000),
+]
+NO_TOML = ["a = ", "a = 1\na = 2", "mcp_servers = 3", "mcp_servers = [1]"]
+
+
+def test_it_leaves_alone_what_it_cannot_understand(tmp_path: Path) -> None:
+    hooks, server = configuration.put_hooks("claude-code", COMMAND), configuration.put_server("codex", {"command": "n"})
+    json_files: list[tuple[clients.Format, Edit, bytes]] = [("json", hooks, text.encode()) for text in NO_JSON]
+    toml_files: list[tuple[clients.Format, Edit, bytes]] = [("toml", server, text.encode()) for text in NO_TOML]
     file = tmp_path / "settings"
-    content = text if isinstance(text, bytes) else text.encode()
-    file.write_bytes(content)
-    put = (
-        configuration.put_hooks("claude-code", COMMAND)
-        if format == "json"
-        else configuration.put_server("codex", {"command": "nexus"})
-    )
-    with pytest.raises(NexusError, match="It was left as it is") as refused:
-        configuration.plan(file, format, put)
-    assert (refused.value.code, str(file) in refused.value.message) == ("CONFIG_ERROR", True)
-    assert file.read_bytes() == content
-    assert list(tmp_path.iterdir()) == [file]
-
-
-def test_it_leaves_no_draft_where_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    change = configuration.plan(tmp_path / "mcp.json", "json", configuration.put_server("cursor", {"key": "secret"}))
-
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(NexusError):
-        configuration.apply(change)
-    assert list(tmp_path.iterdir()) == []
+    for format, put, content in (*json_files, ("json", hooks, b"\xff\xfe"), *toml_files):
+        file.write_bytes(content)
+        with pytest.raises(NexusError, match="It was left as it is") as refused:
+            configuration.plan(file, format, put)
+        assert (refused.value.code, str(file) in refused.value.message) == ("CONFIG_ERROR", True)
+        assert file.read_bytes() == content and list(tmp_path.iterdir()) == [file]
 
 
 def test_it_keeps_a_backup_the_mode_and_the_link(tmp_path: Path) -> None:

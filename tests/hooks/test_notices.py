@@ -29,7 +29,6 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.hooks import notices, views
 from nexus.hooks.models import NoticeAddress
-from nexus.hooks.notify import Private, _guard
 from nexus.web.login import Failures
 from tests.conftest import Call
 from tests.hooks.receiver import Receiver, receiver
@@ -197,14 +196,6 @@ def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: 
     assert sum(claim is not None for claim in claims) == 1
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1", "::1", "::ffff:169.254.169.254", "localhost", ""])
-def test_the_guard_stops_a_connection_to_it_whoever_resolved_the_name(host: str) -> None:
-    import socket
-
-    with socket.socket() as one, pytest.raises(Private):
-        _guard("socket.connect", (one, (host, 80)), [])
-
-
 # The program that sends
 
 
@@ -255,24 +246,20 @@ def test_a_browser_gets_it_encrypted(db: None, ask: Ask, receiver: Receiver) -> 
     assert not NoticeAddress.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"url": "no address"}, "url"),
-        ({"url": ""}, "url"),
-        ({"url": "ntfy://" + "x" * 3000}, "url"),
-        ({"kinds": ["nothing"]}, "kinds"),
-        ({"quiet": "22:00"}, "quiet"),
-        ({"quiet": "22:00-22:00"}, "quiet"),
-        ({"timezone": "Mars/Olympus"}, "timezone"),
-        ({"timezone": "../../etc/passwd"}, "timezone"),
-        ({"subscription": {"endpoint": "file:///etc/passwd", "keys": {"p256dh": "", "auth": ""}}}, "url"),
-        ({"subscription": {"endpoint": 7}}, "subscription"),
-    ],
-)
-def test_it_refuses_what_could_never_work(db: None, given: dict[str, Any], field: str) -> None:
-    error = refused(**given)
-    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", field)
+def test_it_refuses_what_could_never_work(db: None) -> None:
+    elsewhere = {"endpoint": "file:///etc/passwd", "keys": {"p256dh": "", "auth": ""}}
+    wrong: dict[str, list[Any]] = {
+        "url": ["no address", "", "ntfy://" + "x" * 3000],
+        "kinds": [["nothing"]],
+        "quiet": ["22:00", "22:00-22:00"],
+        "timezone": ["Mars/Olympus", "../../etc/passwd"],
+        "subscription": [{"endpoint": 7}],
+    }
+    for field, values in wrong.items():
+        for value in values:
+            error = refused(**{field: value})
+            assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", field), value
+    assert refused(subscription=elsewhere)["details"]["field"] == "url"
 
 
 def test_links_need_the_hub_s_address(db: None, settings: Any) -> None:
@@ -391,12 +378,9 @@ def test_the_worker_of_a_browser_is_a_script(db: None, browser: Client) -> None:
     assert script["Content-Type"] == "text/javascript" and b"showNotification" in script.content
 
 
-@pytest.mark.parametrize("text", ["", "https://nexus.example.org", "http://127.0.0.1:8470/nexus"])
-def test_the_hub_s_address_is_a_text(text: str) -> None:
-    assert parse("public_url", text, "flag") == text
-
-
-@pytest.mark.parametrize("text", ["nexus.example.org", "file:///etc", "https://", "https://a b", "https://me:pw@b.org"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(NexusError):
-        parse("public_url", text, "flag")
+def test_the_hub_s_address_is_a_text_and_what_is_none_is_refused() -> None:
+    for text in ("", "https://nexus.example.org", "http://127.0.0.1:8470/nexus"):
+        assert parse("public_url", text, "flag") == text
+    for text in ("nexus.example.org", "file:///etc", "https://", "https://a b", "https://me:pw@b.org"):
+        with pytest.raises(NexusError):
+            parse("public_url", text, "flag")

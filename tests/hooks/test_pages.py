@@ -39,12 +39,8 @@ def text(browser: Client, path: str) -> str:
 
 
 def test_it_shows_the_secret_of_a_new_webhook_once(played_team: Ids, browser: Client) -> None:
-    form = {
-        "url": URL,
-        "agent_id": "planner",
-        "project_root": played_team["root"],
-        "types": "message.created, handoff.created",
-    }
+    form = {"url": URL, "agent_id": "planner", "project_root": played_team["root"]}
+    form["types"] = "message.created, handoff.created"
     shown = browser.post("/admin/webhooks/", form)
     row = Webhook.objects.get(url=URL)
     assert row.secret in shown.content.decode() and shown.headers["Cache-Control"].startswith("max-age=0")

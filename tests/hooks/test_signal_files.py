@@ -51,13 +51,8 @@ def test_it_changes_with_a_handoff_that_the_agent_may_claim(call: Call, project:
 
 
 def test_it_changes_with_the_outcome_of_a_handoff(call: Call, project: str, armed: int) -> None:
-    created = call(
-        "handoff_create",
-        project_root=project,
-        from_agent_id="builder",
-        target={"strategy": "role", "role": "tester"},
-        visibility="public",
-    )
+    offer = {"project_root": project, "from_agent_id": "builder", "visibility": "public"}
+    created = call("handoff_create", **offer, target={"strategy": "role", "role": "tester"})
     call("agent_register", agent_id="tester", role="tester")
     claim = {"project_root": project, "handoff_id": created["handoff_id"], "agent_id": "tester"}
     call("handoff_claim", **claim)

@@ -90,15 +90,8 @@ def add(operate: Call, posted: Posted) -> Call:
 
 def write(call: Call, project: str, to: str = "builder") -> str:
     call("agent_register", agent_id=to)
-    sent = call(
-        "message_create",
-        project_root=project,
-        from_agent_id="reviewer",
-        subject="s",
-        body="b",
-        target={"strategy": "direct", "agent_id": to},
-    )
-    return str(sent["message_id"])
+    letter = {"project_root": project, "from_agent_id": "reviewer", "subject": "s", "body": "b"}
+    return str(call("message_create", **letter, target={"strategy": "direct", "agent_id": to})["message_id"])
 
 
 def later(**span: int) -> Any:
@@ -536,11 +529,11 @@ def test_it_is_looked_after_from_the_command_line(
         assert (end.value.code, printed in capsys.readouterr().out) == (code, True), arguments
 
 
-@pytest.mark.parametrize("verb", ["show", "redeliver", "delete"])
-def test_it_says_that_a_webhook_is_unknown(db: None, capsys: pytest.CaptureFixture[str], verb: str) -> None:
-    with pytest.raises(SystemExit) as end:
-        call_command("webhooks", verb, "whk_x")
-    assert (end.value.code, capsys.readouterr().err) == (1, "[nexus] NOT_FOUND: No such webhook: 'whk_x'.\n")
+def test_it_says_that_a_webhook_is_unknown(db: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("show", "redeliver", "delete"):
+        with pytest.raises(SystemExit, match="1"):
+            call_command("webhooks", verb, "whk_x")
+        assert capsys.readouterr().err == "[nexus] NOT_FOUND: No such webhook: 'whk_x'.\n"
 
 
 def test_it_asks_at_a_terminal_before_it_removes(

@@ -122,7 +122,9 @@ async def test_connections_that_say_nothing_take_no_agents_place_and_of_too_many
         clients = [await connected(home, hello) for _ in range(2)]
         assert [client.welcome["nexus"] for client in clients] == ["welcome", "welcome"]
         assert await asyncio.to_thread(held[0].recv, 1) == b""
-        for connection in (*held, *clients):
+        for client in clients:
+            client.close()
+        for connection in held:
             connection.close()
 
 
@@ -346,10 +348,8 @@ async def test_what_is_no_question_of_a_hook_and_no_state_of_a_connection_gets_n
     home: Path, hello: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(home):
-        for change in (
-            *({"command": ["hook", question]} for question in NO_QUESTIONS),
-            *({"state": {"opened": [], "apps": held}} for held in NEVER_HELD),
-        ):
+        questions: list[dict[str, Any]] = [{"command": ["hook", question]} for question in NO_QUESTIONS]
+        for change in (*questions, *({"state": {"opened": [], "apps": held}} for held in NEVER_HELD)):
             with pytest.raises(relay.NoHub):
                 await connected(home, {**hello, **change})
     assert not caplog.records
