@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from coordination.toolset import run
 from nexus.control.attention import VERDICTS, WHOLE, WORDS
 from nexus.control.models import PermissionRule, PoolAgent, Question, QuestionStatus
 from nexus.control.rules import Action, Kind
@@ -18,11 +16,9 @@ from nexus.control.services import questions
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.hooks.models import WebhookDelivery
-from nexus.hooks.services import enqueue
 from tests.conftest import OPERATOR
 from tests.control.playing import at_hand, lead, writer
-from tests.pages import NASTY, act, do, shown
+from tests.pages import act, do, shown
 
 __all__ = ["at_hand", "lead", "writer"]
 Ask = Callable[..., str]
@@ -106,15 +102,6 @@ def test_it_takes_always_back_where_it_was_allowed(ask: Ask, browser: Client) ->
     assert buttons(shown(browser.get(f"/admin/questions/{question_id}/"))) == []
 
 
-def test_it_tells_the_second_person_who_was_first(ask: Ask, browser: Client) -> None:
-    question_id = ask()
-    act(browser, do=f"pool_refuse {question_id}")
-    page = act(browser, do=f"pool_allow {question_id}")
-    assert "was not allowed" in page
-    assert "'local' was first: it is refused." in page
-    assert Question.objects.get().status == QuestionStatus.REFUSED
-
-
 def test_what_is_too_long_for_home_is_answered_where_it_is_shown_whole(ask: Ask, browser: Client) -> None:
     question_id = ask(detail="a" * 3 * WHOLE + " and rm -rf /")
     home = shown(browser.get("/admin/"))
@@ -129,16 +116,6 @@ def test_what_is_too_long_for_home_is_answered_where_it_is_shown_whole(ask: Ask,
 def test_a_long_subject_hides_nothing_that_always_would_hold_for(ask: Ask, browser: Client) -> None:
     ask(subject="run " + "a" * WHOLE)
     assert buttons(shown(browser.get("/admin/"))) == []
-
-
-def test_hostile_words_stay_words(ask: Ask, browser: Client) -> None:
-    question_id = ask(NASTY, detail=f"{NASTY}<script>alert(1)</script>", subject=NASTY)
-    act(browser, do="pool_answer", on=question_id, asked="1", words=NASTY)
-    for path in ("", "attention/", "questions/", f"questions/{question_id}/", "events/"):
-        page = browser.get(f"/admin/{path}").content.decode()
-        assert "<b>" not in page
-        assert "<script>alert" not in page
-        assert "\u202e" not in page
 
 
 def test_it_lists_what_waits_and_what_is_over(ask: Ask, browser: Client) -> None:
@@ -164,16 +141,6 @@ def test_the_bell_rings_on_every_page_while_an_agent_waits(ask: Ask, browser: Cl
     assert browser.get("/admin/bell/").json() == {"waiting": 2}
     act(browser, do=f"pool_refuse {question_id}")
     assert browser.get("/admin/bell/").json() == {"waiting": 1}
-
-
-def test_a_webhook_is_called_with_what_is_asked(ask: Ask) -> None:
-    url = {"url": "https://example.com/hook", "types": ["question.asked"]}
-    webhook_id = run(OPERATOR, "webhook_add", url)["data"]["webhook_id"]
-    ask(detail="It builds.")
-    enqueue(webhook_id)
-    body = json.loads(WebhookDelivery.objects.get().body)
-    assert body["type"] == "question.asked"
-    assert body["data"]["payload"]["title"] == "Run make?"
 
 
 def test_it_reads_as_sentences(ask: Ask, browser: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from coordination.rows import EventRow, event_row
 from handoffs.models import Handoff
 from inbox import monitoring
 from inbox.models import Message
+from nexus.control.models import PoolAgent, Role, Turn
+from nexus.control.services import questions
 from nexus.core.clock import now
 from nexus.dashboard.urls import pages
 from nexus.dashboard.views import agents, events
@@ -31,7 +34,10 @@ from nexus.reservations.models import Reservation
 from nexus.web.theme import navigation
 from tests.browser import scene
 from tests.conftest import streamed
+from tests.control.playing import say
 from tests.pages import LOCAL, Ids, do, queries
+
+HARM = "</title><script>alert(1)</script> <b>x [x](javascript:alert(2)) \u202etxt"
 
 
 def addresses(ids: Ids) -> list[str]:
@@ -88,10 +94,37 @@ def addresses(ids: Ids) -> list[str]:
     ]
 
 
-def test_it_answers_every_page_without_a_login_on_this_machine(committed: None, team: Ids, browser: Client) -> None:
-    assert {url: browser.get(url, follow=True).status_code for url in addresses(team)} == dict.fromkeys(
-        addresses(team), 200
-    )
+def harmed(team: Ids) -> list[str]:
+    """Let everything that agents write mean harm; the pages that show it, beside those of a team."""
+    place = {"project_root": team["root"], "from_agent_id": "planner"}
+    do("agent_register", agent_id="planner", role=HARM, metadata={HARM: HARM})
+    letter = do("message_create", **place, subject=HARM, body=HARM, target={"strategy": "role", "role": HARM})
+    work = do("handoff_create", **place, visibility="public", title=HARM, payload=HARM,
+              target={"strategy": "role", "role": HARM})  # fmt: skip
+    Handoff.objects.filter(pk=team["claimed"]).update(title=HARM)
+    question = questions.ask(agent_id="lead", kind="permission", title=HARM, detail=HARM, subject=HARM)
+    Turn.objects.update(content=HARM, answer=HARM, why=HARM, status="failed", needs_person_since=now())
+    PoolAgent.objects.update(runner="<b>x")
+    turn = Turn.objects.get()
+    say(turn, Role.ASSISTANT, HARM, meta={"tool_calls": [{"id": "<b>x", "name": HARM, "arguments": {"x": HARM}}]})
+    say(turn, Role.TOOL, HARM, tool_call_id="<b>x")
+    paths = (f"mail/?m={letter['message_id']}", f"board/{work['handoff_id']}/", f"questions/{question.pk}/",
+             f"timeline/?span={turn.pk}", f"timeline/?span={team['claimed']}.1")  # fmt: skip
+    return [f"/admin/{path}" for path in paths]
+
+
+def test_it_answers_every_page_without_a_login_on_this_machine_and_shows_what_means_harm_as_text(
+    committed: None, team: Ids, browser: Client
+) -> None:
+    written = harmed(team)
+    for url in [*written, *addresses(team)]:
+        answer = browser.get(url, follow=True)
+        assert answer.status_code == 200, url
+        page = answer.content.decode()
+        assert not [harm for harm in ("<script>alert", "<b>x", 'href="javascript') if harm in page], url
+        typed = re.sub(r'<textarea.*?</textarea>|value="[^"]*"', "", page, flags=re.DOTALL)  # as it is, to be changed
+        assert "\u202e" not in typed, url
+        assert url not in written or "&lt;script&gt;alert(1)" in page, url
 
 
 def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Client) -> None:
@@ -123,37 +156,14 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
     from django.contrib import admin
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
-    acts = {
-        "agent_close_session",
-        "handoff_cancel",
-        "mark_read",
-        "agent_key",
-        "agent_limits",
-        "limits_back",
-        "agent_delete",
-        "reset",
-        "event_export",
-        "trace_download",
-    }
-    acts |= {"act", "act_minutes", "message"}
-    acts |= {"bell", "question", "notice", "notice_worker"}
-    acts |= {
-        "pool_cancel",
-        "pool_compact",
-        "pool_end",
-        "pool_option",
-        "pool_turn",
-        "pool_merge",
-        "pool_keep",
-        "pool_queue",
-        "pool_discard",
-        "pool_approve",
-        "pool_comment",
-        "pool_give_back",
-    }
-    acts |= {"plan_issue_new", "plan_issue_change", "task_status"}
-    acts |= {"plan_comment", "plan_comment_remove", "plan_comments_send"}
-    acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}
+    acts = set(
+        "agent_close_session handoff_cancel mark_read agent_key agent_limits limits_back agent_delete reset "
+        "event_export trace_download act act_minutes message bell question notice notice_worker pool_cancel "
+        "pool_compact pool_end pool_option pool_turn pool_merge pool_keep pool_queue pool_discard "
+        "pool_approve pool_comment pool_give_back plan_issue_new plan_issue_change task_status plan_comment "
+        "plan_comment_remove plan_comments_send topic_join topic_close topic_rename topic_export "
+        "topic_message".split()
+    )
     paths = [url.removeprefix("/admin/") for url in opened]
     seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}
     assert {page.name for page in pages(admin.site)} - seen <= acts
@@ -166,12 +176,10 @@ def test_it_asks_for_a_login_beyond_loopback(team: Ids, browser: Client, setting
     assert "password" in browser.get("/admin/login/").content.decode()
 
 
-@pytest.mark.parametrize(
-    "header", [{"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=1"}, {"origin": "http://evil.test"}]
-)
-def test_it_asks_for_a_login_when_a_request_is_not_direct(db: None, header: dict[str, str]) -> None:
-    answer = Client(headers={**LOCAL, **header}).get("/admin/")
-    assert answer.status_code == 302
+def test_it_asks_for_a_login_when_a_request_is_not_direct(db: None) -> None:
+    for header in [{"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=1"}, {"origin": "http://evil.test"}]:
+        answer = Client(headers={**LOCAL, **header}).get("/admin/")
+        assert answer.status_code == 302
 
 
 @pytest.mark.parametrize("url", ["https://evil.test/", "//evil.test", "javascript:alert(1)"])
@@ -229,13 +237,13 @@ GROWING = [
 ]
 
 
-@pytest.mark.parametrize("page", GROWING)
-def test_it_asks_no_more_queries_of_more_rows(team: Ids, browser: Client, page: str) -> None:
+def test_it_asks_no_more_queries_of_more_rows(team: Ids, browser: Client) -> None:
     more(team, 3)  # of every kind of thing that the newest events name: each kind's names are one query
-    few = queries(lambda: browser.get(page))
+    few = {page: queries(partial(browser.get, page)) for page in GROWING}
     more(team, 12)
-    kinds = page == "/admin/agents/planner/"  # of things that its newest events name there is one more by now
-    assert queries(lambda: browser.get(page)) <= few + kinds
+    for page in GROWING:
+        kinds = page == "/admin/agents/planner/"  # of things that its newest events name there is one more by now
+        assert queries(partial(browser.get, page)) <= few[page] + kinds, page
 
 
 def more(team: Ids, times: int) -> None:
@@ -252,17 +260,15 @@ def more(team: Ids, times: int) -> None:
         do("artifact_put", **place, artifact_type="text", name=f"more {i}", content="more")
 
 
-@pytest.mark.parametrize(
-    "model", ["coordination/event", "inbox/message", "inbox/delivery", "handoffs/handoff", "coordination/session"]
-)
-def test_it_lets_nobody_change_history(team: Ids, browser: Client, model: str) -> None:
-    app, _, name = model.partition("/")
-    from django.apps import apps
+def test_it_lets_nobody_change_history(team: Ids, browser: Client) -> None:
+    for model in ["coordination/event", "inbox/message", "inbox/delivery", "handoffs/handoff", "coordination/session"]:
+        app, _, name = model.partition("/")
+        from django.apps import apps
 
-    row = apps.get_model(app, name).objects.first()
-    assert browser.post(f"/admin/{model}/add/", {}).status_code == 403
-    assert browser.post(f"/admin/{model}/{row.pk}/change/", {"subject": "forged"}).status_code == 403
-    assert browser.post(f"/admin/{model}/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+        row = apps.get_model(app, name).objects.first()
+        assert browser.post(f"/admin/{model}/add/", {}).status_code == 403
+        assert browser.post(f"/admin/{model}/{row.pk}/change/", {"subject": "forged"}).status_code == 403
+        assert browser.post(f"/admin/{model}/{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
 def test_it_shows_a_new_agents_key_once_and_in_every_clients_form(db: None, browser: Client) -> None:
@@ -276,11 +282,6 @@ def test_it_shows_a_new_agents_key_once_and_in_every_clients_form(db: None, brow
         assert client in text
     assert key[0] not in browser.get("/admin/agents/scout/").content.decode()
     assert do("agent_get", agent_id="scout")["capabilities"] == ["maps", "roads"]
-
-
-def test_it_shows_the_operations_message_when_an_agent_cannot_be_made(team: Ids, browser: Client) -> None:
-    answer = browser.post("/admin/agents/+new/", {"agent_id": "planner"})
-    assert "There is an agent" in answer.content.decode()
 
 
 def test_it_deactivates_and_deletes_an_agent(db: None, browser: Client) -> None:
@@ -325,19 +326,6 @@ def test_it_keeps_what_was_typed_when_sending_fails(team: Ids, browser: Client) 
     assert "kept text" in answer.content.decode() and "NOT_FOUND" in answer.content.decode()
 
 
-def test_it_creates_a_handoff_for_a_role(team: Ids, browser: Client) -> None:
-    form = {
-        "workspace": team["workspace"],
-        "what": "handoff",
-        "strategy": "role",
-        "role": "worker",
-        "payload": "dig",
-        "visibility": "public",
-    }
-    made = browser.post("/admin/speak/", form)
-    assert "/admin/board/hnd_" in made.headers["Location"]
-
-
 def test_it_exports_exactly_what_is_filtered(team: Ids, browser: Client) -> None:
     answer = browser.get("/admin/events/export/?type=handoff.created")
     lines = streamed(answer).splitlines()
@@ -357,6 +345,23 @@ def test_it_closes_a_session(team: Ids, browser: Client) -> None:
     session.refresh_from_db()
     assert session.status == "closed"
     assert Event.objects.latest("event_id").payload["operator"] == "local"
+
+
+def test_it_finds_reserved_files_by_path_reason_and_agent(team: Ids, browser: Client) -> None:
+    for words in ("grammar.py", "file of their own", "BUILDER-1"):
+        page = browser.get(f"/admin/files/?q={words}").text
+        assert "src/grammar.py" in page and "docs/</" not in page, words
+
+
+def test_it_lists_sends_that_reached_nobody(team: Ids, browser: Client) -> None:
+    for path in ("/admin/mail/?lane=nobody", "/admin/agents/reviewer/mail/?tab=nobody"):
+        page = browser.get(path).text
+        assert "Is there a translator?" in page and "Keep the minutes" not in page, path
+
+
+def test_home_tells_which_agent_is_offline_with_unread_mail(team: Ids, browser: Client) -> None:
+    page = browser.get("/admin/").text
+    assert "archivist is offline with unread mail" in page and "Nobody may take it" in page
 
 
 def test_it_finds_who_cites_an_artifact(team: Ids, browser: Client) -> None:
@@ -409,10 +414,10 @@ def test_it_leaves_alone_what_another_set_while_the_settings_were_open(
     assert (settings.NEXUS.handoff_lease_ttl_seconds, settings.NEXUS.limit_recipients) == (120, 7)
 
 
-@pytest.mark.parametrize("number", ["9" * 5000, "²", "-1", "+1", "x", "9" * 19])
-def test_it_takes_what_is_no_number_in_a_query_for_none(team: Ids, browser: Client, number: str) -> None:
-    for path in ("/admin/events/?before=", "/admin/topics/?page="):
-        assert browser.get(path + number).status_code == 200, path
+def test_it_takes_what_is_no_number_in_a_query_for_none(team: Ids, browser: Client) -> None:
+    for number in ["9" * 5000, "²", "-1", "+1", "x", "9" * 19]:
+        for path in ("/admin/events/?before=", "/admin/topics/?page="):
+            assert browser.get(path + number).status_code == 200, path
 
 
 def test_it_leads_back_to_the_form_who_comes_without_one(team: Ids, browser: Client) -> None:
@@ -455,15 +460,6 @@ def test_it_gives_an_inline_artifact_as_a_download_and_never_a_files_bytes(team:
     assert browser.get(f"/admin/coordination/artifact/{by_path}/download/").status_code == 404
     page = browser.get(f"/admin/coordination/artifact/{by_path}/change/").content.decode()
     assert "secret.txt" in page and "do not show" not in page
-
-
-def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser: Client) -> None:
-    browser.post("/admin/speak/", letter(team, to="builder-1"))
-    answer = {"project_root": team["root"], "from_agent_id": "builder-1", "subject": "Yes", "body": "done"}
-    sent = do("message_create", **answer, target={"strategy": "direct", "agent_id": "operator"})
-    assert "Agents wrote to you" in browser.get("/admin/").content.decode()
-    browser.post(f"/admin/mail/{sent['message_id']}/read/")
-    assert "Agents wrote to you" not in browser.get("/admin/").content.decode()
 
 
 def test_it_says_whether_a_message_was_marked_or_is_gone(team: Ids, browser: Client) -> None:

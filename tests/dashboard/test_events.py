@@ -77,18 +77,11 @@ def test_it_has_a_sentence_for_all_that_a_team_does(team: Ids) -> None:
     assert unsaid == []
 
 
-@pytest.mark.parametrize("place", ["planner/", "planner/try/?since=0"])
-def test_it_tells_what_an_agent_did_last_in_sentences(team: Ids, browser: Client, place: str) -> None:
-    text = browser.get(f"/admin/agents/{place}").content.decode()
-    assert "planner handed port it to whoever has rust" in told(text)
-    assert "handoff.created" not in text
-
-
-def test_it_shows_what_agents_wrote_as_text(team: Ids, browser: Client) -> None:
-    do("message_create", project_root=team["root"], from_agent_id="planner", subject="<b>bold</b>\u202e", body="x")
-    text = page(browser, "?type=message.created")
-    assert "<b>bold" not in text
-    assert "&lt;b&gt;bold&lt;/b&gt;⟨U+202E⟩" in text
+def test_it_tells_what_an_agent_did_last_in_sentences(team: Ids, browser: Client) -> None:
+    for place in ["planner/", "planner/try/?since=0"]:
+        text = browser.get(f"/admin/agents/{place}").content.decode()
+        assert "planner handed port it to whoever has rust" in told(text)
+        assert "handoff.created" not in text
 
 
 def test_it_hides_heartbeats_unless_they_are_asked_for(team: Ids, browser: Client) -> None:

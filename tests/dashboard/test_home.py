@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
-import time_machine
 from django.test import Client
 
 from coordination.models import Event
@@ -20,16 +19,10 @@ from nexus.core.clock import now
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks.models import WebhookDelivery
 from tests.conftest import OPERATOR
-from tests.pages import LOCAL, NASTY, act, do, queries, shown
+from tests.handoffs.conftest import Clock, clock
+from tests.pages import act, do, queries, shown
 
-Clock = time_machine.Traveller
-
-
-@pytest.fixture
-def clock() -> Iterator[Clock]:
-    """Noon, standing still until the test moves it."""
-    with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
-        yield clock
+__all__ = ["clock"]
 
 
 @pytest.fixture
@@ -119,10 +112,10 @@ def test_it_shows_some_of_many_agents_at_no_more_queries(
 
     more(0, 5)
     few = queries(lambda: browser.get("/admin/"))
-    more(5, 60)
+    more(5, 45)
     assert queries(lambda: browser.get("/admin/")) == few
     page = shown(browser.get("/admin/"))
-    assert len(rows(page)) == 40 and "All 63 agents" in page
+    assert len(rows(page)) == 40 and "All 48 agents" in page
 
 
 # What needs a person
@@ -137,13 +130,6 @@ def test_every_kind_names_a_page_and_actions_that_there_are(db: None) -> None:
     for action in actions().values():
         assert action.operation in TOOLSETS[action.toolset].operations
         assert not action.undo or action.undo in actions()
-
-
-def test_it_shows_hostile_words_as_words(offer: Callable[..., str], browser: Client) -> None:
-    offer(NASTY, target={"strategy": "role", "role": NASTY})
-    for path in ("/admin/", "/admin/attention/", "/admin/board/"):
-        page = browser.get(path).content.decode()
-        assert "<b>" not in page.replace("<b>ball", "") and "\u202e" not in page and "⟨U+202E⟩evil" in page
 
 
 def test_it_acts_on_a_need_right_there_and_takes_it_back(clock: Clock, place: dict[str, str], browser: Client) -> None:
@@ -226,15 +212,10 @@ def test_a_link_to_an_action_only_shows_its_form(
     assert Handoff.objects.get(pk=handoff_id).status == "CLAIMED"
 
 
-@pytest.mark.parametrize("back", ["//evil.example/admin/", "https://evil.example/admin/", "javascript:alert(1)", ""])
-def test_it_leads_back_to_no_other_host(db: None, browser: Client, back: str) -> None:
-    answer = browser.post("/admin/act/", {"do": "dead_letter_requeue", "next": back})
-    assert answer.headers["Location"] == "/admin/attention/"
-
-
-def test_it_takes_no_action_without_the_forms_token(db: None) -> None:
-    strict = Client(headers=LOCAL, enforce_csrf_checks=True)
-    assert strict.post("/admin/act/", {"do": "dead_letter_requeue", "on": "x"}).status_code == 403
+def test_it_leads_back_to_no_other_host(db: None, browser: Client) -> None:
+    for back in ["//evil.example/admin/", "https://evil.example/admin/", "javascript:alert(1)", ""]:
+        answer = browser.post("/admin/act/", {"do": "dead_letter_requeue", "next": back})
+        assert answer.headers["Location"] == "/admin/attention/"
 
 
 def test_it_marks_the_answers_of_agents_as_read(place: dict[str, str], browser: Client) -> None:
@@ -242,7 +223,7 @@ def test_it_marks_the_answers_of_agents_as_read(place: dict[str, str], browser: 
     to_me = {"strategy": "direct", "agent_id": "operator"}
     sent = do("message_create", **place, from_agent_id="bob", subject="May I?", body="b", target=to_me)["message_id"]
     page = shown(browser.get("/admin/"))
-    assert "bob wrote to you: May I?" in page and f"/admin/mail/{sent}/" in page
+    assert "Agents wrote to you" in page and "bob wrote to you: May I?" in page and f"/admin/mail/{sent}/" in page
     assert "“May I?” was marked as read." in act(browser, do=f"inbox_ack {sent}")
     assert "wrote to you: May I?" not in shown(browser.get("/admin/"))
     assert "May I?" in shown(browser.get(f"/admin/mail/{sent}/", follow=True))
@@ -296,29 +277,6 @@ def test_it_releases_on_home_what_is_blocked_and_takes_that_back(
     assert Handoff.objects.get(pk=handoff_id).status == "BLOCKED"
 
 
-def test_it_accepts_and_returns_what_waits_for_a_person(
-    offer: Callable[..., str], place: dict[str, str], browser: Client
-) -> None:
-    for title in ("One", "Two"):
-        handoff_id = offer(title, verifier="operator")
-        do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
-        do("handoff_complete", **place, handoff_id=handoff_id, agent_id="bob", result="done")
-    one, two = Handoff.objects.order_by("created_event_id").values_list("pk", flat=True)
-    assert "“One” was accepted." in act(browser, do=f"handoff_approve {one}")
-    assert "What is wrong with it" in act(browser, do=f"handoff_send_back {two}")
-    page = act(browser, do="handoff_send_back", on=[two], asked="1", reasons="no tests")
-    assert "“Two” was returned." in page
-    assert [Handoff.objects.get(pk=pk).status for pk in (one, two)] == ["COMPLETED", "CLAIMED"]
-
-
-def test_it_asks_before_it_cancels(offer: Callable[..., str], browser: Client) -> None:
-    handoffs = [offer(f"Port {number}", target={"strategy": "role", "role": "pilot"}) for number in range(3)]
-    asked = act(browser, do="handoff_withdraw", on=handoffs)
-    assert "Cancel: 3 handoffs" in asked and Handoff.objects.filter(status="OPEN").count() == 3
-    page = act(browser, do="handoff_withdraw", on=handoffs, asked="1", reason="no pilot")
-    assert "3 handoffs were cancelled." in page and not Handoff.objects.filter(status="OPEN").exists()
-
-
 def test_it_shows_columns_of_the_board_for_what_there_is(
     offer: Callable[..., str], place: dict[str, str], browser: Client, clock: Clock
 ) -> None:
@@ -344,5 +302,6 @@ def test_it_links_a_handoff_with_the_one_that_it_was_offered_again_as(
     do("handoff_cancel", **place, handoff_id=old, agent_id="ana")
     act(browser, do="handoff_reoffer", on=[old], asked="1")
     new = Handoff.objects.exclude(pk=old).get().pk
-    assert f'href="/admin/board/{new}/"' in shown(browser.get(f"/admin/board/{old}/"))
+    page = shown(browser.get(f"/admin/board/{old}/"))
+    assert f'href="/admin/board/{new}/"' in page and "Offer again" not in page, "it is offered again once"
     assert f'href="/admin/board/{old}/"' in shown(browser.get(f"/admin/board/{new}/"))

@@ -121,9 +121,9 @@ SEARCHES = [
 HOSTILE = ['"', "%25", "_", "' OR 1=1 --", "*", "AND NOT (", "%00", "a" * 70_000, "é ü " * 500]
 
 
-@pytest.mark.parametrize("path", SEARCHES)
-def test_it_takes_any_text_for_a_query(team: Ids, browser: Client, path: str) -> None:
-    assert [browser.get(path + query).status_code for query in HOSTILE] == [200] * len(HOSTILE)
+def test_it_takes_any_text_for_a_query(team: Ids, browser: Client) -> None:
+    for path in SEARCHES:
+        assert [browser.get(path + query).status_code for query in HOSTILE] == [200] * len(HOSTILE)
 
 
 def test_it_asks_a_bounded_number_of_queries(team: Ids, browser: Client) -> None:
