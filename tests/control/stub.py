@@ -10,6 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
+import pytest
+
+import nexus.client.client
+
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -62,6 +67,21 @@ async def answering(answer: Callable[[str, bytes], tuple[int, bytes]]) -> AsyncI
     async with listening(speak) as port:
         stub.port = port
         yield stub
+
+
+def in_process(patch: pytest.MonkeyPatch, answer: Callable[[str, bytes], tuple[int, bytes]]) -> Stub:
+    """Answer what clients ask as `answering` does, without a connection; a GET is answered by a stream."""
+    stub = Stub(8765)
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        lines = [f"{request.method} {request.url.raw_path.decode()} HTTP/1.1", *map(": ".join, request.headers.items())]
+        stub.requests.append(("\r\n".join(lines), request.content))
+        status, content = answer(*stub.requests[-1])
+        kind = "text/event-stream" if request.method == "GET" and status == 200 else "application/json"
+        return httpx.Response(status, headers={"content-type": kind}, stream=httpx.ByteStream(content))
+
+    patch.setattr(nexus.client.client, "connections", lambda: httpx.AsyncClient(transport=httpx.MockTransport(handle)))
+    return stub
 
 
 def of_server(token: str | None) -> Callable[[str, bytes], tuple[int, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,13 @@ from nexus.client import (
     ServerTokenManager,
     generate_api_key,
 )
-from tests.control.stub import answering, free_port, listening, of_server, said
+from tests.control.stub import free_port, in_process, listening, of_server, said
 from tests.control.test_detection import dripping, endless, silent
+
+
+def told(head: str, content: bytes, *, body: bytes) -> tuple[int, bytes]:
+    """An answer that is always the same."""
+    return 200, body
 
 
 def echo(head: str, body: bytes) -> tuple[int, bytes]:
@@ -29,9 +35,9 @@ def echo(head: str, body: bytes) -> tuple[int, bytes]:
     return 200, said(result={"path": head.split()[1], **request}, id=request["id"])
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_it_calls_methods_of_the_pool_and_of_an_agent() -> None:
-    async with answering(echo) as stub, NexusClient(stub.port, token="nxs_x") as client:
+async def test_it_calls_methods_of_the_pool_and_of_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = in_process(monkeypatch, echo)
+    async with NexusClient(stub.port, token="nxs_x") as client:
         made = await client.create_agent(
             "ana", cwd=Path("/srv"), allowed_write_paths=[Path("/srv/a")], disable_tools=("run",)
         )
@@ -51,27 +57,28 @@ async def test_it_calls_methods_of_the_pool_and_of_an_agent() -> None:
     assert "authorization: bearer nxs_x" in stub.heads
 
 
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize("agent_id", ["../rpc", "a/b?c#d", "é", "\udcff", "%2e%2e", "a b"])
-async def test_a_name_is_one_part_of_a_path_whatever_it_holds(agent_id: str) -> None:
-    async with answering(echo) as stub, NexusClient(stub.port, token="nxs_x") as client:
-        path = (await client.for_agent(agent_id).shutdown())["path"]
-    assert path.startswith("/agent/") and not set("/?#") & set(path.removeprefix("/agent/"))
+async def test_a_name_is_one_part_of_a_path_whatever_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for agent_id in ["../rpc", "a/b?c#d", "é", "\udcff", "%2e%2e", "a b"]:
+        stub = in_process(monkeypatch, echo)
+        async with NexusClient(stub.port, token="nxs_x") as client:
+            path = (await client.for_agent(agent_id).shutdown())["path"]
+        assert path.startswith("/agent/") and not set("/?#") & set(path.removeprefix("/agent/"))
 
 
-@pytest.mark.parametrize("agent_id", ["", ".", "..", "..."])
-async def test_a_name_of_dots_leads_nowhere_else(agent_id: str) -> None:
-    async with answering(echo) as stub, NexusClient(stub.port, token="nxs_x") as client:
-        with pytest.raises(CallFailed):
-            await client.for_agent(agent_id).shutdown()
-    assert stub.requests == []
+async def test_a_name_of_dots_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for agent_id in ["", ".", "..", "..."]:
+        stub = in_process(monkeypatch, echo)
+        async with NexusClient(stub.port, token="nxs_x") as client:
+            with pytest.raises(CallFailed):
+                await client.for_agent(agent_id).shutdown()
+        assert stub.requests == []
 
 
-@pytest.mark.usefixtures("starts_processes")
 async def test_it_finds_the_token_anew_for_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEXUS_RPC_TOKEN", raising=False)
     tokens = ServerTokenManager(8765, tmp_path)
-    async with answering(of_server("nxk_it")) as stub, NexusClient(stub.port, nexus_dir=tmp_path) as client:
+    stub = in_process(monkeypatch, of_server("nxk_it"))
+    async with NexusClient(stub.port, nexus_dir=tmp_path) as client:
         with pytest.raises(NotAuthorized, match=f"no token for port {stub.port}"):
             await client.list_agents()
         tokens.generate_fresh()
@@ -87,20 +94,18 @@ async def test_it_finds_the_token_anew_for_each_call(tmp_path: Path, monkeypatch
                 await NexusClient(stub.port, token=garbage).list_agents()
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_it_tells_the_servers_own_error() -> None:
+async def test_it_tells_the_servers_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"code": "NOT_PERMITTED", "details": {"rule": "depth"}}
     answer = said(error={"code": -32602, "message": "Too deep.", "data": data}, id=1)
-    async with answering(lambda head, body: (200, answer)) as stub, NexusClient(stub.port, token="x") as client:
+    stub = in_process(monkeypatch, partial(told, body=answer))
+    async with NexusClient(stub.port, token="x") as client:
         with pytest.raises(CallFailed, match=r"Too deep\.") as failed:
             await client.create_agent()
     assert (failed.value.code, failed.value.data) == (-32602, data)
 
 
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_it_believes_no_answer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for body in [
         b"",
         b"<html>",
         b"\xff",
@@ -112,12 +117,11 @@ async def test_it_tells_the_servers_own_error() -> None:
         said(result=[], id=1),
         said(result=None, id=1),
         said(error="no", id=1),
-    ],
-)
-async def test_it_believes_no_answer_that_is_none(body: bytes) -> None:
-    async with answering(lambda head, content: (200, body)) as stub, NexusClient(stub.port, token="x") as client:
-        with pytest.raises(NotReached):
-            await client.shutdown_server()
+    ]:
+        stub = in_process(monkeypatch, partial(told, body=body))
+        async with NexusClient(stub.port, token="x") as client:
+            with pytest.raises(NotReached):
+                await client.shutdown_server()
 
 
 @pytest.mark.usefixtures("starts_processes")

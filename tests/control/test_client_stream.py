@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -18,12 +18,9 @@ import nexus.client.stream
 from nexus.client import CallFailed, ClientError, NexusClient, NotAuthorized, NotReached, StreamMessage
 from nexus.client.http import TooLarge
 from nexus.client.stream import read_stream
-from tests.control.stub import free_port, listening, said
-
-pytestmark = pytest.mark.usefixtures("starts_processes")
+from tests.control.stub import Stub, free_port, in_process, listening, said
 
 START = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
@@ -37,51 +34,44 @@ def message(event: str, place: int | None = None, **data: Any) -> bytes:
     return f"event: {event}\n{where}data: {json.dumps(data)}\n\n".encode()
 
 
-def answers(*connections: bytes) -> tuple[Speak, list[str]]:
-    """What one connection after another is told, before it is cut; and the heads of the requests."""
-    left, heads = list(connections), []
-
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().lower())
-        writer.write(left.pop(0))
-        await writer.drain()
-
-    return speak, heads
+def answers(patch: pytest.MonkeyPatch, *connections: tuple[int, bytes]) -> Stub:
+    """What one connection after another is told, before it is cut: the status, and the body."""
+    left = list(connections)
+    return in_process(patch, lambda head, body: left.pop(0))
 
 
-def refusing(status: int, body: bytes) -> bytes:
-    return f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+def error(status: int, code: int, why: str) -> tuple[int, bytes]:
+    """A request that is refused."""
+    return status, said(error={"code": code, "message": why}, id=None)
 
 
-async def told(port: int, **how: Any) -> list[StreamMessage]:
+async def told(port: int = 8765, **how: Any) -> list[StreamMessage]:
     async with NexusClient(port, token="nxk_it", **how) as client:
         return [each async for each in client.for_agent("ana").stream()]
 
 
-async def test_it_goes_on_exactly_where_it_was_cut() -> None:
-    speak, heads = answers(
-        START + b": here\nid: pool_a:0\n\n" + message("entry", 1, position=0) + message("draft", offset=0, text="Hel"),
-        START,
-        START + b": here\nid: pool_a:1\n\n" + message("entry", 2, position=1) + b"event: entry\nid: pool_a:3\nda",
-        START + message("state", ended=True),
-    )
-    async with listening(speak) as port:
-        heard = await told(port)
+async def test_it_goes_on_exactly_where_it_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = b": here\nid: pool_a:0\n\n" + message("entry", 1, position=0) + message("draft", offset=0, text="Hel")
+    third = b": here\nid: pool_a:1\n\n" + message("entry", 2, position=1) + b"event: entry\nid: pool_a:3\nda"
+    stub = answers(monkeypatch, (200, first), (200, b""), (200, third), (200, message("state", ended=True)))
+    heard = await told()
     assert [each.event for each in heard] == ["entry", "draft", "entry", "state"]
     assert isinstance(heard[0], nexus.client.Told) and heard[0].place == heard[0].position == "pool_a:1"  # former names
     assert [each.data["position"] for each in heard if each.event == "entry"] == [0, 1]
+    heads = [head.lower() for head, _ in stub.requests]
     resumed = [head.partition("last-event-id: ")[2].partition("\r")[0] for head in heads]
     assert resumed == ["", "pool_a:1", "pool_a:1", "pool_a:2"]
     assert all("get /agent/ana/stream http" in head and "bearer nxk_it" in head for head in heads)
 
 
-async def test_it_begins_at_a_place() -> None:
-    speak, heads = answers(b"HTTP/1.1 204 X\r\n\r\n")
-    async with listening(speak) as port, NexusClient(port, token="nxs_x") as client:
+async def test_it_begins_at_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = answers(monkeypatch, (204, b""))
+    async with NexusClient(8765, token="nxs_x") as client:
         assert [each.is_last async for each in client.for_agent("ana").stream("pool_a:7")] == [True]
-    assert "last-event-id: pool_a:7" in heads[0]
+    assert "last-event-id: pool_a:7" in stub.heads
 
 
+@pytest.mark.usefixtures("starts_processes")  # it is the connection that tells of silence
 async def test_it_leaves_a_connection_that_gives_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nexus.client.stream, "SILENCE_SECONDS", 0.01)
     first = True
@@ -98,55 +88,60 @@ async def test_it_leaves_a_connection_that_gives_no_sign_of_life(monkeypatch: py
         assert [each.event for each in await told(port)] == ["entry", "state"]
 
 
-async def test_it_waits_for_a_server_that_starts_again() -> None:
-    speak, heads = answers(
-        START + message("entry", 1, position=0),
-        refusing(503, said(error={"code": -32004, "message": "busy"}, id=None)),
-        refusing(404, b"<html>"),
-        START + message("state", ended=True),
-    )
-    async with listening(speak) as port:
-        assert [each.event for each in await told(port)] == ["entry", "state"]
-    assert len(heads) == 4
+async def test_it_waits_for_a_server_that_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = message("entry", 1, position=0), message("state", ended=True)
+    stub = answers(monkeypatch, (200, begun), error(503, -32004, "busy"), (404, b"<html>"), (200, ended))
+    assert [each.event for each in await told()] == ["entry", "state"]
+    assert len(stub.requests) == 4
 
 
-REFUSALS: Sequence[tuple[bytes, type[ClientError], str]] = [
-    (refusing(403, said(error={"code": -32600, "message": "Not yours."}, id=None)), NotAuthorized, "Not yours"),
-    (refusing(404, said(error={"code": -32602, "message": "No such agent."}, id=None)), CallFailed, "No such agent"),
-    (refusing(404, b"<html>"), NotReached, "no server's"),
-    (refusing(200, b"{}"), NotReached, "no server's"),
-    (refusing(400, said(result={}, id=None)), NotReached, "no server's"),
-    (START + b"data: [\n\n", NotReached, "no server's"),
-    (START + b"data: []\n\n", NotReached, "no server's"),
-    (START + b"data: " + b"[" * 100_000 + b"\n\n", NotReached, "no server's"),
-    (b"nonsense\r\n\r\n", NotReached, "broke"),
-]
-
-
-@pytest.mark.parametrize(("answer", "kind", "told_why"), REFUSALS)
-async def test_it_tells_why_it_was_refused(answer: bytes, kind: type[ClientError], told_why: str) -> None:
-    speak, _ = answers(answer)
-    async with listening(speak) as port:
+async def test_it_tells_why_it_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals: Sequence[tuple[tuple[int, bytes], type[ClientError], str]] = [
+        (error(403, -32600, "Not yours."), NotAuthorized, "Not yours"),
+        (error(404, -32602, "No such agent."), CallFailed, "No such agent"),
+        ((404, b"<html>"), NotReached, "no server's"),
+        ((400, said(result={}, id=None)), NotReached, "no server's"),
+        ((200, b"data: [\n\n"), NotReached, "no server's"),
+        ((200, b"data: []\n\n"), NotReached, "no server's"),
+        ((200, b"data: " + b"[" * 100_000 + b"\n\n"), NotReached, "no server's"),
+    ]
+    for answer, kind, told_why in refusals:
+        answers(monkeypatch, answer)
         with pytest.raises(kind, match=told_why):
-            await told(port)
+            await told()
 
 
-async def test_it_gives_up_on_a_server_that_does_not_come_back() -> None:
-    speak, heads = answers(START + message("entry", 1, position=0), *[START] * 10_000)
-    async with listening(speak) as port:
-        with pytest.raises(NotReached):
-            await told(port, timeout=0.05)
-    assert len(heads) > 1
+@pytest.mark.usefixtures("starts_processes")
+async def test_it_tells_what_is_no_stream_or_no_http() -> None:
+    for answer, told_why in (
+        (b"HTTP/1.1 200 X\r\ncontent-length: 2\r\n\r\n{}", "no server's"),
+        (b"nonsense\r\n\r\n", "broke"),
+    ):
+
+        async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes = answer) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+
+        async with listening(speak) as port:
+            with pytest.raises(NotReached, match=told_why):
+                await told(port)
+
+
+@pytest.mark.usefixtures("starts_processes")
+async def test_it_gives_up_on_a_server_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotReached, match="nexus serve --control"):
         await told(free_port())
+    stub = answers(monkeypatch, (200, message("entry", 1, position=0)), *[(200, b"")] * 10_000)
+    with pytest.raises(NotReached):
+        await told(timeout=0.05)
+    assert len(stub.requests) > 1
 
 
 async def test_it_believes_no_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nexus.client.stream, "MAX_RESPONSE_BYTES", 2**16)
-    speak, _ = answers(START + b"data: " + b"x" * 2**17)
-    async with listening(speak) as port:
-        with pytest.raises(NotReached, match="larger"):
-            await told(port)
+    answers(monkeypatch, (200, b"data: " + b"x" * 2**17))
+    with pytest.raises(NotReached, match="larger"):
+        await told()
 
 
 @given(st.binary(), st.sampled_from([200, 204, 302, 400, 403, 404, 500]), st.sampled_from(["text/event-stream", "a"]))
