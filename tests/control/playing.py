@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.services import transcript, turns
@@ -54,6 +56,15 @@ def say(turn: Turn, role: Role, content: str, **more: Any) -> Entry:
 def settle(turn: Turn, status: TurnStatus = TurnStatus.DONE, **how: Any) -> None:
     """End a turn, as a worker does."""
     turns.settle(turn, turns.Ended(status, **how))
+
+
+def command(name: str, *words: str) -> str:
+    """What a command prints; it must end well."""
+    out = io.StringIO()
+    with pytest.raises(SystemExit) as left:
+        call_command(name, *words, stdout=out)
+    assert not left.value.code
+    return out.getvalue()
 
 
 def fill(agent: PoolAgent, entries: int) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import time_machine
-from django.core.management import call_command
 from django.test import Client as Browser
 
 from coordination.models import Event
@@ -22,12 +19,9 @@ from nexus.control.metrics import collect
 from nexus.control.models import Budget, PoolAgent, Turn, TurnStatus
 from nexus.control.prices import Cost
 from nexus.control.services import turns
-from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
-from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller
 from tests.conftest import at_once
-from tests.control.playing import at_hand, lead, pool, refused, send, settle, take, writer
+from tests.control.playing import at_hand, command, lead, pool, refused, send, settle, take, writer
 from tests.pages import act, shown
 
 __all__ = ["at_hand", "lead", "writer"]
@@ -179,9 +173,8 @@ def test_a_spent_budget_wakes_nobody(lead: PoolAgent) -> None:
     assert wakeups.why_held(lead) == "a budget is spent: 1 turn a day for lead"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_what_is_no_budget_is_refused(at_hand: Path) -> None:
+    wrongs: list[dict[str, Any]] = [
         {"scope": "agent"},
         {"scope": "agent", "name": "a/b"},
         {"scope": "pool", "name": "lead"},
@@ -194,33 +187,19 @@ def test_a_spent_budget_wakes_nobody(lead: PoolAgent) -> None:
         {"measure": "money", "limit": 1e-9},
         {"measure": "money", "currency": "dollars"},
         {"period": "year"},
-    ],
-)
-def test_what_is_no_budget_is_refused(at_hand: Path, wrong: dict[str, Any]) -> None:
-    given = {"scope": "pool", "measure": "turns", "limit": 1, **wrong}
-    assert refused("pool_set_budget", **given)["code"] == "VALIDATION_ERROR"
-
-
-def test_budgets_are_for_operators(lead: PoolAgent) -> None:
-    for name, given in (("pool_set_budget", {"scope": "pool", "measure": "turns", "limit": 1}),
-                        ("pool_list_budgets", {}), ("pool_remove_budget", {"budget_id": "x"})):  # fmt: skip
-        assert runner.run(CONTROL, Caller("test", agent_id="lead"), name, given)["error"]["code"] == "NOT_OWNER"
+    ]
+    for wrong in wrongs:
+        given = {"scope": "pool", "measure": "turns", "limit": 1, **wrong}
+        assert refused("pool_set_budget", **given)["code"] == "VALIDATION_ERROR"
 
 
 def test_the_command_sets_lists_and_removes(committed: None, configure: Callable[..., None]) -> None:
     configure(control=True)
 
-    def budgets(*arguments: str) -> str:
-        out = io.StringIO()
-        with pytest.raises(SystemExit) as left:
-            call_command("budgets", *arguments, stdout=out)
-        assert not left.value.code
-        return out.getvalue()
-
-    budgets("set", "subtree", "money", "2.5", "--name", "lead", "--period", "total")
-    listed = budgets()
+    command("budgets", "set", "subtree", "money", "2.5", "--name", "lead", "--period", "total")
+    listed = command("budgets")
     assert "2.5 USD" in listed
-    budgets("remove", next(word for word in listed.split() if word.startswith("bud_")))
+    command("budgets", "remove", next(word for word in listed.split() if word.startswith("bud_")))
     assert not Budget.objects.exists()
     assert refused("pool_remove_budget", budget_id="bud_none")["code"] == "NOT_FOUND"
 

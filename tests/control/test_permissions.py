@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 from hypothesis import given
@@ -21,14 +19,10 @@ from nexus.control.rules import Action, Effect, Kind, Rule, Verdict, decide
 from nexus.control.services import permissions, questions
 from nexus.control.services.questions import Decision
 from nexus.control.tools import catalog
-from nexus.control.toolset import CONTROL
-from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller
 from nexus.core.waiting import WRITERS, in_thread
 from tests.control.openai_server import calls, says, serving
-from tests.control.playing import at_hand, lead, pool, refused, writer
+from tests.control.playing import at_hand, command, lead, pool, refused, writer
 from tests.control.scenes import Stage, created, small
-from tests.control.wire import Wire
 from tests.pages import NASTY, act, shown
 
 __all__ = ["at_hand", "lead", "writer"]
@@ -221,9 +215,8 @@ def test_what_is_allowed_to_an_agent_is_not_inherited_and_what_is_denied_is(lead
     assert [row["effect"] for row in pool("pool_list_rules")["rules"]] == ["deny"]
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
+def test_a_wrong_rule_is_refused(lead: PoolAgent) -> None:
+    for wrong, field in [
         ({"effect": "maybe"}, "effect"),
         ({"kind": "fly"}, "kind"),
         ({"scope": "agent"}, "name"),
@@ -234,30 +227,16 @@ def test_what_is_allowed_to_an_agent_is_not_inherited_and_what_is_denied_is(lead
         ({"pattern": "a\u202eb"}, "pattern"),
         ({"pattern": "x" * 1_001}, "pattern"),
         ({"kind": "write", "pattern": "../x"}, "pattern"),
-    ],
-)
-def test_a_wrong_rule_is_refused(lead: PoolAgent, given: dict[str, str], field: str) -> None:
-    rule = {"effect": "allow", "kind": "run", "pattern": "x", "scope": "pool", **given}
-    error = refused("pool_add_rule", **rule)
-    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", field)
-    assert not PermissionRule.objects.exists()
+    ]:
+        rule = {"effect": "allow", "kind": "run", "pattern": "x", "scope": "pool", **wrong}
+        error = refused("pool_add_rule", **rule)
+        assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", field)
+        assert not PermissionRule.objects.exists()
 
 
 def test_an_agent_that_is_not_there_is_allowed_nothing(lead: PoolAgent) -> None:
     rule = {"effect": "allow", "kind": "run", "scope": "agent", "name": "nobody"}
     assert refused("pool_add_rule", **rule)["code"] == "NOT_FOUND"
-
-
-def test_only_operators_write_rules(lead: PoolAgent) -> None:
-    given: dict[str, dict[str, Any]] = {
-        "pool_add_rule": {"effect": "allow", "kind": "run", "scope": "pool"},
-        "pool_list_rules": {},
-        "pool_remove_rule": {"rule_id": 1},
-    }
-    for name, arguments in given.items():
-        for caller in (Caller("mcp"), Caller("pool", agent_id="lead", connection=f"pool:{lead.pk}")):
-            assert runner.run(CONTROL, caller, name, arguments)["error"]["code"] == "NOT_OWNER"
-        assert CONTROL.find(name).tool is False
 
 
 def test_there_is_a_most_of_rules(lead: PoolAgent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,28 +354,15 @@ async def test_the_transcript_names_the_rule(stage: Stage) -> None:
 # Faces
 
 
-def test_json_rpc_writes_lists_and_takes_back(rpc: Wire) -> None:
-    given = {"effect": "deny", "kind": "run", "pattern": "rm *", "scope": "pool"}
-    made = rpc.call("add_rule", **given)
-    assert rpc.call("list_rules")["rules"] == [made]
-    rpc.call("remove_rule", rule_id=made["rule_id"])
-    assert rpc.call("list_rules")["rules"] == []
-
-
 def test_the_command_writes_lists_and_takes_back(committed: None, configure: Callable[..., None]) -> None:
     configure(control=True)
 
-    def nexus(*words: str) -> str:
-        out = io.StringIO()
-        with pytest.raises(SystemExit) as left:
-            call_command("permissions", *words, stdout=out)
-        assert not left.value.code
-        return out.getvalue()
-
-    made = json.loads(nexus("add", "allow", "run", "git status *", "--scope", "runner", "--name", "small", "--json"))
+    made = json.loads(
+        command("permissions", "add", "allow", "run", "git status *", "--scope", "runner", "--name", "small", "--json")
+    )
     assert made["rule"] == "allow run git status *, for agents of the runner small"
-    assert "git status *" in nexus("list")
-    nexus("remove", str(made["rule_id"]))
+    assert "git status *" in command("permissions", "list")
+    command("permissions", "remove", str(made["rule_id"]))
     assert not PermissionRule.objects.exists()
 
 

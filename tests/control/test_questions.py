@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
-import time_machine
 
 from coordination.log.selectors import event_visible
 from coordination.models import Event
@@ -35,11 +34,12 @@ from nexus.core.operations.errors import NexusError
 from nexus.maintenance.retention import prune
 from tests.conftest import LOCAL, at_once
 from tests.core.waiting import LONG, parked
+from tests.handoffs.conftest import Clock, clock
 from tests.store import failing
 
+__all__ = ["clock"]
 BO, CY = (Caller("admin", operator=name, connection=f"operator:{name}") for name in ("bo", "cy"))
 PEOPLE = Actor("bo")
-Clock = time_machine.Traveller
 Answers = dict[str, Any]
 
 
@@ -71,13 +71,6 @@ def may(title: str = "Run make?", **more: Any) -> Answers:
 def told() -> list[str]:
     """The events of questions, in order."""
     return list(Event.objects.filter(type__startswith="question.").order_by("event_id").values_list("type", flat=True))
-
-
-@pytest.fixture
-def clock() -> Iterator[Clock]:
-    """Noon, standing still until the test moves it."""
-    with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
-        yield clock
 
 
 @pytest.fixture
@@ -132,40 +125,16 @@ def test_it_allows_nothing_where_words_are_asked_for(ann: str, verdict: str) -> 
     assert call(BO, "pool_list_questions")["questions"] == [asked]
 
 
-def test_it_asks_for_a_registered_agent_only(ann: str) -> None:
-    error = refused(LOCAL, "ask_operator", agent_id="stranger", title="May I?", timeout_seconds=0)
-    assert error["code"] == "NOT_FOUND"
-
-
-def test_it_asks_as_nobody_else(ann: str) -> None:
+def test_it_asks_for_a_registered_agent_as_itself_and_in_strict_trust_with_a_session(
+    ann: str, configure: Callable[..., None]
+) -> None:
     bound = Caller("mcp", agent_id="bob", connection="test:bob")
-    assert refused(bound, "ask_operator", agent_id="ann", title="May I?")["code"] == "NOT_OWNER"
-
-
-def test_it_asks_with_a_session_in_strict_trust(ann: str, configure: Callable[..., None]) -> None:
+    given = {"title": "May I?", "timeout_seconds": 0}
+    assert refused(LOCAL, "ask_operator", agent_id="stranger", **given)["code"] == "NOT_FOUND"
+    assert refused(bound, "ask_operator", agent_id="ann", **given)["code"] == "NOT_OWNER"
     configure(trust_mode="strict")
-    error = refused(LOCAL, "ask_operator", agent_id="ann", title="May I?", timeout_seconds=0)
-    assert error["code"] == "VALIDATION_ERROR"
+    assert refused(LOCAL, "ask_operator", agent_id="ann", **given)["code"] == "VALIDATION_ERROR"
     assert not Question.objects.exists()
-
-
-@pytest.mark.parametrize(
-    ("verdict", "more"),
-    [
-        ("pool_allow", {}),
-        ("pool_allow_always", {}),
-        ("pool_refuse", {}),
-        ("pool_answer", {"words": "x"}),
-        ("pool_ask_again", {}),
-        ("pool_get_question", {}),
-        ("pool_list_questions", None),
-    ],
-)
-def test_only_people_answer(ann: str, verdict: str, more: Answers | None) -> None:
-    arguments = {} if more is None else {"question_id": may()["question_id"], **more}
-    for agent in (LOCAL, Caller("mcp", agent_id="ann", connection="test:ann")):
-        assert refused(agent, verdict, **arguments)["code"] == "NOT_OWNER"
-    assert CONTROL.find(verdict).tool is False
 
 
 def test_two_who_answer_at_once_answer_once(committed: None, ann_there: None) -> None:
@@ -246,17 +215,6 @@ def test_always_is_taken_back(ann: str) -> None:
         ("rule.written", "bo"),
         ("rule.taken_back", "cy"),
     ]
-
-
-def test_always_is_not_inherited_by_an_agent_of_the_same_name(turn: Callable[..., Turn], db: None) -> None:
-    first = turn()
-    asked = ask_service(first)
-    questions.answer(question_id=asked.pk, verdict=questions.Verdict.ALWAYS, operator="bo")
-    assert ask_service(first).is_allowed
-    pool.destroy(PEOPLE, "worker")
-    turns.settle(first, Ended(TurnStatus.CANCELLED))
-    assert not ask_service(turn()).is_allowed
-    assert call(BO, "pool_list_rules")["rules"] == []
 
 
 def ask_service(turn: Turn, **more: Any) -> Question:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 
 from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS
 from nexus.control.models import Cause, PoolAgent, Role, Turn, TurnStatus
+from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import FILE
 from nexus.control.services import turns
-from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
-from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller
 from tests.conftest import at_once
-from tests.control.playing import at_hand, lead, pool, refused, say, send, settle, take, writer
+from tests.control.playing import at_hand, command, lead, pool, refused, say, send, settle, take, writer
 from tests.control.pool import HERE
 
 __all__ = ["at_hand", "lead", "writer"]
@@ -144,18 +140,10 @@ def test_what_cannot_be_retried_is_told(lead: PoolAgent, status: str) -> None:
         assert refused("pool_dismiss_run", run_id=run_id)["code"] == "INVALID_TRANSITION"
 
 
-def test_runs_are_for_operators(lead: PoolAgent) -> None:
-    run_id = failed()
-    caller = Caller("test", agent_id="lead")
-    for name, given in (
-        ("pool_list_runs", {}),
-        ("pool_get_run", {"run_id": run_id}),
-        ("pool_retry_run", {"run_id": run_id}),
-    ):
-        assert runner.run(CONTROL, caller, name, given)["error"]["code"] == "NOT_OWNER"
-
-
-def test_a_person_can_take_the_agents_session_over(lead: PoolAgent, at_hand: Path) -> None:
+def test_a_person_can_take_the_agents_session_over(
+    lead: PoolAgent, at_hand: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
     (at_hand.parent / "home" / FILE).write_text('[runners.codex]\nkind = "acp"\npreset = "codex"\n')
     PoolAgent.objects.filter(pk=lead.pk).update(runner="codex")
     run_id = failed()
@@ -174,16 +162,11 @@ def test_the_command_lists_shows_retries_and_dismisses(
     configure(control=True)
     pool("pool_create_agent", agent_id="lead", preset="trusted", cwd=project)
 
-    def runs(*arguments: str) -> str:
-        out = io.StringIO()
-        with pytest.raises(SystemExit) as left:
-            call_command("runs", *arguments, stdout=out)
-        assert not left.value.code
-        return out.getvalue()
-
     first, second = failed(content="Write it."), failed()
-    assert "failed, needs you" in runs() and "Write it." in runs("list", "--which", "needing_person")
-    assert "the provider is away" in runs("show", first)
-    runs("retry", first, "--content", "Write less.")
-    runs("dismiss", second)
+    assert "failed, needs you" in command("runs") and "Write it." in command(
+        "runs", "list", "--which", "needing_person"
+    )
+    assert "the provider is away" in command("runs", "show", first)
+    command("runs", "retry", first, "--content", "Write less.")
+    command("runs", "dismiss", second)
     assert needing() == [] and take().content == "Write less."
