@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -11,7 +10,7 @@ from nexus.control.rpc import ENDPOINT
 from nexus.control.runners import rehearsal
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
-from tests.control.pool import Take
+from tests.control.pool import Take, at_work
 from tests.control.wire import TOKEN, Wire
 
 
@@ -33,8 +32,5 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[[Take], None]:
 async def worker(committed: None, configure: Callable[..., None]) -> AsyncIterator[Worker]:
     """A worker of this process, at work."""
     configure(control=True, pool_turns=4, pool_stop_seconds=60)
-    working = Worker(now())
-    task = asyncio.create_task(working.work())
-    yield working
-    working.stop(at_once=True)
-    await task
+    async with at_work(Worker(now()), at_once=True) as working:
+        yield working

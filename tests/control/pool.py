@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from nexus.control.members import Actor
-from nexus.control.models import HUB, Entry, Incarnation, PoolAgent, Turn
+from nexus.control.models import HUB, Entry, Incarnation, PoolAgent, Turn, TurnStatus
 from nexus.control.runners.base import Scene
 from nexus.control.services import pool, turns
 from nexus.control.services.turns import Ended
+from nexus.control.worker.scheduling import Worker
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
 ADMIN = Actor("ops")
 HERE = Incarnation(HUB, 2**31)  # any worker of the hub
 Take = Callable[[Any, Scene], Awaitable[Ended]]
+DONE = Ended(TurnStatus.DONE, "done")
+
+
+async def done(runner: Any, scene: Scene) -> Ended:
+    """Take a turn that ends well at once."""
+    return DONE
+
+
+def stalls(begun: asyncio.Event) -> Take:
+    """Take turns that tell when they begin, and go on until they are cancelled."""
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.set()
+        return await asyncio.Future[Ended]()
+
+    return take
 
 
 def order(agent_id: str, **more: Any) -> pool.Order:
@@ -32,6 +50,20 @@ def create(agent_id: str, **more: Any) -> PoolAgent:
 def send(agent_id: str, content: str = "go", *, actor: Actor = ADMIN, request_id: str | None = None) -> Turn:
     """A turn that waits."""
     return turns.send(actor, agent_id, content=content, request_id=request_id, source="rpc")
+
+
+@asynccontextmanager
+async def at_work(worker: Worker, *, at_once: bool = False) -> AsyncIterator[Worker]:
+    """Let a worker work in this process. Its end waits for its turns, unless it is to end at once or the test fails."""
+    task = asyncio.create_task(worker.work())
+    try:
+        yield worker
+    except BaseException:
+        at_once = True
+        raise
+    finally:
+        worker.stop(at_once=at_once)
+        await task
 
 
 async def acreate(*agent_ids: str) -> None:

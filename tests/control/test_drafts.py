@@ -27,7 +27,7 @@ from nexus.core.clock import now
 from tests.conftest import OPERATOR
 from tests.control.listening import Listener, do, listening
 from tests.control.playing import at_hand, lead, say, send, settle, take
-from tests.control.pool import Take, acreate, asend, ended
+from tests.control.pool import Take, acreate, asend, at_work, ended
 from tests.control.wire import TOKEN
 
 __all__ = ["at_hand", "lead"]
@@ -59,121 +59,99 @@ async def drafted(listener: Listener) -> dict[str, Any]:
     return data
 
 
-def test_it_is_told_in_pieces_and_then_whole(turn: Turn) -> None:
-    async def play() -> None:
-        async with listening() as (listener, _):
-            assert (await listener.next("state"))["data"]["running"] == turn.request_id
-            write(turn, "Hel", position=1)
-            told = {"request_id": turn.request_id, "position": 1, "input_tokens": 0, "output_tokens": 0}
-            assert await drafted(listener) == {**told, "offset": 0, "text": "Hel"}
-            write(turn, "lo", position=1, offset=3)
-            assert await drafted(listener) == {**told, "offset": 3, "text": "lo"}
-            write(turn, "", position=1, offset=5, tokens=(7, 2))
-            assert await drafted(listener) == {
-                **told, "offset": 5, "text": "", "input_tokens": 7, "output_tokens": 2,
-            }  # fmt: skip
-            await do(lambda: say(turn, Role.ASSISTANT, "Hello"))
-            entry = await listener.next("entry")
-            assert (entry["data"]["position"], entry["data"]["content"]) == (1, "Hello")
-            write(turn, "And", position=2)
-            assert (await drafted(listener))["position"] == 2
-
-    asyncio.run(play())
-
-
-def test_who_comes_late_is_told_all_of_it_at_once(turn: Turn) -> None:
-    async def play() -> None:
+async def test_it_is_told_in_pieces_and_then_whole(turn: Turn) -> None:
+    async with listening() as (listener, _):
+        assert (await listener.next("state"))["data"]["running"] == turn.request_id
         write(turn, "Hel", position=1)
+        told = {"request_id": turn.request_id, "position": 1, "input_tokens": 0, "output_tokens": 0}
+        assert await drafted(listener) == {**told, "offset": 0, "text": "Hel"}
         write(turn, "lo", position=1, offset=3)
-        for query in ("", f"after={turn.agent_id}:1"):
-            async with listening(query=query) as (listener, _):
-                told = await drafted(listener)
-                assert (told["offset"], told["text"]) == (0, "Hello")
-
-    asyncio.run(play())
-
-
-def test_a_slow_reader_gets_more_at_once_and_nothing_is_kept_for_it(turn: Turn) -> None:
-    async def play() -> None:
-        async with listening() as (slow, _):
-            await slow.next("state")
-            write(turn, "0", position=1)
-            text = (await drafted(slow))["text"]
-            slow.reading.clear()
-            for number in range(1, 10_000):
-                write(turn, str(number % 10), position=1, offset=number)
-                if number % 1_000 == 0:
-                    await asyncio.sleep(0)
-            sent = slow.sent
-            slow.reading.set()
-            while len(text) < 10_000:
-                told = await drafted(slow)
-                assert told["offset"] == len(text)
-                text += told["text"]
-            assert text == "0123456789" * 1_000 and slow.sent - sent < 20
-
-    asyncio.run(play())
-
-
-def test_it_never_comes_after_the_entry_that_replaces_it(turn: Turn) -> None:
-    async def play() -> None:
-        write(turn, "Hello", position=1)
+        assert await drafted(listener) == {**told, "offset": 3, "text": "lo"}
+        write(turn, "", position=1, offset=5, tokens=(7, 2))
+        assert await drafted(listener) == {
+            **told, "offset": 5, "text": "", "input_tokens": 7, "output_tokens": 2,
+        }  # fmt: skip
         await do(lambda: say(turn, Role.ASSISTANT, "Hello"))
-        for query in ("", f"after={turn.agent_id}:2"):
-            async with listening(query=query) as (listener, _):
-                await listener.next("state")
-                write(turn, " again", position=1, offset=5)
-                await do(lambda: say(turn, Role.TOOL, "found"))
-                told = [message.get("event") for message in list(listener.messages._queue)]  # type: ignore[attr-defined]
-                await listener.next("entry")
-                assert "draft" not in told
-
-    asyncio.run(play())
+        entry = await listener.next("entry")
+        assert (entry["data"]["position"], entry["data"]["content"]) == (1, "Hello")
+        write(turn, "And", position=2)
+        assert (await drafted(listener))["position"] == 2
 
 
-def test_a_draft_of_a_turn_that_ended_is_nobodys(turn: Turn) -> None:
-    async def play() -> None:
-        write(turn, "Half a", position=1)
-        async with listening() as (listener, _):
-            await drafted(listener)
-            await do(lambda: settle(turn, TurnStatus.INTERRUPTED))
-            while (await listener.next("state"))["data"]["running"]:
-                pass
-            write(turn, " word", position=1, offset=6)
-            await do(lambda: send("lead", "More"))
-            await do(take)
-            while (entry := await listener.messages.get())["event"] == "state":
-                pass  # it waits, then runs: told at once or one after the other
-            assert (entry["event"], entry["data"]["content"]) == ("entry", "More")
-
-    asyncio.run(play())
+async def test_who_comes_late_is_told_all_of_it_at_once(turn: Turn) -> None:
+    write(turn, "Hel", position=1)
+    write(turn, "lo", position=1, offset=3)
+    for query in ("", f"after={turn.agent_id}:1"):
+        async with listening(query=query) as (listener, _):
+            told = await drafted(listener)
+            assert (told["offset"], told["text"]) == (0, "Hello")
 
 
-def test_a_key_that_is_revoked_while_an_agent_writes_ends_it(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_reader_gets_more_at_once_and_nothing_is_kept_for_it(turn: Turn) -> None:
+    async with listening() as (slow, _):
+        await slow.next("state")
+        write(turn, "0", position=1)
+        text = (await drafted(slow))["text"]
+        slow.reading.clear()
+        for number in range(1, 10_000):
+            write(turn, str(number % 10), position=1, offset=number)
+            if number % 1_000 == 0:
+                await asyncio.sleep(0)
+        sent = slow.sent
+        slow.reading.set()
+        while len(text) < 10_000:
+            told = await drafted(slow)
+            assert told["offset"] == len(text)
+            text += told["text"]
+        assert text == "0123456789" * 1_000 and slow.sent - sent < 20
+
+
+async def test_it_never_comes_after_the_entry_that_replaces_it(turn: Turn) -> None:
+    write(turn, "Hello", position=1)
+    await do(lambda: say(turn, Role.ASSISTANT, "Hello"))
+    for query in ("", f"after={turn.agent_id}:2"):
+        async with listening(query=query) as (listener, _):
+            await listener.next("state")
+            write(turn, " again", position=1, offset=5)
+            await do(lambda: say(turn, Role.TOOL, "found"))
+            told = [message.get("event") for message in list(listener.messages._queue)]  # type: ignore[attr-defined]
+            await listener.next("entry")
+            assert "draft" not in told
+
+
+async def test_a_draft_of_a_turn_that_ended_is_nobodys(turn: Turn) -> None:
+    write(turn, "Half a", position=1)
+    async with listening() as (listener, _):
+        await drafted(listener)
+        await do(lambda: settle(turn, TurnStatus.INTERRUPTED))
+        while (await listener.next("state"))["data"]["running"]:
+            pass
+        write(turn, " word", position=1, offset=6)
+        await do(lambda: send("lead", "More"))
+        await do(take)
+        while (entry := await listener.messages.get())["event"] == "state":
+            pass  # it waits, then runs: told at once or one after the other
+        assert (entry["event"], entry["data"]["content"]) == ("entry", "More")
+
+
+async def test_a_key_that_is_revoked_while_an_agent_writes_ends_it(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_stream, "LOOK_SECONDS", 0)
-    issued = run(OPERATOR, "agent_key_issue", {"agent_id": "lead"})["data"]["api_key"]
-
-    async def play() -> None:
-        async with listening(headers=(("authorization", f"Bearer {issued}"),)) as (listener, _):
-            await listener.next("state")
-            write(turn, "Hello", position=1)
-            await drafted(listener)
-            await do(lambda: run(OPERATOR, "agent_key_set_active", {"agent_id": "lead", "active": False}))
-            write(turn, " secret", position=1, offset=5)
-            while (message := await listener.messages.get()).get("event") != "closing":
-                assert "secret" not in str(message)
-
-    asyncio.run(play())
+    issued = await do(lambda: run(OPERATOR, "agent_key_issue", {"agent_id": "lead"}))
+    async with listening(headers=(("authorization", f"Bearer {issued['data']['api_key']}"),)) as (listener, _):
+        await listener.next("state")
+        write(turn, "Hello", position=1)
+        await drafted(listener)
+        await do(lambda: run(OPERATOR, "agent_key_set_active", {"agent_id": "lead", "active": False}))
+        write(turn, " secret", position=1, offset=5)
+        while (message := await listener.messages.get()).get("event") != "closing":
+            assert "secret" not in str(message)
 
 
-def test_nobody_listens_any_more_where_a_client_has_gone(turn: Turn) -> None:
-    async def play() -> None:
-        async with listening() as (listener, _):
-            await listener.next("state")
-            assert len(DRAFTS._wakes) == 1
-        assert not DRAFTS._wakes
-
-    asyncio.run(play())
+async def test_nobody_listens_any_more_where_a_client_has_gone(turn: Turn) -> None:
+    async with listening() as (listener, _):
+        await listener.next("state")
+        assert len(DRAFTS._wakes) == 1
+    assert not DRAFTS._wakes
 
 
 class Hub:
@@ -282,14 +260,9 @@ async def test_a_worker_tells_the_place_of_the_first_entry_and_what_it_is(
         return Ended(TurnStatus.DONE, "Hello")
 
     plays(play)
-    worker = Worker(now(), hub.tell)
-    working = asyncio.create_task(worker.work())
-    try:
+    async with at_work(Worker(now(), hub.tell), at_once=True):
         await acreate("ann")
         assert (await ended(await asend("ann"))).status == "done"
-    finally:
-        worker.stop(at_once=True)
-        await working
     assert [(line["position"], line["text"], tuple(line["tokens"])) for line in hub.lines[:3]] == [
         (1, "Hel", (0, 0)),
         (1, "lo", (7, 2)),

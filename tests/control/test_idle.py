@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -22,27 +20,17 @@ from nexus.core.clock import now
 from nexus.core.waiting import READERS, SLOW, WRITERS, in_thread
 from tests.conftest import LOCAL
 from tests.control.openai_server import says, serving
-from tests.control.pool import create, ended
+from tests.control.pool import at_work, create, ended
 
-AGENTS, MINUTES = 10, 60
+AGENTS = 3
 RUNNER = '[runners.small]\nkind = "model"\nmodel = "openai:small"\nbase_url = "{url}"\n'
 
 
-@contextlib.asynccontextmanager
-async def at_work() -> AsyncIterator[Worker]:
-    """A worker, whose whole life is in the time that the test sets: the loop's clock is set, too."""
-    working = Worker(now())
-    task = asyncio.create_task(working.work())
-    yield working
-    working.stop(at_once=True)
-    await task
-
-
 @pytest.mark.usefixtures("starts_processes")
-async def test_ten_agents_that_idle_for_an_hour_ask_their_model_nothing(
+async def test_agents_that_idle_for_an_hour_ask_their_model_nothing(
     committed: None, project: str, tmp_path: Path, configure: Callable[..., None]
 ) -> None:
-    """A worker is at work, and does every minute all that it does at intervals."""
+    """A worker is at work, and does every ten minutes all that it does at intervals."""
     configure(control=True, home=tmp_path / "home")
     (tmp_path / "home").mkdir()
     wakes = sorted(wakeups.kind_titles())
@@ -53,17 +41,17 @@ async def test_ten_agents_that_idle_for_an_hour_ask_their_model_nothing(
             create(f"idle-{number}", cwd=str(tmp_path), runner="small", wake_on=wakes)
 
     def send() -> None:
-        target = {"strategy": "direct", "agent_id": "idle-7"}
+        target = {"strategy": "direct", "agent_id": "idle-2"}
         said = {"from_agent_id": "ann", "subject": "Look", "body": "Read this.", "target": target}
         assert run(LOCAL, "message_create", {"project_root": project, **said})["ok"]
 
     with serving(says("Read.", usage=(100, 5))) as (provider, url):
         (tmp_path / "home" / FILE).write_text(RUNNER.format(url=url))
         with time_machine.travel(now(), tick=True) as clock:
-            async with at_work() as worker:
+            async with at_work(Worker(now()), at_once=True) as worker:  # the loop's clock is set, too
                 await in_thread(WRITERS, begin)
-                for _ in range(MINUTES):
-                    clock.shift(timedelta(minutes=1))
+                for _ in range(6):
+                    clock.shift(timedelta(minutes=10))
                     await Watch().look()  # a new one looks for items of every kind
                     await worker._claim()
                     await worker._end_idle()

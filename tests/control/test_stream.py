@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +22,7 @@ from tests.conftest import LOCAL, OPERATOR
 from tests.control.listening import WITH_TOKEN, do, listening
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer
 from tests.control.wire import TOKEN
+from tests.store import plans
 
 __all__ = ["at_hand", "lead", "writer"]
 
@@ -45,48 +44,41 @@ def answered(agent_id: str = "lead", query: str = "", **how: Any) -> tuple[int, 
     return asyncio.run(ask())
 
 
-def test_it_tells_a_turn_while_it_goes_on(lead: PoolAgent) -> None:
-    async def play() -> None:
-        async with listening() as (listener, _):
-            state = (await listener.next("state"))["data"]
-            assert state == {"running": None, "waiting": 0, "last": None, "ended": False}
-            request_id = await do(lambda: send("lead", "Look"))
-            turn = await do(take)
-            asked = await listener.next("entry")
-            assert asked["id"] == f"{lead.pk}:1"
-            expected = {"position": 0, "role": "user", "content": "Look", "request_id": request_id}
-            assert expected.items() <= asked["data"].items()
-            meta = {"tool_calls": [{"id": "c", "name": "grep", "arguments": {"x": 1}}]}
-            await do(lambda: say(turn, Role.ASSISTANT, "", meta=meta))
-            assert (await listener.next("entry"))["data"]["meta"] == meta
-            await do(lambda: say(turn, Role.TOOL, "found", tool_call_id="c"))
-            assert (await listener.next("entry"))["data"]["tool_call_id"] == "c"
-            await do(lambda: settle(turn, input_tokens=7, output_tokens=2))
-            while (state := (await listener.next("state"))["data"])["last"] is None:
-                pass
-            told = {"request_id": request_id, "status": "done", "input_tokens": 7, "output_tokens": 2}
-            assert told.items() <= state["last"].items() and state["running"] is None
-
-    asyncio.run(play())
+async def test_it_tells_a_turn_while_it_goes_on(lead: PoolAgent) -> None:
+    async with listening() as (listener, _):
+        state = (await listener.next("state"))["data"]
+        assert state == {"running": None, "waiting": 0, "last": None, "ended": False}
+        request_id = await do(lambda: send("lead", "Look"))
+        turn = await do(take)
+        asked = await listener.next("entry")
+        assert asked["id"] == f"{lead.pk}:1"
+        expected = {"position": 0, "role": "user", "content": "Look", "request_id": request_id}
+        assert expected.items() <= asked["data"].items()
+        meta = {"tool_calls": [{"id": "c", "name": "grep", "arguments": {"x": 1}}]}
+        await do(lambda: say(turn, Role.ASSISTANT, "", meta=meta))
+        assert (await listener.next("entry"))["data"]["meta"] == meta
+        await do(lambda: say(turn, Role.TOOL, "found", tool_call_id="c"))
+        assert (await listener.next("entry"))["data"]["tool_call_id"] == "c"
+        await do(lambda: settle(turn, input_tokens=7, output_tokens=2))
+        while (state := (await listener.next("state"))["data"])["last"] is None:
+            pass
+        told = {"request_id": request_id, "status": "done", "input_tokens": 7, "output_tokens": 2}
+        assert told.items() <= state["last"].items() and state["running"] is None
 
 
 @pytest.mark.parametrize("by", ["after", "header"])
-def test_it_resumes_exactly_from_the_place_that_a_client_was_told(lead: PoolAgent, by: str) -> None:
-    fill(lead, 1_000)
-
-    async def play() -> list[int]:
-        seen: list[int] = []
-        place = f"{lead.pk}:0"
-        for cut in (1, 99, 100, 101, 333, 366):
-            how = {"query": f"after={place}"} if by == "after" else {"headers": (*WITH_TOKEN, ("last-event-id", place))}
-            async with listening(**how) as (listener, _):
-                for _ in range(cut):
-                    message = await listener.next("entry")
-                    seen.append(message["data"]["position"])
-                    place = message["id"]
-        return seen
-
-    assert asyncio.run(play()) == list(range(1_000))
+async def test_it_resumes_exactly_from_the_place_that_a_client_was_told(lead: PoolAgent, by: str) -> None:
+    await do(lambda: fill(lead, 1_000))
+    seen: list[int] = []
+    place = f"{lead.pk}:0"
+    for cut in (1, 99, 100, 101, 333, 366):
+        how = {"query": f"after={place}"} if by == "after" else {"headers": (*WITH_TOKEN, ("last-event-id", place))}
+        async with listening(**how) as (listener, _):
+            for _ in range(cut):
+                message = await listener.next("entry")
+                seen.append(message["data"]["position"])
+                place = message["id"]
+    assert seen == list(range(1_000))
 
 
 def test_a_state_is_told_after_everything_that_was_said_by_then(
@@ -94,7 +86,7 @@ def test_a_state_is_told_after_everything_that_was_said_by_then(
 ) -> None:
     send("lead")
     turn = take()
-    look, state_of = agent_stream.Follower._look, agent_stream.state_of
+    state_of = agent_stream.state_of
 
     def ending(agent: PoolAgent) -> agent_stream.State:
         """The turn goes on, and ends, between the two looks."""
@@ -117,7 +109,6 @@ def test_a_state_is_told_after_everything_that_was_said_by_then(
 
     told = asyncio.run(play())
     assert told.index(("entry", "the last word")) < len(told) - 1
-    assert look is agent_stream.Follower._look
 
 
 def test_long_entries_are_read_a_few_at_a_time_and_all_told_before_the_state(
@@ -147,23 +138,20 @@ def test_long_entries_are_read_a_few_at_a_time_and_all_told_before_the_state(
     assert max(pages) == 2
 
 
-def test_a_slow_reader_stops_nobody_and_misses_nothing(lead: PoolAgent) -> None:
-    async def play() -> None:
-        async with listening() as (slow, _), listening() as (quick, _):
-            await slow.next("state")
-            await quick.next("state")
-            slow.reading.clear()
-            await do(lambda: fill(lead, 1_000))
-            await do(lambda: send("lead"))
-            await do(take)
-            seen = [(await quick.next("entry"))["data"]["position"] for _ in range(1_001)]
-            assert seen == list(range(1_001))
-            taken = slow.sent
-            slow.reading.set()
-            seen = [(await slow.next("entry"))["data"]["position"] for _ in range(1_001)]
-            assert seen == list(range(1_001)) and taken < 10  # nothing was kept for it
-
-    asyncio.run(play())
+async def test_a_slow_reader_stops_nobody_and_misses_nothing(lead: PoolAgent) -> None:
+    async with listening() as (slow, _), listening() as (quick, _):
+        await slow.next("state")
+        await quick.next("state")
+        slow.reading.clear()
+        await do(lambda: fill(lead, 1_000))
+        await do(lambda: send("lead"))
+        await do(take)
+        seen = [(await quick.next("entry"))["data"]["position"] for _ in range(1_001)]
+        assert seen == list(range(1_001))
+        taken = slow.sent
+        slow.reading.set()
+        seen = [(await slow.next("entry"))["data"]["position"] for _ in range(1_001)]
+        assert seen == list(range(1_001)) and taken < 10  # nothing was kept for it
 
 
 def test_it_ends_with_the_agent_once_its_last_word_is_told(lead: PoolAgent) -> None:
@@ -242,24 +230,21 @@ def test_it_refuses_who_may_not_look_into_the_agent(lead: PoolAgent, writer: Poo
         assert answer[0] == status and answer[1]["id"] is None and answer[1]["error"]["message"], headers
 
 
-def test_a_parent_follows_its_child(lead: PoolAgent, writer: PoolAgent) -> None:
-    key = run(OPERATOR, "agent_key_issue", {"agent_id": "lead"})["data"]["api_key"]
-
-    async def play() -> int:
-        async with listening("writer", headers=(("x-api-key", key),)) as (listener, _):
-            await listener.next("state")
-            return listener.status
-
-    assert asyncio.run(play()) == 200
+async def test_a_parent_follows_its_child(lead: PoolAgent, writer: PoolAgent) -> None:
+    issued = await do(lambda: run(OPERATOR, "agent_key_issue", {"agent_id": "lead"}))
+    key = issued["data"]["api_key"]
+    async with listening("writer", headers=(("x-api-key", key),)) as (listener, _):
+        await listener.next("state")
+        assert listener.status == 200
 
 
 WRONG = ["-1", "x", "1.0", "99999999999999999999", "pool_x:", "a:1"]
 
 
-@pytest.mark.parametrize("query", [f"after={place}" for place in WRONG])
-def test_it_refuses_a_place_that_is_none(lead: PoolAgent, query: str) -> None:
-    status, error = answered(query=query)
-    assert status == 400 and error["error"]["code"] == -32602
+def test_it_refuses_a_place_that_is_none(lead: PoolAgent) -> None:
+    for query in [f"after={place}" for place in WRONG]:
+        status, error = answered(query=query)
+        assert status == 400 and error["error"]["code"] == -32602
 
 
 def test_it_answers_404_for_an_agent_that_never_was_and_405_for_a_post(lead: PoolAgent) -> None:
@@ -279,14 +264,11 @@ def test_any_text_is_a_place_or_refused(text: str) -> None:
         assert int(found[2]) >= 0
 
 
-def test_a_client_that_goes_leaves_nothing_behind(lead: PoolAgent) -> None:
-    async def play() -> None:
-        async with listening() as (listener, task):
-            await listener.next("state")
-            assert len(waiter().parked) == 1
-        assert task.done() and not waiter().parked
-
-    asyncio.run(play())
+async def test_a_client_that_goes_leaves_nothing_behind(lead: PoolAgent) -> None:
+    async with listening() as (listener, task):
+        await listener.next("state")
+        assert len(waiter().parked) == 1
+    assert task.done() and not waiter().parked
 
 
 @pytest.mark.usefixtures("counted_alone")
@@ -298,14 +280,10 @@ def test_what_an_agent_is_at_is_read_without_a_look_at_all_that_it_did(lead: Poo
     send("lead", "three")
     running = take()
     send("lead", "four")
-    with CaptureQueriesContext(connection) as queries:
-        state = agent_stream.state_of(lead)
+    state = agent_stream.state_of(lead)
     assert (state["running"], state["waiting"], state["ended"]) == (running.request_id, 1, False)
     last = Turn.objects.get(content="two")
     assert state["last"] is not None and state["last"]["request_id"] == last.request_id
-    looks = [query["sql"] for query in queries if 'FROM "pool_turns"' in query["sql"]]
+    looks = [look for look in plans(lambda: agent_stream.state_of(lead)) if "pool_turns" in look]
     assert len(looks) == 2
-    for look in looks:
-        with connection.cursor() as cursor:
-            plan = " / ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {look}").fetchall())
-        assert "INDEX pool_turns_" in plan and "TEMP B-TREE FOR ORDER" not in plan, plan
+    assert all("INDEX pool_turns_" in look and "TEMP B-TREE FOR ORDER" not in look for look in looks), looks

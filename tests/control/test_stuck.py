@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from django.test import Client as Browser
 from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS
-from nexus.control.models import Cause, PoolAgent, Question, Role, Turn, TurnStatus
+from nexus.control.models import PoolAgent, Question, Role, Turn, TurnStatus
 from nexus.control.runners.base import Scene
 from nexus.control.runners.configuration import FILE
 from nexus.control.services import turns
@@ -25,15 +24,12 @@ from nexus.control.worker.execution import LoopDetector
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
-from nexus.hooks import services as webhooks
-from nexus.hooks.models import Webhook, WebhookDelivery
 from tests.control.playing import at_hand, lead, pool, refused, send, settle, take
-from tests.control.pool import HERE, Take, acreate, asend, ended
+from tests.control.pool import DONE, HERE, Take, acreate, asend, ended
 from tests.pages import act, shown
 
 __all__ = ["at_hand", "lead"]
 Plays = Callable[[Take], None]
-DONE = Ended(TurnStatus.DONE, "done")
 
 
 @pytest.fixture
@@ -208,22 +204,3 @@ def test_a_run_that_is_stuck_when_its_worker_is_killed_is_lost(lead: PoolAgent) 
     turns.interrupt("the worker that took it ended", HERE)
     turn.refresh_from_db()
     assert (turn.outcome, turn.cause, stuck()) == ("lost", None, []) and turn.needs_person_since is not None
-
-
-def test_webhooks_get_it(lead: PoolAgent) -> None:
-    webhooks.add(
-        url="https://example.org/x", agent_id=None, project_root=None, types=["turn.stuck", "turn.put_back"],
-        allow_private=False, operator="ops",
-    )  # fmt: skip
-    turn = stick()
-    webhooks.enqueue(Webhook.objects.get().pk)
-    (delivery,) = WebhookDelivery.objects.all()
-    body = json.loads(delivery.body)
-    assert body["type"] == "turn.stuck" and body["data"]["payload"]["turn_id"] == turn.pk
-
-
-def test_stuck_runs_are_found_by_their_outcome(lead: PoolAgent) -> None:
-    turn = stick()
-    assert turn.cause == Cause.STUCK
-    assert [run["run_id"] for run in pool("pool_list_runs", outcome="stuck")["runs"]] == [turn.pk]
-    assert pool("pool_list_runs", outcome="running")["runs"] == []

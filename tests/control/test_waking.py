@@ -35,7 +35,7 @@ from nexus.core.operations.caller import Caller
 from nexus.planning.toolset import PLANNING
 from nexus.topics.toolset import TOPICS
 from tests.conftest import LOCAL, OPERATOR, Call
-from tests.control.pool import HERE
+from tests.control.pool import HERE, at_work
 from tests.store import failing
 
 SCRIPT = """
@@ -618,17 +618,11 @@ def test_it_answers_its_mail_by_itself(
     assert create("planner", "mail", model="script")["ok"]
 
     async def scene() -> None:
-        worker = Worker(now())
-        working = asyncio.create_task(worker.work())
-        try:
+        async with at_work(Worker(now()), at_once=True), asyncio.timeout(120):
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, _mailed, project)
-            async with asyncio.timeout(120):
-                while not await loop.run_in_executor(None, _answered):
-                    await asyncio.sleep(0.05)
-        finally:
-            worker.stop(at_once=True)
-            await working
+            while not await loop.run_in_executor(None, _answered):
+                await asyncio.sleep(0.05)
 
     asyncio.run(scene())
 

@@ -13,8 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
-from django.test.utils import CaptureQueriesContext
+from django.db import transaction
 
 from nexus.control import agent_stream, monitoring, selectors, wakeups
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
@@ -31,13 +30,26 @@ from nexus.core.database.store import store, write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import READERS, SLOW, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
-from tests.control.pool import ADMIN, Take, acancel, acreate, asend, create, ended, said, send
+from tests.control.pool import (
+    ADMIN,
+    DONE,
+    Take,
+    acancel,
+    acreate,
+    asend,
+    at_work,
+    create,
+    done,
+    ended,
+    said,
+    send,
+    stalls,
+)
 from tests.control.test_supervision import Cut
 from tests.core.waiting import LONG
-from tests.store import failing
+from tests.store import failing, plans
 
 Plays = Callable[[Take], None]
-DONE = Ended(TurnStatus.DONE, "done")
 
 
 async def test_it_takes_one_turn_of_an_agent_at_a_time_and_several_of_others(worker: Worker, plays: Plays) -> None:
@@ -155,16 +167,14 @@ async def test_a_turn_that_waits_for_one_that_it_sent_keeps_no_place_from_it(
 
     plays(take)
     await in_thread(WRITERS, family)
-    task = asyncio.create_task((worker := Worker(now())).work())
-    lead = await asend("lead")
-    await begun.wait()
-    waits = [await asend("other"), await asend("kid")]  # which stands before what lead sends there
-    queued.set()
-    assert [(await ended(turn)).status for turn in (lead, *waits)] == ["done"] * 3
-    below = [(None, "kid"), ("lead", "kid"), ("kid", "grandkid"), ("kid", "cousin")]
-    assert taken == [(None, "lead"), *below, (None, "other")]
-    worker.stop()
-    await task
+    async with at_work(Worker(now())):
+        lead = await asend("lead")
+        await begun.wait()
+        waits = [await asend("other"), await asend("kid")]  # which stands before what lead sends there
+        queued.set()
+        assert [(await ended(turn)).status for turn in (lead, *waits)] == ["done"] * 3
+        below = [(None, "kid"), ("lead", "kid"), ("kid", "grandkid"), ("kid", "cousin")]
+        assert taken == [(None, "lead"), *below, (None, "other")]
 
 
 async def test_what_a_turn_used_that_was_cut_off_is_counted(
@@ -214,31 +224,25 @@ async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(
 
     plays(take)
     await acreate("first", "waits", "late")
-    task = asyncio.create_task((worker := Worker(now())).work())
-    await asend("first")
-    await begun.wait()
-    waited = await asend("waits")
-    monkeypatch.setattr(turns, "settle", settle_and_send)
-    let_go.set()
-    assert (await ended(waited)).status == "done"
-    late = await in_thread(READERS, lambda: Turn.objects.get(agent__agent_id="late"))
-    assert (await ended(late.pk)).status == "done"
-    assert taken == ["first", "waits", "late"]
-    worker.stop()
-    await task
+    async with at_work(Worker(now())):
+        await asend("first")
+        await begun.wait()
+        waited = await asend("waits")
+        monkeypatch.setattr(turns, "settle", settle_and_send)
+        let_go.set()
+        assert (await ended(waited)).status == "done"
+        late = await in_thread(READERS, lambda: Turn.objects.get(agent__agent_id="late"))
+        assert (await ended(late.pk)).status == "done"
+        assert taken == ["first", "waits", "late"]
 
 
 async def test_a_turn_is_cancelled_that_was_claimed_and_has_not_begun(worker: Worker, plays: Plays) -> None:
-    async def take(runner: Any, scene: Scene) -> Ended:
-        await asyncio.Event().wait()
-        return DONE
-
     def send_and_cancel() -> str:
         turn = send("ann")
         turns.cancel(ADMIN, "ann", turn.request_id)
         return turn.pk
 
-    plays(take)
+    plays(stalls(asyncio.Event()))
     await acreate("ann")
     assert (await ended(await in_thread(WRITERS, send_and_cancel))).status == "cancelled"
     assert await said("ann") in (["go"], []), "it may have been claimed before or not"
@@ -377,11 +381,7 @@ async def test_a_turn_that_takes_too_long_fails(worker: Worker, plays: Plays, mo
     short = Rehearsal.model_construct(kind="rehearsal", name="rehearsal", turn_seconds=0)
     monkeypatch.setattr(taking, "runners", lambda: Runners({"rehearsal": short}, "rehearsal"))
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        await asyncio.Event().wait()
-        return DONE
-
-    plays(take)
+    plays(stalls(asyncio.Event()))
     await acreate("ann")
     turn = await ended(await asend("ann"))
     assert (turn.status, turn.why) == ("failed", "it took longer than the runner's turn_seconds")
@@ -400,11 +400,8 @@ async def test_an_end_is_stored_once_the_store_takes_it(
             raise failing(kind)
         return settle(turn, ended)
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        return DONE
-
     monkeypatch.setattr(turns, "settle", refused_at_first)
-    plays(take)
+    plays(done)
     await acreate("ann")
     turn = await ended(await asend("ann"))
     assert (turn.status, turn.answer, tries) == ("done", "done", 4)
@@ -416,7 +413,7 @@ async def test_a_turn_whose_beginning_may_be_stored_or_not_holds_its_agent_up_no
 ) -> None:
     def in_doubt(*_: Any) -> None:
         monkeypatch.undo()
-        plays(take)
+        plays(done)
         raise NexusError(Code.DB_ERROR, "The connection was lost as it was committed.", {"cause": "commit_in_doubt"})
 
     def sent() -> str:
@@ -424,10 +421,7 @@ async def test_a_turn_whose_beginning_may_be_stored_or_not_holds_its_agent_up_no
             send("ann")
         return Turn.objects.get().pk
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        return DONE
-
-    plays(take)
+    plays(done)
     await acreate("ann")
     monkeypatch.setattr(worker, "_claimed", in_doubt)  # it comes with the commit
     assert (await ended(await in_thread(pool, sent))).status == "interrupted"
@@ -444,11 +438,8 @@ async def test_a_turn_whose_end_could_not_be_stored_holds_its_agent_up_no_longer
         monkeypatch.setattr(turns, "settle", settle)
         raise failing("away")
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        return DONE
-
     monkeypatch.setattr(turns, "settle", refused_once)
-    plays(take)
+    plays(done)
     await acreate("ann")
     unstored, next_one = await asend("ann"), await asend("ann", "next")
     assert (await ended(unstored)).status == "interrupted"
@@ -484,20 +475,13 @@ async def test_its_end_interrupts_what_is_not_done_and_keeps_what_waits(
     configure(control=True, pool_turns=1)
     begun = asyncio.Event()
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        begun.set()
-        await asyncio.Event().wait()
-        return DONE
-
-    plays(take)
+    plays(stalls(begun))
     await acreate("ann", "bob", ".temp")
-    worker = Worker(await in_thread(READERS, lambda: PoolAgent.objects.get(agent_id="ann").created_at))
-    task = asyncio.create_task(worker.work())
-    running = await asend("ann")
-    await begun.wait()
-    waiting = await asend("bob")
-    worker.stop(at_once=True)
-    await task
+    started = await in_thread(READERS, lambda: PoolAgent.objects.get(agent_id="ann").created_at)
+    async with at_work(Worker(started), at_once=True):
+        running = await asend("ann")
+        await begun.wait()
+        waiting = await asend("bob")
     assert (await ended(running)).status == "interrupted"
     assert (await in_thread(READERS, lambda: Turn.objects.get(pk=waiting))).status == "queued"
     living = await in_thread(READERS, lambda: set(PoolAgent.objects.living().values_list("agent_id", flat=True)))
@@ -509,9 +493,6 @@ async def test_its_end_waits_for_a_turn_that_it_is_just_claiming(
 ) -> None:
     configure(control=True, pool_stop_seconds=60)
     loop, claim, claimed = asyncio.get_running_loop(), turns.claim, asyncio.Event()
-
-    async def take(runner: Any, scene: Scene) -> Ended:
-        return DONE
 
     def claim_and_pause(*given: Any, **more: Any) -> Turn | None:
         turn = claim(*given, **more)
@@ -525,7 +506,7 @@ async def test_its_end_waits_for_a_turn_that_it_is_just_claiming(
             await super()._end()
 
     ending = threading.Event()
-    plays(take)
+    plays(done)
     await acreate("ann")
     sent = await asend("ann")
     monkeypatch.setattr(turns, "claim", claim_and_pause)
@@ -542,10 +523,7 @@ async def test_the_next_one_tells_what_a_killed_one_left(
 ) -> None:
     configure(control=True)
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        return DONE
-
-    plays(take)
+    plays(done)
     await acreate("ann", "bob", ".before")
     left, asked = await asend("ann"), await asend("bob")
     for turn_id in (left, asked):
@@ -553,15 +531,12 @@ async def test_the_next_one_tells_what_a_killed_one_left(
     await acancel(asked)
     started = now()
     await acreate(".after")
-    worker = Worker(started)
-    task = asyncio.create_task(worker.work())
-    assert (await ended(left)).status == "interrupted"
-    assert (await ended(asked)).status == "cancelled", "as it was asked"
-    assert (await ended(await asend("ann", "again"))).status == "done"
-    living = await in_thread(READERS, lambda: set(PoolAgent.objects.living().values_list("agent_id", flat=True)))
-    assert living == {"ann", "bob", ".after"}
-    worker.stop()
-    await task
+    async with at_work(Worker(started)):
+        assert (await ended(left)).status == "interrupted"
+        assert (await ended(asked)).status == "cancelled", "as it was asked"
+        assert (await ended(await asend("ann", "again"))).status == "done"
+        living = await in_thread(READERS, lambda: set(PoolAgent.objects.living().values_list("agent_id", flat=True)))
+        assert living == {"ann", "bob", ".after"}
 
 
 async def test_one_that_may_not_be_alone_ends_with_its_own_turns_and_leaves_all_else_to_the_next(
@@ -571,12 +546,7 @@ async def test_one_that_may_not_be_alone_ends_with_its_own_turns_and_leaves_all_
     begun = asyncio.Event()
     exclusive_lock, taken = store().exclusive_lock, cuts(monkeypatch)
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        begun.set()
-        await asyncio.Event().wait()
-        return DONE
-
-    plays(take)
+    plays(stalls(begun))
     started = now()
     await acreate("ann", "bob", ".temp")
     task = asyncio.create_task(Worker(started).work())
@@ -609,20 +579,17 @@ async def test_one_that_lost_its_lock_alone_goes_on_with_its_turns(
 
     plays(take)
     await acreate("ann", "bob")
-    worker = Worker(now())
-    task = asyncio.create_task(worker.work())
-    own = await asend("ann")
-    await begun.wait()
-    another = await asend("bob")
-    await in_thread(WRITERS, lambda: turns.claim(another))  # by one that came meanwhile, and went
-    taken[0].is_held = False
-    assert (await ended(another)).status == "interrupted", "nobody is at it"
-    assert len(taken) == 2 and taken[1].is_held
-    may_end.set()
-    assert (await ended(own)).status == "done"
-    assert (await ended(await asend("bob"))).status == "done"
-    worker.stop()
-    await task
+    async with at_work(Worker(now())):
+        own = await asend("ann")
+        await begun.wait()
+        another = await asend("bob")
+        await in_thread(WRITERS, lambda: turns.claim(another))  # by one that came meanwhile, and went
+        taken[0].is_held = False
+        assert (await ended(another)).status == "interrupted", "nobody is at it"
+        assert len(taken) == 2 and taken[1].is_held
+        may_end.set()
+        assert (await ended(own)).status == "done"
+        assert (await ended(await asend("bob"))).status == "done"
 
 
 def cuts(monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
@@ -643,23 +610,17 @@ async def test_a_store_has_one_at_a_time_and_the_other_takes_over(
 ) -> None:
     configure(control=True)
 
-    async def take(runner: Any, scene: Scene) -> Ended:
-        return DONE
-
-    plays(take)
+    plays(done)
     await acreate("ann")
     first = await in_thread(READERS, lambda: store().exclusive_lock(POOL))
     assert first is not None
-    worker = Worker(now())
-    task = asyncio.create_task(worker.work())
-    sent = await asend("ann")
-    while "Another worker is at this store's pool" not in caplog.text:
-        await asyncio.sleep(0)
-    assert (await in_thread(READERS, lambda: Turn.objects.get(pk=sent))).status == "queued"
-    await asyncio.to_thread(first.release)
-    assert (await ended(sent)).status == "done"
-    worker.stop()
-    await task
+    async with at_work(Worker(now())):
+        sent = await asend("ann")
+        while "Another worker is at this store's pool" not in caplog.text:
+            await asyncio.sleep(0)
+        assert (await in_thread(READERS, lambda: Turn.objects.get(pk=sent))).status == "queued"
+        await asyncio.to_thread(first.release)
+        assert (await ended(sent)).status == "done"
 
 
 async def test_one_that_stands_by_ends_when_it_is_told(committed: None, configure: Callable[..., None]) -> None:
@@ -678,15 +639,17 @@ async def test_one_that_stands_by_ends_when_it_is_told(committed: None, configur
 def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configure: Callable[..., None]) -> None:
     configure(control=True)
     create("ann")
-    with CaptureQueriesContext(connection) as queries:
-        send("ann")
-        turns.waiting()
-        turns.sent_by_agents()
-        waking.callable_by(())
-    looks = [query["sql"] for query in queries if '."ended_at" IS NULL' in query["sql"] and "turns" in query["sql"]]
-    assert len(looks) == 4
-    for look in looks:
-        assert any(index in look_up for look_up in plan(look) for index in OPEN), plan(look)
+    send("ann")
+    looks = [look for look in plans(looked_for) if "pool_turns" in look]
+    assert len(looks) == 3
+    assert all(any(index in look for index in OPEN) for look in looks), looks
+
+
+def looked_for() -> None:
+    """What a worker looks for again and again."""
+    turns.waiting()
+    turns.sent_by_agents()
+    waking.callable_by(())
 
 
 @pytest.mark.usefixtures("counted_alone")
@@ -694,7 +657,8 @@ def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configur
 def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, configure: Callable[..., None]) -> None:
     configure(control=True)
     agent = create("ann")
-    with CaptureQueriesContext(connection) as queries:
+
+    def look() -> None:
         agent_stream.state_of(agent)
         wakeups.limit_reached(agent, 1, now())
         wakeups.depth_after("ann", now(), None)
@@ -703,20 +667,14 @@ def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, confi
         selectors.current_request("ann")
         selectors.tokens(agent)
         selectors.context(agent)
-    looks = [query["sql"] for query in queries if "pool_turns" in query["sql"] or "pool_entries" in query["sql"]]
+
+    looks = [plan for plan in plans(look) if "pool_turns" in plan or "pool_entries" in plan]
     assert len(looks) == 11
-    for look in looks:
-        assert any(index in look_up for look_up in plan(look) for index in (*OPEN, *BRIEF)), (look, plan(look))
+    assert all(any(index in plan for index in (*OPEN, *BRIEF)) for plan in looks), looks
 
 
 OPEN = ("pool_turns_open", "pool_turns_spent (agent_id=? AND ended_at=?)")
 BRIEF = ("pool_turns_one_at_a_time", "pool_turns_spent", "pool_entries_known (agent_id=? AND compacted_at=?)")
-
-
-def plan(look: str) -> list[str]:
-    """How the database goes about a query."""
-    with connection.cursor() as cursor:
-        return [row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {look}").fetchall()]
 
 
 async def test_what_fails_beside_the_turns_is_logged_once_and_tried_again(
@@ -735,11 +693,7 @@ async def test_what_fails_beside_the_turns_is_logged_once_and_tried_again(
     monkeypatch.setattr(pool, "end_idle", failing)
     monkeypatch.setattr(scheduling, "LOOK_SECONDS", 0.01)
     configure(control=True, pool_idle_seconds=60)
-    worker = Worker(now())
-    at_it = asyncio.create_task(worker.work())
-    async with asyncio.timeout(LONG):
+    async with at_work(Worker(now())), asyncio.timeout(LONG):
         await done.wait()
-    worker.stop()
-    await at_it
     assert caplog.text.count("Traceback") == 1
     assert "ending idle agents failed (made by the test); it is tried again." in caplog.text
