@@ -12,7 +12,6 @@ import time_machine
 from coordination.models import Event
 from nexus.control import maintenance
 from nexus.control.models import HUB, Entry, PoolAgent, Role
-from nexus.control.services import transcript
 from nexus.control.worker.scheduling import Worker
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.maintenance.retention import prune
@@ -58,14 +57,6 @@ def test_what_nearly_fills_a_context_is_folded_and_pruned_in_its_time(agents: di
     with time_machine.travel(datetime.now(UTC) + timedelta(days=100)):
         prune()
     assert Entry.objects.filter(agent=agents["small"]).count() == 5, "a summary, and two turns"
-
-
-def test_what_is_too_much_to_be_folded_at_once_is_folded_in_parts(
-    agents: dict[str, PoolAgent], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transcript, "AT_ONCE", 2_000)
-    maintenance.compact_full(HUB)
-    assert known("small") < 8_000 and len(told()) > 1
 
 
 async def test_the_worker_sees_to_it(agents: dict[str, PoolAgent], worker: Worker) -> None:

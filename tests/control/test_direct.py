@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from nexus.control.errors import ControlCode
 from nexus.control.operations.pool import CreateAgent
 from nexus.control.rpc import GLOBAL, OF_AGENT
 from nexus.control.worker.scheduling import Worker
-from nexus.core.clock import now
 from nexus.core.operations.errors import Code, NexusError
 
 PARAMETERS = inspect.signature(PoolMethods.create_agent).parameters
@@ -27,16 +25,6 @@ PARAMETERS = inspect.signature(PoolMethods.create_agent).parameters
 def api(committed: None, configure: Callable[..., None], tmp_path: Path) -> DirectAgentAPI:
     configure(control=True, home=tmp_path / "home")
     return DirectAgentAPI()
-
-
-@pytest.fixture
-async def worker(api: DirectAgentAPI) -> AsyncIterator[Worker]:
-    """The worker, in this process."""
-    worker = Worker(now())
-    working = asyncio.create_task(worker.work())
-    yield worker
-    worker.stop()
-    await working
 
 
 def test_it_offers_every_method_alike() -> None:
@@ -60,13 +48,6 @@ async def test_an_agent_is_created_asked_and_ended(api: DirectAgentAPI, worker: 
     assert await api.list_agents() == []
 
 
-async def test_it_waits_for_a_first_answer_as_long_as_it_was_told(api: DirectAgentAPI, tmp_path: Path) -> None:
-    made = await api.create_agent(
-        "ana", cwd=tmp_path, initial_message="Hello", wait_for_initial_response=True, timeout=0.01
-    )
-    assert made["initial_status"] == "queued" and "response" not in made
-
-
 async def test_it_cancels_what_an_agent_is_at_or_what_comes_next(api: DirectAgentAPI, tmp_path: Path) -> None:
     await api.create_agent("ana", cwd=tmp_path)
     ana = api.for_agent("ana")
@@ -83,13 +64,7 @@ async def test_an_agent_acts_below_its_own_ceiling(api: DirectAgentAPI, tmp_path
     lead = DirectAgentAPI("lead")
     await lead.create_agent("child", "worker")
     await lead.for_agent("child").send("Hello", timeout=0)
-    for refused in (
-        lead.create_agent("peer", "trusted"),
-        lead.for_agent("other").send("Hello", timeout=0),
-        lead.destroy_agent("other"),
-        DirectAgentAPI("child").destroy_agent("lead"),
-        DirectAgentAPI("nobody").create_agent("x"),
-    ):
+    for refused in (lead.for_agent("other").send("Hello", timeout=0), DirectAgentAPI("nobody").create_agent("x")):
         with pytest.raises(NexusError) as error:
             await refused
         assert error.value.code is ControlCode.NOT_PERMITTED and error.value.details

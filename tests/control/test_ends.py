@@ -47,8 +47,10 @@ def test_temporary_agents_end_that_were_made_before() -> None:
 
 
 def test_an_agent_with_nothing_to_do_ends() -> None:
-    for name in ("idle", "parent", "busy", "recent"):
+    for name in ("idle", "parent", "busy", "recent", "paused"):
         create(name)
+    create("sleeper", wake_on=["mail"])
+    PoolAgent.objects.filter(agent_id="paused").update(paused_at=now(), paused_by="olga")
     with time_machine.travel(now() + timedelta(seconds=100)):
         create("child", parent_agent_id="parent")
         send("busy")
@@ -56,15 +58,7 @@ def test_an_agent_with_nothing_to_do_ends() -> None:
         assert turns.claim(turn.pk)
         turns.settle(turn, Ended(TurnStatus.DONE, "done"))
         pool.end_idle(60)
-    assert living() == {"parent", "child", "busy", "recent"}
-
-
-def test_one_that_a_person_paused_is_not_idle() -> None:
-    create("paused")
-    PoolAgent.objects.update(paused_at=now(), paused_by="olga")
-    with time_machine.travel(now() + timedelta(days=1)):
-        pool.end_idle(60)
-    assert living() == {"paused"}
+    assert living() == {"parent", "child", "busy", "recent", "paused", "sleeper"}
 
 
 def test_the_log_says_why_one_ended_by_itself(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,13 +76,6 @@ def test_the_log_says_why_a_turn_failed(status: TurnStatus, caplog: pytest.LogCa
     with TestCase.captureOnCommitCallbacks(execute=True):
         turns.settle(turn, Ended(TurnStatus(status), why="the model is away"))
     assert f"A turn of 'ann' {status}: the model is away." in caplog.text
-
-
-def test_one_that_waits_to_be_woken_is_not_idle() -> None:
-    create("sleeper", wake_on=["mail"])
-    with time_machine.travel(now() + timedelta(days=1)):
-        pool.end_idle(60)
-    assert living() == {"sleeper"}
 
 
 def test_one_that_ended_is_offline_at_once_whatever_its_turn_does_until_it_is_over() -> None:

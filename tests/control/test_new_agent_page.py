@@ -138,9 +138,8 @@ def test_it_says_that_a_runner_without_its_sandbox_is_refused(
     assert re.search(r'id="id_model_error"[^>]*>[^<]*no such luck', page)
 
 
-@pytest.mark.parametrize(
-    ("typed", "field", "said"),
-    [
+def test_it_shows_what_is_refused_where_it_was_typed(narrow: PoolAgent, browser: Browser) -> None:
+    wrongs: list[tuple[dict[str, Any], str, str]] = [
         ({"wake_tokens": "many"}, "wake_tokens", "whole number"),
         ({"wake_tokens": "9" * 30}, "wake_tokens", "whole number"),
         ({"wake_on": ["alarm"]}, "wake_on", "Select a valid choice"),
@@ -151,16 +150,13 @@ def test_it_says_that_a_runner_without_its_sandbox_is_refused(
         ({"allowed_write_paths": "/etc"}, "allowed_write_paths", "NOT_PERMITTED"),
         ({"disable_tools": ["teleport"]}, "disable_tools", "Select a valid choice"),
         ({"model": "gone"}, "model", "Select a valid choice"),
-    ],
-)
-def test_it_shows_what_is_refused_where_it_was_typed(
-    narrow: PoolAgent, browser: Browser, typed: dict[str, Any], field: str, said: str
-) -> None:
-    form = {"agent_id": "new", "parent_agent_id": "narrow", "preset": "sandboxed", "model": "rehearsal", **typed}
-    page = shown(browser.post("/admin/pool/+new/", form))
-    told = re.findall(r'<p class="nx-wrong" id="id_(\w+?)_error" role="alert">(.*?)</p>', page)
-    assert [name for name, _ in told] == [field] and said in told[0][1]
-    assert not PoolAgent.objects.filter(agent_id="new").exists()
+    ]
+    for typed, field, said in wrongs:
+        form = {"agent_id": "new", "parent_agent_id": "narrow", "preset": "sandboxed", "model": "rehearsal", **typed}
+        page = shown(browser.post("/admin/pool/+new/", form))
+        told = re.findall(r'<p class="nx-wrong" id="id_(\w+?)_error" role="alert">(.*?)</p>', page)
+        assert [name for name, _ in told] == [field] and said in told[0][1]
+        assert not PoolAgent.objects.filter(agent_id="new").exists()
 
 
 def test_it_says_that_a_parent_is_gone(lead: PoolAgent, browser: Browser) -> None:

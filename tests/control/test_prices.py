@@ -66,9 +66,8 @@ def test_it_prices_tokens_by_model_or_runner(table: Path) -> None:
     assert prices.tariff_of(SMALL) is None, "Nexus knows no prices of its own"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_table_that_is_wrong_prices_nothing_and_says_why(table: Path) -> None:
+    for text in [
         "date = ",
         "[models]",
         "date = 2026-11-01\n[models.a]\ninput = -1\noutput = 1",
@@ -79,13 +78,11 @@ def test_it_prices_tokens_by_model_or_runner(table: Path) -> None:
         "date = 2026-11-01\ncurrency = 'dollars'",
         "date = 2026-11-01\nmodel = 1",
         "a = " + "[" * 100_000,
-    ],
-)
-def test_a_table_that_is_wrong_prices_nothing_and_says_why(table: Path, text: str) -> None:
-    table.write_text(text)
-    assert prices.tariff_of(SMALL) is None
-    with pytest.raises(NexusError, match=FILE):
-        prices.read()
+    ]:
+        table.write_text(text)
+        assert prices.tariff_of(SMALL) is None
+        with pytest.raises(NexusError, match=FILE):
+            prices.read()
 
 
 def test_a_pipe_is_no_table(table: Path) -> None:

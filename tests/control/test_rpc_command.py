@@ -62,6 +62,14 @@ def test_it_waits_300_seconds_and_lists_without_a_verb() -> None:
     assert parser.parse_args([]).verb == "list"
 
 
+def ran(line: str, name: str = "rpc") -> int:
+    """Run a command line in this process; its exit code."""
+    command = Command()
+    with pytest.raises(SystemExit) as ended:
+        command.run(**vars(command.create_parser("nexus", name).parse_args(line.split())))
+    return int(ended.value.code or 0)
+
+
 class Connected:
     """What stands for a client of a server: it is connected to none."""
 
@@ -97,10 +105,7 @@ def test_it_creates_agents_with_all_that_the_operation_takes(monkeypatch: pytest
         "--disable-tool run --disable-tool send --parent lead --wake-on mail --wake-tokens 0 "
         "--message Hello --timeout 60"
     )
-    command = Command()
-    with pytest.raises(SystemExit) as ended:
-        command.run(**vars(command.create_parser("nexus", "rpc").parse_args(line.split())))
-    assert ended.value.code == 0
+    assert ran(line) == 0
     asked["timeout_seconds"] = asked.pop("timeout")
     assert asked == {
         "agent_id": "ann", "preset": "trusted", "cwd": Path("/srv"), "model": "small",
@@ -124,11 +129,9 @@ def test_it_shows_the_newest_messages_though_long_ones_come_in_several_pages(
             return {"agent_id": "ann", "total": 9, "offset": offset, "limit": limit, "messages": messages}
 
     monkeypatch.setattr(rpc, "NexusClient", Client)
-    command = Command()
-    with pytest.raises(SystemExit) as ended:
-        command.run(**vars(command.create_parser("nexus", "rpc").parse_args("messages ann --limit 5".split())))
+    assert ran("messages ann --limit 5") == 0
     told = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 0 and (told["offset"], told["limit"]) == (4, 5)
+    assert (told["offset"], told["limit"]) == (4, 5)
     assert [message["index"] for message in told["messages"]] == [4, 5, 6, 7, 8]
 
 
@@ -147,9 +150,7 @@ def test_the_list_says_what_each_agent_does(
             return {"runs": [{"agent_id": name, "ended_at": None} for name in doing]}
 
     monkeypatch.setattr(rpc, "NexusClient", Client)
-    command = Command()
-    with pytest.raises(SystemExit):
-        command.run(**vars(command.create_parser("nexus", "pool").parse_args(["list"])))
+    ran("list", "pool")
     states = [row.get("state") for row in json.loads(capsys.readouterr().out)["agents"]]
     assert states == (["running", "queued", "idle"] if has_runs else [None] * 3)
 
@@ -163,9 +164,7 @@ def test_a_server_that_has_a_token_is_not_said_to_run_no_pool(
     monkeypatch.setattr(rpc, "running", lambda home: Holder(1, "127.0.0.1", port))
 
     def told() -> str:
-        command = Command()
-        with pytest.raises(SystemExit):
-            command.run(**vars(command.create_parser("nexus", "rpc").parse_args(["list", "--port", str(port)])))
+        ran(f"list --port {port}")
         return capsys.readouterr().err
 
     assert "runs no pool" in told()
@@ -193,9 +192,7 @@ def test_it_says_that_a_token_is_a_killed_server_s(
     port = free_port()
     configure(home=tmp_path)
     ServerTokenManager(port, tmp_path).generate_fresh()
-    command = Command()
-    with pytest.raises(SystemExit):
-        command.run(**vars(command.create_parser("nexus", "rpc").parse_args(["list"])))
+    ran("list")
     assert f"a killed one left rpc-{port}.token. Start one with `nexus serve --control`" in capsys.readouterr().err
 
 

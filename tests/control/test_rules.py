@@ -164,18 +164,6 @@ def test_five_deep_is_reached_and_no_deeper() -> None:
     assert broken.value.rule == "depth"
 
 
-def test_an_agent_gives_lower_levels_than_its_own() -> None:
-    """What it may give by the contract, and nothing else."""
-    for parent, wanted in product(Preset, Preset):
-        may = Permissions(parent, "/w", ())
-        try:
-            grant(Wish(wanted), parent=may, default_cwd="/w", by_parent=True)
-        except Broken:
-            assert wanted not in LOWER[parent]
-        else:
-            assert wanted in LOWER[parent]
-
-
 ALPHABET = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 

@@ -29,15 +29,6 @@ def draft(*values: str) -> Draft:
     return written
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 19, 20, 50])
-def test_a_secret_that_pieces_cut_in_two_is_in_no_draft(size: int) -> None:
-    written, said = draft(KEY), f"My key is {KEY}, my own."
-    for at in range(0, len(said), size):
-        written.add(said[at : at + size])
-        assert KEY[:4] not in written.text
-    assert written.text == "My key is ***, my own."
-
-
 def test_what_only_began_like_one_is_told() -> None:
     written = draft(KEY)
     for piece in ("It begins with nxs", "_01", " and goes on."):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -96,8 +97,9 @@ def test_it_reads_no_link_no_pipe_and_no_directory(tmp_path: Path) -> None:
 
 @given(st.one_of(st.binary(max_size=100), st.from_regex(rb"\s*nxk_[A-Za-z0-9_-]{40,46}\s*", fullmatch=True)))
 def test_it_takes_nothing_else_for_a_token(content: bytes) -> None:
-    with ServerFile(content) as path:
-        token = read_token(path)
+    with tempfile.NamedTemporaryFile(buffering=0) as file:
+        file.write(content)
+        token = read_token(Path(file.name))
     expected = content.strip()
     assert (token is not None) == (FORM.fullmatch(expected.decode("latin-1")) is not None)
     assert token is None or token.encode() == expected
@@ -190,22 +192,3 @@ def test_it_takes_nexus3s_token_where_ours_is_absent(tmp_path: Path, monkeypatch
 
 def names(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
-
-
-class ServerFile:
-    """A private file with some content, for as long as it is entered."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    def __enter__(self) -> Path:
-        import tempfile
-
-        handle, name = tempfile.mkstemp()
-        os.write(handle, self.content)
-        os.close(handle)
-        self.path = Path(name)
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        self.path.unlink()

@@ -30,12 +30,10 @@ RUNNERS = {
 }
 
 
-@pytest.fixture(params=RUNNERS)
-def token(
-    request: pytest.FixtureRequest, tmp_path: Path, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> str:
-    """The token of a hub whose runners may start programs, as far as their file tells."""
-    (tmp_path / "runners.toml").write_text(RUNNERS[request.param])
+@pytest.fixture
+def token(tmp_path: Path, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The token of a hub whose runners may start programs."""
+    (tmp_path / "runners.toml").write_text(RUNNERS["acp"])
     configure(control=True, home=tmp_path)
     monkeypatch.setattr(ENDPOINT, "token", generate_api_key())
     assert ENDPOINT.token
@@ -47,7 +45,9 @@ def _who(**headers: str) -> Caller:
     return identify(ConnectionInfo("127.0.0.1", tuple(given.items()), ""), transport="rest")
 
 
-def test_it_takes_nobody_for_the_operator_for_being_local(token: str) -> None:
+@pytest.mark.parametrize("runners", RUNNERS)
+def test_it_takes_nobody_for_the_operator_for_being_local(token: str, tmp_path: Path, runners: str) -> None:
+    (tmp_path / "runners.toml").write_text(RUNNERS[runners])
     with pytest.raises(Refused) as refused:
         _who()
     assert refused.value.status == 401 and "token of this run" in refused.value.message

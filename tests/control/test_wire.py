@@ -69,9 +69,8 @@ def test_it_checks_in_the_order_of_the_contract(rpc: Wire, first: int) -> None:
     assert answer.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
+def test_it_asks_for_the_token(rpc: Wire) -> None:
+    for headers, status in [
         ([("authorization", "Bearer")], 401),
         ([("authorization", "Bearer  ")], 401),
         ([("authorization", "Basic dTpw")], 401),
@@ -83,40 +82,35 @@ def test_it_checks_in_the_order_of_the_contract(rpc: Wire, first: int) -> None:
         ([("authorization", "Bearer nxk_" + "t" * 43), ("authorization", "Bearer nxk_wrong")], 403),
         ([("authorization", "bearer nxk_" + "t" * 43)], 200),
         ([("authorization", "BEARER   nxk_" + "t" * 43 + " ")], 200),
-    ],
-)
-def test_it_asks_for_the_token(rpc: Wire, headers: list[tuple[str, str]], status: int) -> None:
-    answer = rpc.raw(body=LIST, token=None, headers=headers)
-    assert answer.status == status
-    if status != 200:
-        assert (answer.code, answer.json["id"]) == (INVALID_REQUEST, None)
-        assert ("www-authenticate" in answer.headers) == (status == 401)
+    ]:
+        answer = rpc.raw(body=LIST, token=None, headers=headers)
+        assert answer.status == status
+        if status != 200:
+            assert (answer.code, answer.json["id"]) == (INVALID_REQUEST, None)
+            assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
-@pytest.mark.parametrize(
-    ("host", "headers"),
-    [
+def test_it_answers_no_page_of_another_site(rpc: Wire) -> None:
+    for host, headers in [
         ("evil.example", []),
         ("127.0.0.1", [("origin", "http://evil.example")]),
         ("127.0.0.1", [("origin", "null")]),
         (None, []),
         ("127.0.0.1", [("host", "localhost")]),
-    ],
-)
-def test_it_answers_no_page_of_another_site(rpc: Wire, host: str | None, headers: list[tuple[str, str]]) -> None:
-    answer = rpc.raw(body=LIST, host=host, headers=headers)
-    assert (answer.status, answer.code) == (403, INVALID_REQUEST)
+    ]:
+        answer = rpc.raw(body=LIST, host=host, headers=headers)
+        assert (answer.status, answer.code) == (403, INVALID_REQUEST)
 
 
-@pytest.mark.parametrize("peer", ["192.0.2.1", "::ffff:192.0.2.1", None])
-@pytest.mark.parametrize(("path", "method"), [("/rpc", "POST"), ("/agent/a", "POST"), ("/agent/a/stream", "GET")])
-def test_it_answers_this_machine_alone(rpc: Wire, path: str, method: str, peer: str | None) -> None:
+def test_it_answers_this_machine_alone(rpc: Wire) -> None:
     rpc.call("create_agent", agent_id="a")
-    for shown in ([("x-api-key", key_of("a"))], [("authorization", f"Bearer {TOKEN}")], []):
-        if shown or path != "/agent/a/stream":  # a login admits to that, as it does to the pages
-            answer = rpc.raw(path, LIST, method=method, token=None, headers=shown, peer=peer)
-            assert (answer.status, answer.json["id"]) == (403, None)
-    assert rpc.raw(body=LIST, peer="192.0.2.10").status == 200, "it is the server's own address"
+    for peer in ["192.0.2.1", "::ffff:192.0.2.1", None]:
+        for path, method in [("/rpc", "POST"), ("/agent/a", "POST"), ("/agent/a/stream", "GET")]:
+            for shown in ([("x-api-key", key_of("a"))], [("authorization", f"Bearer {TOKEN}")], []):
+                if shown or path != "/agent/a/stream":  # a login admits to that, as it does to the pages
+                    answer = rpc.raw(path, LIST, method=method, token=None, headers=shown, peer=peer)
+                    assert (answer.status, answer.json["id"]) == (403, None)
+            assert rpc.raw(body=LIST, peer="192.0.2.10").status == 200, "it is the server's own address"
 
 
 def test_a_setting_admits_keys_from_elsewhere_and_never_the_token(rpc: Wire, configure: Callable[..., None]) -> None:
@@ -131,20 +125,20 @@ def test_a_setting_admits_keys_from_elsewhere_and_never_the_token(rpc: Wire, con
     assert "any machine" in told
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "post"])
-def test_it_takes_posts_alone(rpc: Wire, method: str) -> None:
-    answer = rpc.raw(body=LIST, method=method)
-    assert (answer.status, answer.code, answer.headers["allow"]) == (405, INVALID_REQUEST, "POST")
+def test_it_takes_posts_alone(rpc: Wire) -> None:
+    for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "post"]:
+        answer = rpc.raw(body=LIST, method=method)
+        assert (answer.status, answer.code, answer.headers["allow"]) == (405, INVALID_REQUEST, "POST")
 
 
-@pytest.mark.parametrize("path", ["/", "/rpc"])
-def test_it_answers_at_both_paths_of_the_pool(rpc: Wire, path: str) -> None:
-    assert rpc.raw(path, LIST).json == {"jsonrpc": "2.0", "id": 1, "result": {"agents": []}}
+def test_it_answers_at_both_paths_of_the_pool(rpc: Wire) -> None:
+    for path in ["/", "/rpc"]:
+        assert rpc.raw(path, LIST).json == {"jsonrpc": "2.0", "id": 1, "result": {"agents": []}}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_it_has_no_other_path(rpc: Wire) -> None:
+    rpc.call("create_agent", agent_id="a")
+    for path in [
         "/rpc/",
         "/agent",
         "/agent/",
@@ -156,49 +150,43 @@ def test_it_answers_at_both_paths_of_the_pool(rpc: Wire, path: str) -> None:
         "//rpc",
         "",
         "/mcp",
-    ],
-)
-def test_it_has_no_other_path(rpc: Wire, path: str) -> None:
-    rpc.call("create_agent", agent_id="a")
-    answer = rpc.raw(path, LIST)
-    assert (answer.status, answer.code, answer.json["id"]) == (404, INVALID_PARAMS, None)
+    ]:
+        answer = rpc.raw(path, LIST)
+        assert (answer.status, answer.code, answer.json["id"]) == (404, INVALID_PARAMS, None)
 
 
-@pytest.mark.parametrize(
-    ("size", "status"), [(MAX_BODY - 1, 200), (MAX_BODY, 200), (MAX_BODY + 1, 400), (5 * MAX_BODY, 400)]
-)
-@pytest.mark.parametrize("how", ["declared", "whole", "in pieces"])
-def test_it_takes_a_body_of_1048576_bytes(rpc: Wire, size: int, status: int, how: str) -> None:
-    body = padded(size)
-    pieces = [body[start : start + 65_536] for start in range(0, size, 65_536)] if how == "in pieces" else body
-    declared = [("content-length", str(size))] if how == "declared" else []
-    answer = rpc.raw(body=pieces, headers=declared)
-    assert answer.status == status
-    assert status == 200 or (answer.code, answer.json["id"]) == (PARSE_ERROR, None)
+def test_it_takes_a_body_of_1048576_bytes(rpc: Wire) -> None:
+    for size, status in [(MAX_BODY - 1, 200), (MAX_BODY, 200), (MAX_BODY + 1, 400), (5 * MAX_BODY, 400)]:
+        for how in ["declared", "whole", "in pieces"]:
+            body = padded(size)
+            pieces = [body[start : start + 65_536] for start in range(0, size, 65_536)] if how == "in pieces" else body
+            declared = [("content-length", str(size))] if how == "declared" else []
+            answer = rpc.raw(body=pieces, headers=declared)
+            assert answer.status == status
+            assert status == 200 or (answer.code, answer.json["id"]) == (PARSE_ERROR, None)
 
 
-@pytest.mark.parametrize("values", [b"[]," * 300_000 + b"1", b'"",' * 260_000 + b"1"])
-def test_it_refuses_more_values_than_any_call_takes(rpc: Wire, values: bytes) -> None:
-    body = b'{"jsonrpc":"2.0","method":"list_agents","id":1,"params":{"a":[' + values + b"]}}"
-    answer = rpc.raw(body=body)
-    assert (answer.status, answer.code, "more values" in answer.body.decode()) == (400, PARSE_ERROR, True)
+def test_it_refuses_more_values_than_any_call_takes(rpc: Wire) -> None:
+    for values in [b"[]," * 300_000 + b"1", b'"",' * 260_000 + b"1"]:
+        body = b'{"jsonrpc":"2.0","method":"list_agents","id":1,"params":{"a":[' + values + b"]}}"
+        answer = rpc.raw(body=body)
+        assert (answer.status, answer.code, "more values" in answer.body.decode()) == (400, PARSE_ERROR, True)
 
 
-@pytest.mark.parametrize(("count", "status"), [(128, 200), (129, 400)])
-def test_it_takes_128_headers(rpc: Wire, count: int, status: int) -> None:
-    answer = rpc.raw(body=LIST, headers=[(f"x-{n}", "") for n in range(count - 2)])
-    assert answer.status == status and (status == 200 or answer.code == PARSE_ERROR)
+def test_it_takes_128_headers(rpc: Wire) -> None:
+    for count, status in [(128, 200), (129, 400)]:
+        answer = rpc.raw(body=LIST, headers=[(f"x-{n}", "") for n in range(count - 2)])
+        assert answer.status == status and (status == 200 or answer.code == PARSE_ERROR)
 
 
-@pytest.mark.parametrize(("size", "status"), [(HEADER_BYTES, 200), (HEADER_BYTES + 1, 400)])
-def test_it_takes_32768_bytes_of_headers(rpc: Wire, size: int, status: int) -> None:
-    answer = rpc.raw(body=LIST, headers=headers_of(size, STANDARD))
-    assert answer.status == status and (status == 200 or answer.code == PARSE_ERROR)
+def test_it_takes_32768_bytes_of_headers(rpc: Wire) -> None:
+    for size, status in [(HEADER_BYTES, 200), (HEADER_BYTES + 1, 400)]:
+        answer = rpc.raw(body=LIST, headers=headers_of(size, STANDARD))
+        assert answer.status == status and (status == 200 or answer.code == PARSE_ERROR)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_it_refuses_what_is_no_json(rpc: Wire) -> None:
+    for body in [
         b"",
         b"{",
         b"no",
@@ -214,12 +202,9 @@ def test_it_takes_32768_bytes_of_headers(rpc: Wire, size: int, status: int) -> N
         b"[" * 100_000,
         b"[" * 100_000 + b"]" * 100_000,
         b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-    ],
-    ids=lambda body: body[:30].decode("latin-1"),
-)
-def test_it_refuses_what_is_no_json(rpc: Wire, body: bytes) -> None:
-    answer = rpc.raw(body=body)
-    assert (answer.status, answer.code, answer.json["id"]) == (400, PARSE_ERROR, None)
+    ]:
+        answer = rpc.raw(body=body)
+        assert (answer.status, answer.code, answer.json["id"]) == (400, PARSE_ERROR, None)
 
 
 VALID: dict[str, Any] = {"jsonrpc": "2.0", "method": "list_agents", "id": 7}
@@ -227,9 +212,8 @@ NO_METHODS: list[Any] = [1, None, "", [], {}]
 NO_IDS: list[Any] = [1.5, 1.0, True, False, [], {}, 1e400]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_it_refuses_what_is_no_request(rpc: Wire) -> None:
+    for message in [
         *([], [VALID], [1], 1, "text", None, True, {}),
         {**VALID, "jsonrpc": "1.0"},
         {**VALID, "jsonrpc": 2.0},
@@ -238,12 +222,9 @@ NO_IDS: list[Any] = [1.5, 1.0, True, False, [], {}, 1e400]
         {"jsonrpc": "2.0", "id": 7},
         *({**VALID, "method": method} for method in NO_METHODS),
         *({**VALID, "id": identifier} for identifier in NO_IDS),
-    ],
-    ids=str,
-)
-def test_it_refuses_what_is_no_request(rpc: Wire, message: Any) -> None:
-    answer = rpc.raw(body=json.dumps(message).replace("Infinity", "1e400").encode())
-    assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_REQUEST, None)
+    ]:
+        answer = rpc.raw(body=json.dumps(message).replace("Infinity", "1e400").encode())
+        assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_REQUEST, None)
 
 
 def test_it_takes_a_number_too_large_for_a_number_as_no_id(rpc: Wire) -> None:
@@ -256,17 +237,17 @@ def test_it_takes_a_number_too_large_for_a_number_as_no_id(rpc: Wire) -> None:
     assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_PARAMS, 1)
 
 
-@pytest.mark.parametrize("identifier", [0, -1, 2**63, 10**300, "", "x", "7", "\ud800", "\x00", "ä", "x" * 10_000])
-def test_it_gives_an_id_back_as_it_came(rpc: Wire, identifier: Any) -> None:
-    assert rpc.post("/rpc", {**VALID, "id": identifier}).json["id"] == identifier
-    unknown = rpc.post("/rpc", {**VALID, "id": identifier, "method": "x"}).json
-    assert (unknown["id"], unknown["error"]["code"]) == (identifier, METHOD_NOT_FOUND)
+def test_it_gives_an_id_back_as_it_came(rpc: Wire) -> None:
+    for identifier in [0, -1, 2**63, 10**300, "", "x", "7", "\ud800", "\x00", "ä", "x" * 10_000]:
+        assert rpc.post("/rpc", {**VALID, "id": identifier}).json["id"] == identifier
+        unknown = rpc.post("/rpc", {**VALID, "id": identifier, "method": "x"}).json
+        assert (unknown["id"], unknown["error"]["code"]) == (identifier, METHOD_NOT_FOUND)
 
 
-@pytest.mark.parametrize("params", [[], [1], "x", 1, True, 1.5])
-def test_it_takes_named_parameters_alone(rpc: Wire, params: Any) -> None:
-    answer = rpc.post("/rpc", {**VALID, "params": params})
-    assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_PARAMS, VALID["id"])
+def test_it_takes_named_parameters_alone(rpc: Wire) -> None:
+    for params in [[], [1], "x", 1, True, 1.5]:
+        answer = rpc.post("/rpc", {**VALID, "params": params})
+        assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_PARAMS, VALID["id"])
 
 
 def test_it_takes_no_parameters_for_none(rpc: Wire) -> None:
@@ -282,20 +263,17 @@ def test_it_performs_a_notification_and_answers_nothing(rpc: Wire, notice: dict[
     assert PoolAgent.objects.living().filter(agent_id="a").exists()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_it_swallows_the_errors_of_a_notification(rpc: Wire) -> None:
+    wrongs: list[dict[str, Any]] = [
         {"method": "create_agent", "params": {"agent_id": ".."}},
         {"method": "create_agent", "params": {"unknown": 1}},
         {"method": "nothing"},
         {"method": "list_agents", "params": [1]},
         {"method": "destroy_agent", "params": {}},
-    ],
-    ids=str,
-)
-def test_it_swallows_the_errors_of_a_notification(rpc: Wire, wrong: dict[str, Any]) -> None:
-    answer = rpc.post("/rpc", {"jsonrpc": "2.0", **wrong})
-    assert (answer.status, answer.body) == (200, b"")
+    ]
+    for wrong in wrongs:
+        answer = rpc.post("/rpc", {"jsonrpc": "2.0", **wrong})
+        assert (answer.status, answer.body) == (200, b"")
 
 
 def test_it_answers_the_errors_that_come_before_a_notification_is_one(rpc: Wire) -> None:
@@ -303,11 +281,9 @@ def test_it_answers_the_errors_that_come_before_a_notification_is_one(rpc: Wire)
     assert rpc.post("/agent/nobody", {"jsonrpc": "2.0", "method": "send"}).status == 404
 
 
-@pytest.mark.parametrize(
-    "method", ["nothing", "pool_list_agents", "rpc.discover", "LIST_AGENTS", "list_agents ", "\ud800"]
-)
-def test_it_knows_no_other_method(rpc: Wire, method: str) -> None:
-    assert rpc.refused(method)["code"] == METHOD_NOT_FOUND
+def test_it_knows_no_other_method(rpc: Wire) -> None:
+    for method in ["nothing", "pool_list_agents", "rpc.discover", "LIST_AGENTS", "list_agents ", "\ud800"]:
+        assert rpc.refused(method)["code"] == METHOD_NOT_FOUND
 
 
 def test_it_has_methods_of_its_own(rpc: Wire) -> None:
@@ -356,12 +332,12 @@ BAD_PARAMS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "params"), BAD_PARAMS, ids=lambda value: ascii(value)[:60])
-def test_it_tells_a_callers_mistake_as_one_and_makes_nothing(rpc: Wire, method: str, params: dict[str, Any]) -> None:
+def test_it_tells_a_callers_mistake_as_one_and_makes_nothing(rpc: Wire) -> None:
     rpc.call("create_agent", agent_id="a")
-    error = rpc.refused(method, "/agent/a" if method in methods.OF_AGENT else "/rpc", **params)
-    assert error["code"] == INVALID_PARAMS and error["message"] and error["data"]["code"]
-    assert [agent["agent_id"] for agent in rpc.call("list_agents")["agents"]] == ["a"]
+    for method, params in BAD_PARAMS:
+        error = rpc.refused(method, "/agent/a" if method in methods.OF_AGENT else "/rpc", **params)
+        assert error["code"] == INVALID_PARAMS and error["message"] and error["data"]["code"]
+        assert [agent["agent_id"] for agent in rpc.call("list_agents")["agents"]] == ["a"]
 
 
 def test_it_refuses_deep_nesting_as_a_parameter(rpc: Wire) -> None:
