@@ -173,16 +173,6 @@ def hold(do: Does, root: Path, handoff: str) -> str:
     return str(held["reservations"][0]["reservation_id"])
 
 
-def files_over_rest(url: str) -> Does:
-    """Operations of files called over a hub's REST, as the operator of this machine."""
-    return over_rest(url, "files/operations")
-
-
-def planning_over_rest(url: str) -> Does:
-    """Operations of planning called over a hub's REST, as the operator of this machine."""
-    return over_rest(url, "planning/operations")
-
-
 def topics_over_rest(url: str) -> Does:
     """Operations of topics called over a hub's REST, as the operator of this machine; they answer bare objects."""
 

@@ -154,3 +154,26 @@ def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(
     finally:
         hub.process.kill()
         hub.process.wait()
+
+
+def test_it_rings_and_is_answered_on_home(page: Page, hub: Hub) -> None:
+    scene.over_rest(hub.url)("agent_register", agent_id="asker")
+    asked = {"agent_id": "asker", "kind": "permission", "title": "Run make?", "subject": "run make"}
+    control = scene.over_rest(hub.url, "control/operations")
+    watch(page, "/admin/")
+    bell = page.locator(".nx-bell")
+    expect(bell).to_be_hidden()
+    with ThreadPoolExecutor(1) as caller:
+        waits = {"detail": "It builds the parser.", "timeout_seconds": START_SECONDS}
+        call = caller.submit(control, "ask_operator", **asked, **waits)
+        expect(bell).to_contain_text("1")
+        expect(page).to_have_title("(1) Home | Nexus")
+        icon = page.locator("link[rel=icon]")
+        expect(icon).to_have_attribute("href", re.compile("icon-waiting"))
+        expect(page.get_by_text("It builds the parser.")).to_be_visible()
+        page.get_by_role("button", name="Allow once asker asks: Run make?").click()
+        answer = call.result(START_SECONDS)
+    assert (answer["status"], answer["allowed"], answer["always"]) == ("allowed", True, False)
+    expect(page.get_by_text("“Run make?” was allowed, this once.")).to_be_visible()
+    expect(bell).to_be_hidden()
+    expect(icon).to_have_attribute("href", re.compile("icon[.]svg"))

@@ -62,6 +62,13 @@ def open_diff(page: Page, agent_id: str) -> str:
     return address
 
 
+def begin(repository: Path) -> None:
+    """Make a repository of a directory's files."""
+    git(repository, "init", "--quiet")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Begin")
+
+
 def to_step(page: Page, title: str) -> None:
     page.get_by_role("list", name="Steps").get_by_role("link", name=title).click()
 
@@ -70,11 +77,6 @@ def test_it_creates_an_agent_and_shows_its_turn_as_it_goes(page: Page, hub: Hub)
     page.goto("/admin/pool/")
     page.get_by_role("link", name="New agent").click()
     page.get_by_label("Name (with").fill("walker")
-    to_step(page, "Rights")
-    page.get_by_role("radio", name="worker").check()
-    expect(page.get_by_label("Writes at and below")).to_be_hidden()
-    page.get_by_role("radio", name="trusted").check()
-    expect(page.get_by_label("Writes at and below")).to_be_visible()
     to_step(page, "Work")
     page.get_by_role("button", name="Create the agent").click()
     expect(page.get_by_text("Nothing was said yet")).to_be_visible()
@@ -104,18 +106,6 @@ def test_it_appends_what_is_said_meanwhile_and_keeps_what_is_typed(page: Page, p
     assert ids == [f"e-{number}" for number in range(12)]
 
 
-def test_it_stops_a_turn_and_ends_the_agent(page: Page, pool: scene.Does) -> None:
-    pool("pool_create_agent", agent_id="sleeper")
-    pool("pool_send", agent_id="sleeper", content="be slow", timeout_seconds=0)
-    open_agent(page, "sleeper")
-    page.get_by_role("button", name="Stop the turn").click()
-    expect(page.locator("#turns")).to_contain_text("cancelled")
-    page.get_by_role("button", name="End…").click()
-    page.get_by_role("button", name="End the agent").click()
-    expect(page.locator("#about")).to_contain_text("ended")
-    expect(page.get_by_role("button", name="Send")).to_be_hidden()
-
-
 @pytest.fixture
 def smith(hub: Hub, pool: scene.Does, tmp_path: Path) -> tuple[str, Path, Path]:
     """An agent with changes in a worktree: its name, its directory and the repository."""
@@ -123,9 +113,7 @@ def smith(hub: Hub, pool: scene.Does, tmp_path: Path) -> tuple[str, Path, Path]:
     repository.mkdir()
     (repository / "notes.txt").write_text("one\n")
     (repository / "total.py").write_text("".join(f"line_{number} = {number}\n" for number in range(9)))
-    git(repository, "init", "--quiet")
-    git(repository, "add", ".")
-    git(repository, "commit", "--quiet", "-m", "Begin")
+    begin(repository)
     pool("pool_create_agent", agent_id=name, cwd=str(repository), worktree=True)
     tree = Path(pool("pool_worktree_diff", agent_id=name)["path"])
     (tree / "notes.txt").write_text("two\n")
@@ -135,31 +123,6 @@ def smith(hub: Hub, pool: scene.Does, tmp_path: Path) -> tuple[str, Path, Path]:
     (tree / "picture").write_bytes(bytes(range(256)))
     (tree / "very-long.txt").write_text("word\n" * 60_000)
     return name, tree, repository
-
-
-def test_it_shows_what_an_agent_changed_merges_it_and_asks_before_it_throws_any_away(
-    page: Page, pool: scene.Does, smith: tuple[str, Path, Path]
-) -> None:
-    name, tree, repository = smith
-    open_agent(page, name)
-    page.get_by_role("link", name="What it changed").click()
-    expect(page.locator("del code").first).to_have_text("one")
-    page.get_by_role("button", name="Merge", exact=True).click()
-    expect(page.get_by_text("Merged into")).to_be_visible()
-    assert (repository / "notes.txt").read_text() == "two\n"
-    (tree / "precious.txt").write_text("precious\n")
-    pool("pool_destroy_agent", agent_id=name)
-    page.reload()
-    page.get_by_role("button", name="Discard…").focus()
-    page.keyboard.press("Enter")
-    page.get_by_role("button", name="Leave it").click()
-    page.get_by_role("button", name="Discard…").click()
-    page.get_by_role("button", name="Discard it").click()
-    expect(page.get_by_role("heading", name="Discard the unmerged changes?")).to_be_visible()
-    assert (tree / "precious.txt").exists()
-    page.get_by_role("button", name="Discard the changes, too").click()
-    expect(page.locator("#worktree")).to_contain_text("discarded")
-    assert not tree.exists()
 
 
 def test_a_diff_stands_in_one_column_or_two_as_one_chose_and_as_fits(
@@ -207,21 +170,6 @@ def test_a_key_goes_to_the_next_file_and_an_address_opens_a_folded_one(
     expect(page.locator("#file-1")).to_have_attribute("open", "")
 
 
-def test_it_answers_what_an_agent_asks_on_its_page(page: Page, pool: scene.Does) -> None:
-    pool("pool_create_agent", agent_id="asker")
-    open_agent(page, "asker")
-    expect(page.get_by_role("heading", name="It asks you")).to_have_count(0)
-    about = {"kind": "permission", "subject": "run make", "detail": "It builds.", "timeout_seconds": 0}
-    pool("ask_operator", agent_id="asker", title="Run make?", **about)
-    expect(page.get_by_role("heading", name="It asks you")).to_be_visible()
-    page.get_by_role("button", name="Allow always Run make?").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="It asks you")).to_have_count(0)
-    expect(page.locator("#rules")).to_contain_text("run make")
-    page.get_by_role("button", name=re.compile("Take back rule .* allow run make, for asker")).click()
-    expect(page.locator("#rules")).not_to_contain_text("run make")
-
-
 def test_the_form_of_a_rule_shows_what_fits_and_writes_it(page: Page, findings: Callable[..., list[str]]) -> None:
     page.goto("/admin/permissions/")
     name = page.get_by_label("The agent's or the runner's name")
@@ -242,6 +190,7 @@ def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:
     page.goto("/admin/pool/+new/")
     to_step(page, "Rights")
     page.get_by_role("radio", name="worker").check()
+    expect(page.get_by_label("Writes at and below")).to_be_hidden()
     expect(page.get_by_label("run", exact=True)).to_be_hidden()
     expect(page.get_by_label("grep", exact=True)).to_be_visible()
     page.get_by_role("radio", name="trusted").check()
@@ -361,15 +310,6 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     assert found == [] and too_wide == []
 
 
-def test_a_machine_is_drained_and_goes_on(page: Page) -> None:
-    page.set_viewport_size({"width": 390, "height": 900})
-    watch(page, "/admin/machines/")
-    page.get_by_role("button", name="Drain hub").click()
-    expect(page.get_by_text("draining", exact=True)).to_be_visible()
-    page.locator("#machines").get_by_role("button", name="Undrain hub").click()
-    expect(page.get_by_text("working", exact=True)).to_be_visible()
-
-
 def tab_to(page: Page, name: str) -> None:
     """Go on by Tab, from wherever one is, to what is called so."""
     called = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
@@ -433,31 +373,6 @@ def test_while_turns_run_it_leaves_alone_what_did_not_change_and_keeps_the_place
     expect(row.locator("details[open]")).to_have_count(1)
 
 
-def test_it_flags_who_is_not_woken_any_more_and_who_ended(
-    page: Page, hub: Hub, pool: scene.Does, tmp_path: Path
-) -> None:
-    bus = scene.over_rest(hub.url)
-    bus("agent_register", agent_id="writer")
-    bus("settings_update", values={"pool_wakes_a_minute": 1})
-    name = f"woken-{secrets.token_hex(4)}"
-    pool("pool_create_agent", agent_id=name, wake_on=["mail"])
-    watch(page, "/admin/pool/")
-    row = page.locator("#members tr").filter(has=page.get_by_role("link", name=name, exact=True))
-    letter = {"from_agent_id": "writer", "target": {"strategy": "direct", "agent_id": name}, "body": "Please look."}
-    for subject in ("one", "two"):
-        bus("message_create", project_root=str(tmp_path), subject=subject, **letter)
-        expect(row).to_contain_text(re.compile(r"[1-9]\d* in context"))  # what comes together wakes but once
-    expect(row.locator(".nx-badge", has_text="not woken")).to_be_visible()
-    row.get_by_role("link", name=name, exact=True).click()
-    bus("settings_update", values={"pool_wakes_a_minute": None})
-    page.get_by_role("button", name="Wake again").click()
-    expect(page.get_by_role("heading", name="It is not woken any more")).to_have_count(0)
-    pool("pool_destroy_agent", agent_id=name)
-    expect(page.locator("#about .nx-badge", has_text="ended")).to_be_visible()
-    page.goto("/admin/pool/?state=ended")
-    expect(row.locator(".nx-badge", has_text="ended")).to_be_visible()
-
-
 def test_a_screen_reader_stumbles_over_nothing_in_the_light_theme_either(
     page: Page, pool: scene.Does, findings: Callable[..., list[str]]
 ) -> None:
@@ -477,3 +392,47 @@ def test_a_screen_reader_stumbles_over_nothing_in_the_light_theme_either(
         watch(page, path)
         assert not page.evaluate("document.documentElement.classList.contains('dark')")
         assert findings(page) == [], path
+
+
+def test_a_person_reviews_by_keys_and_at_390_pixels(page: Page, pool: scene.Does, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("".join(f"line = {n}\n" for n in range(40)))
+    begin(tmp_path)
+    pool("pool_create_agent", agent_id="reviewed", cwd=str(tmp_path), worktree=True)
+    place = Path(pool("pool_worktree_diff", agent_id="reviewed")["path"])
+    (place / "main.py").write_text("".join(f"line = {n if n != 20 else 'x' * 200}\n" for n in range(40)))
+    (place / "new.md").write_text("# New\n")
+    pool("pool_send", agent_id="reviewed", content="Do it.", timeout_seconds=30)
+    page.goto("/admin/review/")
+    expect(page.get_by_role("link", name="nexus/reviewed")).to_be_visible()
+    page.get_by_role("link", name="nexus/reviewed").click()
+    expect(page.get_by_role("region", name="What the agent says")).to_contain_text("Read: Do it.")
+    page.locator("ins[data-line='21'] > a").click()
+    page.get_by_role("textbox", name="Comment").fill("Too long.")
+    page.get_by_role("button", name="Add the comment").click()
+    expect(page.locator("ins[data-line='21'] .nx-comment")).to_contain_text("Too long.")
+    live(page)
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("c")
+    expect(page.get_by_role("textbox", name="Comment")).to_be_focused()
+    page.keyboard.type("And a test.")
+    page.get_by_role("button", name="Add the comment").click()
+    expect(page.locator("#comments .nx-comment")).to_have_count(2)
+    live(page)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("j")
+    expect(page.locator(".nx-comment").first).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.keyboard.press("s")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("sent back with the comments")).to_be_visible()
+    pool("pool_send", agent_id="reviewed", content="Done?", timeout_seconds=30)
+    page.goto("/admin/review/")
+    page.get_by_role("link", name="nexus/reviewed").click()
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+    live(page)
+    page.keyboard.press("a")
+    expect(page.get_by_role("button", name="Approve")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url("/admin/lane/")

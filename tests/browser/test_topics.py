@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.acceptance.hub import Hub
 from tests.browser import scene
-from tests.browser.conftest import Ids, live, watch
+from tests.browser.conftest import Ids, watch
 from tests.browser.scene import Does
 
 
@@ -70,23 +70,6 @@ def test_it_goes_to_the_message_that_a_link_names(page: Page, topic: Ids, do: Do
     expect(page.get_by_text("line 149", exact=True)).to_be_in_viewport()
 
 
-def test_it_opens_a_topic_and_joins_it_without_a_word(page: Page, do: Does) -> None:
-    page.goto("/admin/topics/")
-    page.get_by_role("link", name="New topic").click()
-    page.get_by_label("Name", exact=True).fill("fresh start")
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("The topic is open.")).to_be_visible()
-    peers = page.get_by_role("region", name="Peers")
-    expect(peers).to_contain_text("Nobody has joined.")
-    peers.get_by_role("button", name="Join").click()
-    expect(peers).to_contain_text("operator")
-    live(page)
-    speak(do, {"topic": page.url.rstrip("/").rpartition("/")[2]}, "first words")
-    peers.get_by_role("button", name="Mark read to #1").click()
-    expect(peers.locator("li", has_text="operator")).to_contain_text("up to date")
-    expect(peers.get_by_role("button")).to_have_count(0)
-
-
 def test_it_answers_without_losing_what_was_typed(page: Page, topic: Ids) -> None:
     page.goto(f"/admin/topics/{topic['topic']}/")
     field = page.get_by_label("Message (Markdown)")
@@ -106,51 +89,3 @@ def test_it_answers_without_losing_what_was_typed(page: Page, topic: Ids) -> Non
     expect(said).to_contain_text("Half a thought, and the rest")
     expect(said).to_contain_text("↳ to #3 ann")
     expect(page.get_by_role("region", name="Peers")).to_contain_text("operator")
-
-
-def test_it_finds_in_a_topic_with_the_keyboard(page: Page, topic: Ids) -> None:
-    page.goto(f"/admin/topics/{topic['topic']}/")
-    page.get_by_label("Find in this topic").fill("digest")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("region", name="Found").locator("mark").first).to_have_text("digest")
-    page.get_by_role("region", name="Found").get_by_role("link", name="#2").click()
-    expect(page.locator("#m-2")).to_be_in_viewport()
-
-
-def test_it_renames_closes_and_deletes_after_asking(page: Page, topic: Ids) -> None:
-    page.goto(f"/admin/topics/{topic['topic']}/")
-    page.get_by_role("button", name="Rename…").click()
-    page.get_by_label("New name").fill("cache-done")
-    page.get_by_role("button", name="Rename the topic").click()
-    expect(page.get_by_role("heading", name="cache-done").first).to_be_visible()
-    page.get_by_role("button", name="Close…").click()
-    page.get_by_label("Reason").fill("Decided")
-    page.get_by_role("button", name="Close the topic").click()
-    expect(page.get_by_role("region", name="About")).to_contain_text("Decided")
-    expect(page.get_by_role("button", name="Send")).to_have_count(0)
-    page.get_by_role("link", name="Delete message 2").click()
-    expect(page.get_by_text("1 other message answers it")).to_be_visible()
-    page.get_by_role("button", name="Delete the messages").click()
-    expect(page.locator(".nx-said > li")).to_have_count(1)
-    page.get_by_role("link", name="Delete…", exact=True).click()
-    expect(page.get_by_text("1 message", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Delete the topic").click()
-    expect(page.get_by_role("alert").or_(page.get_by_text("The topic is deleted, with 1 messages"))).to_be_visible()
-
-
-def test_it_takes_the_topic_away_and_gives_it_as_a_file(page: Page, topic: Ids) -> None:
-    page.goto(f"/admin/topics/{topic['topic']}/")
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export Markdown").click()
-    assert download.value.suggested_filename == "cache-key.md"
-    assert "Thanks, I change it." in download.value.path().read_text(encoding="utf-8")
-
-
-def test_it_opens_a_topic_from_anywhere(page: Page, topic: Ids) -> None:
-    page.goto("/admin/")
-    page.keyboard.press("Control+k")
-    expect(page.get_by_label("Search everything")).to_be_focused()
-    page.keyboard.type("sha256", delay=10)
-    expect(page.locator("#command-results-list li").first).to_contain_text("cache-key")
-    page.keyboard.press("Enter")
-    expect(page.locator("#m-2")).to_be_in_viewport()
