@@ -51,7 +51,7 @@ MIGRATED = {"auth_permission", "django_content_type"}  # the tables whose rows c
 HUNG_SECONDS, HUNG_AGAIN_SECONDS = 600, 10  # the longest test takes 180 on two cores
 HUNG_LONG_SECONDS = 1800  # for those of `make long`, one of which takes ten minutes anywhere
 RENDER = Template._render  # type: ignore[attr-defined]
-REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests that drive them
+REAL_PROCESSES = ("acceptance", "agents", "browser", "control")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)

@@ -1,6 +1,6 @@
 """A day of the published agents in the pool: each does the same, over models that do what they are told.
 
-`pytest --kind=published tests/agents` plays this. An agent that is missing in NEXUS_AGENTS is installed from npm, at the version of
+`pytest tests/agents` plays this. An agent that is missing in NEXUS_AGENTS is installed from npm, at the version of
 presets.toml; in CI it is removed after its day, because all of them together take two gigabytes. The table of what
 holds stands in docs/reference/agents.md; NEXUS_AGENTS_TABLE=write writes it anew.
 """
@@ -487,7 +487,7 @@ def table_of(days: dict[str, dict[str, str]]) -> str:
         "# Published agents in the pool",
         "",
         "Each of these agents did the same tasks in a pool, in the sandbox, with a model that follows a script.",
-        "`pytest --kind=published tests/agents` runs them and compares this page. `nexus runners presets` lists how they are started.",
+        "`pytest tests/agents` runs them and compares this page. `nexus runners presets` lists how they are started.",
         "",
         "| agent | package | version | " + " | ".join(STEPS) + " |",
         "|---" * (3 + len(STEPS)) + "|",
