@@ -102,18 +102,11 @@ def test_it_leaves_nothing_of_a_handoff_to_an_unregistered_agent(refused: Call, 
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"target": None}, "VALIDATION_ERROR"),
         ({"target": {}}, "VALIDATION_ERROR"),
-        ({"target": " "}, "VALIDATION_ERROR"),
         ({"target": '{"strategy":"broadcast"}'}, "VALIDATION_ERROR"),
-        ({"target": {"strategy": "telepathy"}}, "VALIDATION_ERROR"),
         ({"target": {"strategy": "mixed", "rules": [{"strategy": "broadcast"}]}}, "VALIDATION_ERROR"),
-        ({"target": {"strategy": "direct"}}, "VALIDATION_ERROR"),
-        ({"visibility": None}, "VALIDATION_ERROR"),
-        ({"visibility": "everyone"}, "VALIDATION_ERROR"),
         ({"visibility": "PUBLIC"}, "VALIDATION_ERROR"),
         ({"from_agent_id": ""}, "VALIDATION_ERROR"),
-        ({"payload": "a\x00b"}, "VALIDATION_ERROR"),
         ({"payload": float("nan")}, "VALIDATION_ERROR"),
         ({"payload": "x" * 65_537}, "CONTENT_TOO_LARGE"),
         ({"payload": ["x" * 65_533]}, "CONTENT_TOO_LARGE"),
@@ -126,15 +119,6 @@ def test_it_refuses_what_cannot_be_offered_and_keeps_nothing_of_it(
 ) -> None:
     assert refused("handoff_create", **asked | changes)["code"] == code
     assert [model.objects.count() for model in (Handoff, Message, Event, Workspace)] == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("missing", ["target", "visibility", "from_agent_id"])
-def test_it_names_what_is_missing(refused: Call, asked: dict[str, Any], missing: str) -> None:
-    del asked[missing]
-
-    error = refused("handoff_create", **asked)
-
-    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", missing)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,22 +14,7 @@ from coordination.models import Event
 from handoffs.models import Handoff
 from inbox.models import Message
 from tests.conftest import Call, at_once, does
-
-Offer = Callable[..., str]
-
-ANYONE = {"strategy": "capability", "capability": "python"}
-
-
-@pytest.fixture
-def offer(call: Call, team: None, project: str) -> Offer:
-    """Ana creates a handoff; its id."""
-
-    def create(title: str, **more: Any) -> str:
-        given = {"project_root": project, "from_agent_id": "ana", "target": ANYONE, "visibility": "public", **more}
-        handoff_id: str = call("handoff_create", title=title, **given)["handoff_id"]
-        return handoff_id
-
-    return create
+from tests.handoffs.conftest import PYTHON, Offer
 
 
 @pytest.fixture
@@ -50,8 +34,8 @@ def titles(call: Call, project: str) -> list[str]:
 def test_it_is_offered_once_all_that_it_waits_for_is_completed(
     offer: Offer, finish: Call, call: Call, refused: Call, project: str
 ) -> None:
-    first, second = offer("first"), offer("second")
-    third = offer("third", depends_on=[first, second, first])
+    first, second = offer(title="first"), offer(title="second")
+    third = offer(title="third", depends_on=[first, second, first])
     at = {"project_root": project, "handoff_id": third, "agent_id": "bob"}
     assert titles(call, project) == ["first", "second"]
     finish(first)
@@ -70,8 +54,8 @@ def test_it_is_offered_once_all_that_it_waits_for_is_completed(
 
 
 def test_a_verdict_releases_it_and_a_submission_does_not(offer: Offer, finish: Call, call: Call, project: str) -> None:
-    checked = offer("checked", verifier="creator", acceptance_criteria=["Tests pass."])
-    offer("next", depends_on=[checked])
+    checked = offer(title="checked", verifier="creator", acceptance_criteria=["Tests pass."])
+    offer(title="next", depends_on=[checked])
     assert finish(checked)["status"] == "SUBMITTED"
     assert titles(call, project) == []
     call("handoff_accept", project_root=project, handoff_id=checked, agent_id="ana")
@@ -79,8 +63,8 @@ def test_a_verdict_releases_it_and_a_submission_does_not(offer: Offer, finish: C
 
 
 def test_whoever_it_is_for_hears_of_it_when_it_can_begin(offer: Offer, finish: Call) -> None:
-    first = offer("first")
-    offer("yours", depends_on=[first], target={"strategy": "direct", "agent_id": "cleo"})
+    first = offer(title="first")
+    offer(title="yours", depends_on=[first], target={"strategy": "direct", "agent_id": "cleo"})
     assert not Message.objects.filter(deliveries__recipient="cleo").exists()
     finish(first)
     assert Message.objects.get(deliveries__recipient="cleo").subject == "“yours” is for you"
@@ -89,20 +73,20 @@ def test_whoever_it_is_for_hears_of_it_when_it_can_begin(offer: Offer, finish: C
 def test_it_waits_for_nothing_that_cannot_come(
     offer: Offer, finish: Call, call: Call, refused: Call, project: str, tmp_path: Any
 ) -> None:
-    gone, done = offer("gone"), offer("done")
+    gone, done = offer(title="gone"), offer(title="done")
     call("handoff_cancel", project_root=project, handoff_id=gone, agent_id="ana")
     finish(done)
-    given = {"project_root": project, "from_agent_id": "ana", "target": ANYONE, "visibility": "public"}
+    given = {"project_root": project, "from_agent_id": "ana", "target": PYTHON, "visibility": "public"}
     assert refused("handoff_create", depends_on=[gone], **given)["code"] == "VALIDATION_ERROR"
     assert refused("handoff_create", depends_on=["hnd_none"], **given)["code"] == "NOT_FOUND"
     (tmp_path / "other").mkdir()
     elsewhere = {**given, "project_root": str(tmp_path / "other")}
     assert refused("handoff_create", depends_on=[done], **elsewhere)["code"] == "WORKSPACE_MISMATCH"
-    assert offer("free", depends_on=[done]) and titles(call, project) == ["free"]
+    assert offer(title="free", depends_on=[done]) and titles(call, project) == ["free"]
 
 
 def test_criteria_and_trace_go_with_the_work(offer: Offer, call: Call, project: str) -> None:
-    made = offer("traced", acceptance_criteria=["a", "b"], trace_id="t-1")
+    made = offer(title="traced", acceptance_criteria=["a", "b"], trace_id="t-1")
     (row,) = call("handoff_list_available", project_root=project, agent_id="bob")["handoffs"]
     assert (row["acceptance_criteria"], row["trace_id"]) == (["a", "b"], "t-1")
     call("handoff_claim", project_root=project, handoff_id=made, agent_id="bob")
@@ -113,8 +97,8 @@ def test_criteria_and_trace_go_with_the_work(offer: Offer, call: Call, project: 
 def test_two_that_end_at_once_release_what_waits_for_both(
     committed: None, offer: Offer, finish: Call, call: Call, project: str
 ) -> None:
-    one, other = offer("one"), offer("other")
-    both = offer("both", depends_on=[one, other])
+    one, other = offer(title="one"), offer(title="other")
+    both = offer(title="both", depends_on=[one, other])
     for each, agent in ((one, "bob"), (other, "cleo")):
         call("handoff_claim", project_root=project, handoff_id=each, agent_id=agent)
 
@@ -127,8 +111,8 @@ def test_two_that_end_at_once_release_what_waits_for_both(
 
 
 def test_it_goes_on_waiting_for_what_is_offered_again(offer: Offer, finish: Call, call: Call, project: str) -> None:
-    gone = offer("gone")
-    waits = offer("waits", depends_on=[gone], deadline_seconds=3600)
+    gone = offer(title="gone")
+    waits = offer(title="waits", depends_on=[gone], deadline_seconds=3600)
     call("handoff_cancel", project_root=project, handoff_id=gone, agent_id="ana")
     assert titles(call, project) == []
     again = does("handoff_reoffer", handoff_id=gone)["data"]["handoff_id"]
@@ -139,8 +123,8 @@ def test_it_goes_on_waiting_for_what_is_offered_again(offer: Offer, finish: Call
 
 
 def test_what_is_offered_again_waits_as_the_former_one_did(offer: Offer, call: Call, project: str) -> None:
-    first = offer("first")
-    gone = offer("gone", depends_on=[first], acceptance_criteria=["a"], trace_id="t")
+    first = offer(title="first")
+    gone = offer(title="gone", depends_on=[first], acceptance_criteria=["a"], trace_id="t")
     call("handoff_cancel", project_root=project, handoff_id=gone, agent_id="ana")
     again = does("handoff_reoffer", handoff_id=gone, agent_id="cleo")["data"]["handoff_id"]
     seen = call("handoff_get", project_root=project, handoff_id=again, agent_id="ana")
@@ -151,8 +135,8 @@ def test_what_is_offered_again_waits_as_the_former_one_did(offer: Offer, call: C
 
 
 def test_whoever_it_is_reassigned_to_hears_of_it_when_it_can_begin(offer: Offer, finish: Call) -> None:
-    first = offer("first")
-    later = offer("later", depends_on=[first])
+    first = offer(title="first")
+    later = offer(title="later", depends_on=[first])
     does("handoff_reassign", handoff_id=later, agent_id="cleo")
     assert not Message.objects.filter(deliveries__recipient="cleo").exists()
     finish(first)
@@ -161,8 +145,8 @@ def test_whoever_it_is_reassigned_to_hears_of_it_when_it_can_begin(offer: Offer,
 
 def test_nothing_is_said_of_one_whose_deadline_passed_while_it_waited(offer: Offer, call: Call, project: str) -> None:
     with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
-        first = offer("first")
-        offer("late", depends_on=[first], deadline_seconds=60)
+        first = offer(title="first")
+        offer(title="late", depends_on=[first], deadline_seconds=60)
         at = {"project_root": project, "handoff_id": first, "agent_id": "bob"}
         call("handoff_claim", **at)
         clock.shift(61)
@@ -173,7 +157,7 @@ def test_nothing_is_said_of_one_whose_deadline_passed_while_it_waited(offer: Off
 
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 def test_a_look_for_work_reads_only_what_is_left_of_dependencies(offer: Offer, call: Call, project: str) -> None:
-    offer("second", depends_on=[offer("first")])
+    offer(title="second", depends_on=[offer(title="first")])
     with CaptureQueriesContext(connection) as asked:
         titles(call, project)
     looks = [query["sql"] for query in asked.captured_queries if "handoff_dependencies" in query["sql"]]
@@ -185,21 +169,21 @@ def test_a_look_for_work_reads_only_what_is_left_of_dependencies(offer: Offer, c
 
 
 def test_a_retry_that_waits_for_others_is_none(offer: Offer, refused: Call, project: str) -> None:
-    first, second = offer("first"), offer("second")
-    third = offer("third", depends_on=[first, second], acceptance_criteria=["a"], client_id="c")
+    first, second = offer(title="first"), offer(title="second")
+    third = offer(title="third", depends_on=[first, second], acceptance_criteria=["a"], client_id="c")
     same = {"acceptance_criteria": ["a"], "client_id": "c"}
-    assert offer("third", depends_on=[second, first, second], **same) == third
-    given = {"project_root": project, "from_agent_id": "ana", "target": ANYONE, "visibility": "public"}
+    assert offer(title="third", depends_on=[second, first, second], **same) == third
+    given = {"project_root": project, "from_agent_id": "ana", "target": PYTHON, "visibility": "public"}
     for other in ({}, {"depends_on": [first]}, {"depends_on": [first, second], "acceptance_criteria": ["b"]}):
         error = refused("handoff_create", title="third", **given, **{**same, **other})
         assert error["code"] == "VALIDATION_ERROR" and error["details"]["first"] == third
 
 
 def test_a_retry_is_one_though_what_it_waits_for_was_offered_again(offer: Offer, call: Call, project: str) -> None:
-    first = offer("first")
-    second = offer("second", depends_on=[first], client_id="c")
+    first = offer(title="first")
+    second = offer(title="second", depends_on=[first], client_id="c")
     call("handoff_cancel", project_root=project, handoff_id=first, agent_id="ana")
     again = does("handoff_reoffer", handoff_id=first)["data"]["handoff_id"]
     at = {"project_root": project, "handoff_id": second, "agent_id": "ana"}
     assert [each["handoff_id"] for each in call("handoff_get", **at)["depends_on"]] == [again]
-    assert offer("second", depends_on=[first], client_id="c") == second
+    assert offer(title="second", depends_on=[first], client_id="c") == second

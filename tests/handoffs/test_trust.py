@@ -11,19 +11,44 @@ from tests.conftest import Call
 from tests.coordination.test_trust import SENSITIVE
 
 VERBS = sorted(SENSITIVE)
-SESSION_OF = {"message_create": "from_session_id"}
+Session = dict[str, str]  # its id and its secret
+Acts = dict[str, dict[str, Any]]
 
 
 @pytest.fixture
-def bob(call: Call, team: None, project: str) -> dict[str, Any]:
+def bob(call: Call, team: None, workspace: str) -> Session:
     """Bob's open session."""
-    workspace = call("workspace_resolve", project_root=project)["workspace_id"]
-    session: dict[str, Any] = call("session_open", agent_id="bob", workspace_id=workspace)
-    return session
+    return credentials(call, "bob", workspace)
 
 
 @pytest.fixture
-def acts(call: Call, bob: dict[str, Any], project: str) -> dict[str, dict[str, Any]]:
+def anas(call: Call, team: None, workspace: str) -> Session:
+    """Ana's open session."""
+    return credentials(call, "ana", workspace)
+
+
+def credentials(call: Call, agent_id: str, workspace: str) -> Session:
+    opened = call("session_open", agent_id=agent_id, workspace_id=workspace)
+    return {name: opened[name] for name in ("session_id", "session_secret")}
+
+
+def named(verb: str, proof: Session) -> Session:
+    """message_create calls its session by another name."""
+    names = {"session_id": "from_session_id"} if verb == "message_create" else {}
+    return {names.get(name, name): value for name, value in proof.items()}
+
+
+def wrong(bob: Session, anas: Session) -> list[tuple[Session, str]]:
+    """Credentials with which bob does not act, and how they are refused."""
+    return [
+        ({**bob, "session_secret": anas["session_secret"]}, "NOT_OWNER"),
+        (anas, "NOT_OWNER"),
+        ({**anas, "session_id": "ses_none"}, "NOT_FOUND"),
+    ]
+
+
+@pytest.fixture
+def acts(call: Call, team: None, project: str) -> Acts:
     """For each verb, arguments with which bob succeeds."""
     to_bob = {"strategy": "direct", "agent_id": "bob"}
 
@@ -72,75 +97,32 @@ def acts(call: Call, bob: dict[str, Any], project: str) -> dict[str, dict[str, A
 
 @pytest.mark.parametrize("verb", VERBS)
 class TestOpen:
-    @pytest.mark.parametrize("proves", [False, True])
-    def test_it_asks_for_nothing_and_takes_what_is_right(
-        self, call: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], verb: str, proves: bool
+    def test_it_asks_for_nothing_and_ignores_nothing_that_is_wrong(
+        self, call: Call, refused: Call, acts: Acts, bob: Session, anas: Session, verb: str
     ) -> None:
-        proof = {SESSION_OF.get(verb, "session_id"): bob["session_id"], "session_secret": bob["session_secret"]}
-
-        call(verb, **acts[verb], **(proof if proves else {}))
-
-    def test_it_ignores_no_wrong_credential(
-        self, refused: Call, call: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], verb: str
-    ) -> None:
-        session = SESSION_OF.get(verb, "session_id")
-        anas = call("session_open", agent_id="ana", workspace_id=bob["workspace_id"])
         log = Event.objects.count()
-
-        def code(**proof: str) -> str:
-            found: str = refused(verb, **acts[verb], **proof)["code"]
-            return found
-
-        assert code(**{session: bob["session_id"], "session_secret": "guess"}) == "NOT_OWNER"
-        assert code(**{session: anas["session_id"], "session_secret": anas["session_secret"]}) == "NOT_OWNER"
-        assert code(**{session: "ses_x", "session_secret": "guess"}) == "NOT_FOUND"
-        assert code(session_secret=bob["session_secret"]) == "VALIDATION_ERROR"
+        for proof, code in wrong(bob, anas):
+            assert refused(verb, **acts[verb], **named(verb, proof))["code"] == code
+        alone = refused(verb, **acts[verb], session_secret=bob["session_secret"])
+        assert alone["code"] == "VALIDATION_ERROR"
         assert Event.objects.count() == log
+
+        call(verb, **acts[verb])
 
 
 @pytest.mark.parametrize("verb", VERBS)
 class TestStrict:
-    def test_it_asks_for_session_and_secret(
-        self, refused: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], configure: Call, verb: str
+    def test_it_takes_the_right_credentials_and_no_others(
+        self, call: Call, refused: Call, acts: Acts, bob: Session, anas: Session, configure: Call, verb: str
     ) -> None:
-        session = SESSION_OF.get(verb, "session_id")
         configure(trust_mode="strict")
+        for part in ({}, {"session_id": bob["session_id"]}, {"session_secret": bob["session_secret"]}):
+            error = refused(verb, **acts[verb], **named(verb, part))
+            assert (error["code"], "session_open" in error["message"]) == ("VALIDATION_ERROR", True)
+        for proof, code in wrong(bob, anas):
+            assert refused(verb, **acts[verb], **named(verb, proof))["code"] == code
 
-        for proof in ({}, {session: bob["session_id"]}, {"session_secret": bob["session_secret"]}):
-            error = refused(verb, **acts[verb], **proof)
-            assert error["code"] == "VALIDATION_ERROR"
-            assert "session_open" in error["message"]
-
-    def test_it_takes_the_right_ones_and_no_others(
-        self,
-        call: Call,
-        refused: Call,
-        acts: dict[str, dict[str, Any]],
-        bob: dict[str, Any],
-        configure: Call,
-        verb: str,
-    ) -> None:
-        session = SESSION_OF.get(verb, "session_id")
-        configure(trust_mode="strict")
-
-        wrong = {session: bob["session_id"], "session_secret": "guess"}
-        assert refused(verb, **acts[verb], **wrong)["code"] == "NOT_OWNER"
-        call(verb, **acts[verb], **{session: bob["session_id"], "session_secret": bob["session_secret"]})
-
-    def test_it_takes_no_session_that_is_closed(
-        self,
-        call: Call,
-        refused: Call,
-        acts: dict[str, dict[str, Any]],
-        bob: dict[str, Any],
-        configure: Call,
-        verb: str,
-    ) -> None:
-        call("session_close", session_id=bob["session_id"])
-        configure(trust_mode="strict")
-
-        proof = {SESSION_OF.get(verb, "session_id"): bob["session_id"], "session_secret": bob["session_secret"]}
-        assert refused(verb, **acts[verb], **proof)["code"] == "NOT_OWNER"
+        call(verb, **acts[verb], **named(verb, bob))
 
 
 def test_it_asks_for_no_credentials_where_nothing_sensitive_is_done(
@@ -160,9 +142,7 @@ def test_it_asks_for_no_credentials_where_nothing_sensitive_is_done(
     call("handoff_get", project_root=project, handoff_id=made["handoff_id"], agent_id="bob")
 
 
-def test_it_looks_at_the_credentials_before_the_entity(
-    call: Call, refused: Call, bob: dict[str, Any], project: str
-) -> None:
+def test_it_looks_at_the_credentials_before_the_entity(call: Call, refused: Call, bob: Session, project: str) -> None:
     error = refused(
         "handoff_claim",
         project_root=project,

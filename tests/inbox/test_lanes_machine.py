@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -135,7 +136,10 @@ class Lanes(RuleBasedStateMachine):
         envelope = run(LOCAL, "inbox_extend", {"agent_id": agent, "message_ids": ids, "extend_seconds": extra})
 
         assert envelope["ok"] == allowed
-        if not allowed:
+        if allowed:
+            until = self.now + timedelta(seconds=min(max(extra, 10), 3600))
+            assert envelope["data"] == {"extended": len(ids), "lease_expires_at": f"{until:%Y-%m-%dT%H:%M:%S.%fZ}"}
+        else:
             refused = set(envelope["error"]["details"]["messages"])
             assert refused == set(ids) - {copy.message for copy in held}
 
@@ -162,6 +166,8 @@ class Lanes(RuleBasedStateMachine):
             assert [(message["message_id"], message["status"]) for message in pending] == [
                 (copy.message, lane) for copy, lane in zip(box, lanes, strict=True) if lane != "read"
             ]
+            living = self.call("inbox_peek", agent_id=agent)["messages"]
+            assert living == [message for message in pending if message["status"] != "parked"]
             newest = sorted(
                 (copy for copy in box if copy.read_at), key=lambda copy: (copy.read_at, box.index(copy)), reverse=True
             )
@@ -176,6 +182,46 @@ class Lanes(RuleBasedStateMachine):
             assert [(row["recipient"], row["status"], row["attempts"]) for row in status] == [
                 (agent, copy.shown(self.now), copy.attempts) for agent, copy in sorted(copies.items())
             ]
+
+
+HISTORIES: dict[str, list[tuple[Any, ...]]] = {
+    "leases to their last instant": [
+        *(("pull", "bob", 2, None), ("the_next_lease_ends", False), ("pull", "bob", 4, 1)),
+        *(("the_next_lease_ends", True), ("send", False), ("pull", "bob", 1, 7200), ("the_next_lease_ends", False)),
+        *(("the_next_lease_ends", True), ("pull", "bob", 1, 60), ("time_passes", 59), ("time_passes", 3600)),
+    ],
+    "an extension of all or of none": [
+        *(("pull", "bob", 2, 10), ("time_passes", 10), ("extend", "bob", {0, 1}, 60), ("time_passes", 59)),
+        *(("extend", "bob", {0, 2}, 60), ("extend", "cleo", {0}, 60), ("extend", "bob", {0}, 7200)),
+        *(("extend", "bob", {1}, 1), ("the_next_lease_ends", False), ("the_next_lease_ends", True)),
+        *(("extend", "bob", {1}, 60), ("ack", "bob", {0}), ("extend", "bob", {0}, 60)),
+    ],
+    "acknowledged once, by its owner": [
+        *(("pull", "bob", 1, 10), ("ack", "bob", {0, 1}), ("ack", "bob", {0}), ("ack", "cleo", {1, 2})),
+        *(("pull", "cleo", 1, 10), ("time_passes", 11), ("ack", "cleo", {0}), ("pull", "cleo", 4, None)),
+    ],
+    "parked by the sixth pull": [
+        *(("pull_in_vain", "bob", 5), ("send", True), ("pull", "bob", 3, 10), ("pull", "bob", 3, 10)),
+        *(("extend", "bob", {0}, 60), ("time_passes", 400), ("pull", "bob", 4, 10), ("ack", "bob", {0})),
+    ],
+}
+
+
+@pytest.fixture
+def lanes(db: None) -> Iterator[Lanes]:
+    """The machine, to be played by hand."""
+    machine = Lanes()
+    machine.register()
+    yield machine
+    machine.teardown()
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_it_behaves_so_in_each_history_that_is_known_to_matter(lanes: Lanes, history: str) -> None:
+    for step, *given in HISTORIES[history]:
+        getattr(lanes, step)(*given)
+        lanes.everybody_sees_what_the_model_holds()
+        lanes.the_sender_sees_the_attempts()
 
 
 @pytest.mark.hypothesis

@@ -230,11 +230,5 @@ def test_it_keeps_nothing_of_a_send_that_fails_halfway(refused: Call, letter: di
     assert [model.objects.count() for model in (Message, Delivery, Event, Workspace)] == [0, 0, 0, 0]
 
 
-def test_it_stamps_the_senders_last_action(call: Call, letter: dict[str, Any]) -> None:
-    sent = call("message_create", **letter)
-
-    assert call("agent_get", agent_id="ana")["last_seen_at"] == sent["created_at"]
-
-
 def test_it_takes_a_message_from_an_unregistered_sender(call: Call, letter: dict[str, Any]) -> None:
     assert call("message_create", **letter | {"from_agent_id": "ghost"})["recipients"] == ["bob"]
