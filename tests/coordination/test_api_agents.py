@@ -40,56 +40,31 @@ def ana(db: None) -> str:
     return key
 
 
-def test_it_creates_an_agent_and_shows_its_key_this_once(ana: str) -> None:
+def test_an_operator_manages_an_agent_and_its_key(ana: str) -> None:
+    data(send("PATCH", "agents/ana", {"capabilities": ["ocr"]}))
     shown = data(send("GET", "agents/ana"))
-    assert (shown["role"], shown["key"]["active"]) == ("writer", True)
+    assert (shown["role"], shown["capabilities"], shown["key"]["active"]) == ("writer", ["ocr"], True)
     assert ana not in json.dumps(shown)
     assert data(send("GET", "agents/ana", x_api_key=ana))["agent_id"] == "ana"
-
-
-def test_it_keeps_answers_that_hold_a_key_out_of_every_cache(ana: str) -> None:
-    assert send("POST", "agents/ana/key")["Cache-Control"] == "no-store"
-
-
-def test_it_regenerates_a_key_and_the_old_one_dies_at_once(ana: str) -> None:
-    new = data(send("POST", "agents/ana/key"), 201)["api_key"]
-    assert error(send("GET", "agents", x_api_key=ana), 401) == "NOT_OWNER"
-    assert send("GET", "agents", x_api_key=new).status_code == 200
-
-
-def test_it_deactivates_a_key_and_takes_it_back(ana: str) -> None:
     for active, status in ((False, 401), (True, 200)):
         assert data(send("PATCH", "agents/ana/key", {"active": active}))["active"] is active
         assert send("GET", "agents", x_api_key=ana).status_code == status
-
-
-def test_it_changes_what_a_patch_names_and_nothing_else(ana: str) -> None:
-    data(send("PATCH", "agents/ana", {"capabilities": ["ocr"]}))
-    shown = data(send("GET", "agents/ana"))
-    assert (shown["role"], shown["capabilities"]) == ("writer", ["ocr"])
-
-
-def test_it_deletes_an_agent_and_keeps_its_row(ana: str) -> None:
+    answer = send("POST", "agents/ana/key")
+    assert answer["Cache-Control"] == "no-store", "it holds a key"
+    assert error(send("GET", "agents", x_api_key=ana), 401) == "NOT_OWNER"
+    new = data(answer, 201)["api_key"]
+    assert send("GET", "agents", x_api_key=new).status_code == 200
     data(send("DELETE", "agents/ana"))
     assert error(send("GET", "agents/ana"), 404) == "NOT_FOUND"
-    assert error(send("GET", "agents", x_api_key=ana), 401) == "NOT_OWNER"
-    assert Agent.everyone.filter(pk="ana").exists()
+    assert error(send("GET", "agents", x_api_key=new), 401) == "NOT_OWNER"
 
 
-def test_it_closes_a_session(ana: str, call: Call, project: str) -> None:
-    workspace = call("workspace_resolve", project_root=project)["workspace_id"]
+def test_an_operator_closes_a_session_and_cancels_a_handoff(ana: str, call: Call, project: str, workspace: str) -> None:
     session = call("session_open", agent_id="ana", workspace_id=workspace)["session_id"]
     assert data(send("POST", f"sessions/{session}/close"))["status"] == "closed"
     assert Event.objects.get(type="session.closed").payload["operator"] == "local"
-
-
-def test_it_cancels_a_handoff_for_an_operator(ana: str, call: Call, project: str) -> None:
-    offer = {
-        "project_root": project,
-        "from_agent_id": "ana",
-        "target": {"strategy": "broadcast"},
-        "visibility": "public",
-    }
+    target = {"strategy": "broadcast"}
+    offer = {"project_root": project, "from_agent_id": "ana", "target": target, "visibility": "public"}
     handoff = data(send("POST", "handoffs", offer), 201)["handoff_id"]
     assert data(send("POST", f"handoffs/{handoff}/cancel", {"reason": "done"}))["status"] == "CANCELLED"
     assert error(send("POST", f"handoffs/{handoff}/cancel"), 409) == "INVALID_TRANSITION"

@@ -144,51 +144,33 @@ def test_it_passes_over_what_it_does_not_understand() -> None:
     assert CoordinationSettings.current().max_event_limit == TABLE["max_event_limit"].default
 
 
-def test_an_older_reading_does_not_replace_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    StoredSetting.objects.create(name="inbox_lease_ttl_seconds", value="5", updated_at=now(), updated_by="ada")
-    as_value, read, changed = stored._value, threading.Event(), threading.Event()
+@pytest.mark.parametrize("what", ["a setting", "limits"])
+def test_an_older_reading_does_not_replace_a_newer_one(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by = {"updated_at": now(), "updated_by": "ada"}
+    StoredSetting.objects.create(name="inbox_lease_ttl_seconds", value="5", **by)
+    row = {"scope": LimitScope.AGENT, "name": "ann", **by}
+    AgentLimits.objects.create(**row, values={"messages_per_minute": 5})
+    monkeypatch.setattr(limits, "_kept", {})
+    module, part = (stored, "_value") if what == "a setting" else (limits, "Kept")
+    really, read, changed = getattr(module, part), threading.Event(), threading.Event()
 
-    def slow(name: str, values: Any) -> Any:
+    def slow(*given: Any) -> Any:
         if threading.current_thread() is first:
             read.set()
             assert changed.wait(LONG)
             second.join(0.5)  # which has to wait for the first
-        return as_value(name, values)
+        return really(*given)
 
-    monkeypatch.setattr(stored, "_value", slow)
-    first = threading.Thread(target=with_store, args=(stored.apply,))
-    second = threading.Thread(target=with_store, args=(stored.apply,))
+    monkeypatch.setattr(module, part, slow)
+    first = threading.Thread(target=with_store, args=(module.apply,))
+    second = threading.Thread(target=with_store, args=(module.apply,))
     first.start()
     assert read.wait(LONG)
     StoredSetting.objects.update(value="6")
-    second.start()
-    changed.set()
-    for thread in (first, second):
-        thread.join(LONG)
-    assert InboxSettings.current().inbox_lease_ttl_seconds == 6
-
-
-def test_older_limits_do_not_replace_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"scope": LimitScope.AGENT, "name": "ann", "updated_at": now(), "updated_by": "ada"}
-    AgentLimits.objects.create(**row, values={"messages_per_minute": 5})
-    made, read, changed = limits.Kept, threading.Event(), threading.Event()
-
-    def slow(*kept: Any) -> limits.Kept:
-        if threading.current_thread() is first:
-            read.set()
-            assert changed.wait(LONG)
-            second.join(0.5)  # which has to wait for the first
-        return made(*kept)
-
-    monkeypatch.setattr(limits, "_kept", {})
-    monkeypatch.setattr(limits, "Kept", slow)
-    first = threading.Thread(target=with_store, args=(limits.apply,))
-    second = threading.Thread(target=with_store, args=(limits.apply,))
-    first.start()
-    assert read.wait(LONG)
     AgentLimits.objects.update(values={"messages_per_minute": 6})
     second.start()
     changed.set()
     for thread in (first, second):
         thread.join(LONG)
-    assert limits.limit("messages_per_minute", "ann") == 6
+    applied = InboxSettings.current().inbox_lease_ttl_seconds, limits.limit("messages_per_minute", "ann")
+    assert applied[what == "limits"] == 6

@@ -80,16 +80,6 @@ def test_it_neither_repeats_nor_hides_anything_when_acks_come_between_pages(
     assert subjects(first) + subjects(second) == ["3", "2", "1", "0"]
 
 
-def test_it_shows_only_what_was_acknowledged_by_its_owner(call: Call, read: Post, post: Post) -> None:
-    read("read")
-    post("unread")
-
-    history = call("inbox_history", agent_id="bob")["messages"]
-
-    assert [(m["subject"], m["status"], m["lease_expires_at"]) for m in history] == [("read", "read", None)]
-    assert call("inbox_history", agent_id="cleo")["messages"] == []
-
-
 def crafted(*values: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
 
