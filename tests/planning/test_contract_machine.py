@@ -302,6 +302,46 @@ class Contract(RuleBasedStateMachine):
         assert (history["cycles"] if history else []) == self.cycles
 
 
+HOW_IT_WAS_DECIDED = {"how_agents": ["Oak"], "how_summary": {"Oak": "OAK"}, "how_agent_ids": {"Oak": "ümlaut"}}
+HISTORIES: dict[str, list[tuple[Any, ...]]] = {
+    "a plan": [
+        *(("update", "add", {"title": "Oak"}), ("decide", 1, "Oak", {}), ("search", None, 3)),
+        *(("start", "Oak", ["Oak", "ümlaut"], "Read it."), ("update", "add", {"title": "OAK"})),
+        *(("update", action, {}) for action in ("add", "edit", "remove", "reopen", "merge")),
+        *(("update", "edit", {"issue_id": 1}), ("update", "edit", {"title": "Oak"})),
+        *(("update", action, {"issue_id": number, "title": "Oak"})
+          for action in ("edit", "remove", "reopen") for number in (9, 0, -1)),
+        *(("update", "edit", {"issue_id": 3, "title": "ümlaut"}), ("update", "remove", {"issue_id": 3})),
+        *(("update", "add", {"title": "OAK"}), ("decide", 2, "Oak", HOW_IT_WAS_DECIDED), ("decide", 2, "OAK", {})),
+        *(("decide", 1, "Oak", {}), ("decide", 4, "Oak", {}), ("decide", 3, "Oak", {})),
+        *(("update", "reopen", {"issue_id": 2}), ("add", "Oak", [], {}, {}), ("start", "OAK", [], ""), ("close",)),
+        *(("search", "theirs", 3), ("search", "oak", 1), ("start", "Oak", ["Oak"], "")),
+    ],
+    "tasks": [
+        *(("work", 1, "pending"), ("add", "Oak", [], {}, {"goal": "Oak", "decisions": ["Oak"]})),
+        ("work", 2, "pending"),
+        ("add", "OAK", [1], {"approach": "Oak", "plan_issue": 1, "owner": "Oak", "owner_reuse_policy": "resume"}, {}),
+        *(("add", "ümlaut", [1, 2], {}, {"goal": "OAK", "decisions": ["OAK"]}), ("add", "😀", [9], {}, {})),
+        *(("work", 1, status) for status in ("completed", "pending", "in_progress", "completed", "in_progress")),
+        *(("work", 1, "completed"), ("work", 2, "completed"), ("close",), ("close",), ("add", "Oak", [], {}, {})),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("history", HISTORIES)
+def test_it_behaves_so_in_each_history_that_is_known_to_matter(history: str) -> None:
+    machine = Contract()
+    try:
+        for step, *given in HISTORIES[history]:
+            getattr(machine, step)(*given)
+            machine.it_tells_of_the_plan_what_the_contract_does()
+            machine.it_tells_of_the_tasks_what_the_contract_does()
+            machine.it_leaves_the_files_that_the_contract_has()
+    finally:
+        machine.teardown()
+
+
 @pytest.mark.hypothesis
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_the_contract_does() -> None:

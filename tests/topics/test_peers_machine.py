@@ -199,6 +199,59 @@ class Peers(RuleBasedStateMachine):
         assert dict(Peer.objects.values_list("agent_name", "last_seq")) == self.room.cursors
 
 
+HISTORIES: dict[str, list[tuple[Any, ...]]] = {  # of a sync: keys, reply, max_items, include_self, auto_advance, ack
+    "what is received": [
+        *(("join", 0, "ann", "nothing"), ("sync", 1, [], "none", 4, False, True, None), ("join", 1, "bob", "nothing")),
+        *(("sync", 0, [None] * 3, "none", 4, False, True, None), ("sync", 1, [], "none", 2, False, True, None)),
+        *(("sync", 1, [None], "none", 4, False, True, None), ("sync", 1, [], "none", 4, False, True, None)),
+        *(("sync", 0, [], "none", 2, True, False, None), ("sync", 0, [], "none", 4, False, True, None)),
+        *(("reset", 0, 0), ("sync", 0, [], "none", 2, True, True, None), ("reset", 0, 4), ("reset", 0, 5)),
+        *(("sync", 0, [], "none", 4, True, True, None), ("reset", 2, 0)),
+    ],
+    "what is acknowledged": [
+        *(("join", 0, "ann", "nothing"), ("join", 1, "bob", "nothing")),
+        ("sync", 0, [None] * 3, "none", 4, False, True, None),
+        *(("sync", 1, [], "none", 4, False, False, ack) for ack in (None, 2, None, 1, 4, 3, None)),
+        *(("sync", 1, [None], "none", 4, False, False, 9), ("reset", 1, 0), ("sync", 1, [], "none", 1, True, True, 9)),
+    ],
+    "what is sent": [
+        *(("join", 0, "ann", "nothing"), ("join", 1, "bob", "nothing")),
+        *(("sync", 0, ["k"], "none", 4, False, True, None), ("sync", 0, ["l", "l", "k"], "bad", 4, False, True, None)),
+        *(
+            ("sync", 1, ["k", None], "good", 4, False, True, None),
+            ("sync", 1, ["l", None], "bad", 4, False, True, None),
+        ),
+        *(
+            ("close", 0),
+            ("sync", 0, ["k"], "none", 4, False, True, None),
+            ("sync", 0, [None], "none", 4, True, True, None),
+        ),
+        *(("close", 1), ("sync", 1, [], "none", 4, False, True, None)),
+    ],
+    "who has a name": [
+        *(("join", 0, "ann", "nothing"), ("join", 1, "ann", "nothing"), ("join", 1, "ann", "another token")),
+        *(("join", 1, "ann", "its token"), ("join", 0, "ann", "nothing"), ("join", 0, "ann", "another token")),
+        *(("join", 2, "bob", "nothing"), ("sync", 2, [None] * 3, "none", 4, False, True, None)),
+        *(("sync", 0, [], "none", 1, False, True, None), ("sync", 1, [], "none", 1, False, True, None)),
+        *(("restart", 0), ("sync", 0, [], "none", 4, False, True, None), ("join", 0, "ann", "nothing")),
+        *(("join", 0, "ann", "its token"), ("sync", 0, [], "none", 4, False, True, None)),
+    ],
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("history", HISTORIES)
+def test_it_behaves_so_in_each_history_that_is_known_to_matter(history: str) -> None:
+    machine = Peers()
+    try:
+        machine.open()
+        for step, *given in HISTORIES[history]:
+            getattr(machine, step)(*given)
+            machine.the_store_holds_what_the_model_holds()
+    finally:
+        machine.teardown()
+
+
 @pytest.mark.hypothesis
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_a_room_does() -> None:

@@ -12,7 +12,7 @@ import pytest
 import time_machine
 
 from coordination.models import Event
-from nexus.topics.models import Peer, Topic, TopicMessage
+from nexus.topics.models import Topic, TopicMessage
 from tests.conftest import at_once
 from tests.topics.conftest import Client, texts
 
@@ -43,11 +43,6 @@ def test_it_sends_and_receives_in_one_call(ann: Client, bob: Client, topic: str)
     assert isinstance(message["created_at"], float)
 
 
-def test_it_returns_at_once_where_nothing_is_to_be_waited_for(ann: Client, topic: str) -> None:
-    assert ann.look(topic)["status"] == "empty"
-    assert ann.look(topic, outbox=[{"content_markdown": "x"}])["status"] == "empty"
-
-
 def test_it_hands_out_the_oldest_first_until_there_is_no_more(ann: Client, bob: Client, topic: str) -> None:
     ann.say(topic, *map(str, range(45)))
     pages = [bob.look(topic) for _ in range(4)]
@@ -55,86 +50,6 @@ def test_it_hands_out_the_oldest_first_until_there_is_no_more(ann: Client, bob: 
     assert [page["has_more"] for page in pages] == [True, True, False, False]
     assert [page["cursor"]["last_seq"] for page in pages] == [20, 40, 45, 45]
     assert [text for page in pages for text in texts(page)] == list(map(str, range(45)))
-
-
-def test_ones_own_messages_come_only_where_wanted_and_else_leave_the_cursor(
-    ann: Client, bob: Client, topic: str
-) -> None:
-    ann.say(topic, "mine", "mine too")
-    assert ann.look(topic)["cursor"]["last_seq"] == 0
-    bob.say(topic, "his")
-    assert texts(ann.look(topic)) == ["his"]
-    assert Peer.objects.get(agent_name="ann").last_seq == 3
-    ann.call("cursor_reset", topic_id=topic)
-    everything = ann.look(topic, include_self=True)
-    assert texts(everything) == ["mine", "mine too", "his"] and everything["cursor"]["last_seq"] == 3
-    ann.call("cursor_reset", topic_id=topic)
-    assert ann.look(topic, include_self=True, max_items=2)["cursor"]["last_seq"] == 2
-
-
-def test_what_was_its_own_is_passed_over_once_and_still_there_to_be_replayed(
-    ann: Client, bob: Client, topic: str
-) -> None:
-    ann.say(topic, "one", "two")
-    assert ann.look(topic)["received_count"] == 0
-    assert Peer.objects.get(agent_name="ann").floor == 2, "nothing of it is read again"
-    assert texts(ann.look(topic, include_self=True, auto_advance=False)) == ["one", "two"]
-    bob.say(topic, "three")
-    assert texts(ann.look(topic, auto_advance=False)) == ["three"]
-    assert texts(ann.look(topic, auto_advance=False)) == ["three"]
-    assert ann.call("cursor_reset", topic_id=topic, last_seq=0)["cursor"]["last_seq"] == 0
-    assert texts(ann.look(topic, include_self=True)) == ["one", "two", "three"]
-
-
-def test_without_auto_advance_only_an_acknowledgement_moves_the_cursor(ann: Client, bob: Client, topic: str) -> None:
-    ann.say(topic, "one", "two", "three")
-    hold = partial(bob.look, topic, auto_advance=False)
-    assert hold()["cursor"]["last_seq"] == 0
-    assert (texts(hold(ack_through=2)), hold()["cursor"]["last_seq"]) == (["three"], 2)
-    assert hold(ack_through=1)["cursor"]["last_seq"] == 2, "below the cursor it changes nothing"
-    assert "3" in bob.refused("sync", topic_id=topic, auto_advance=False, ack_through=4, wait_seconds=0)["message"]
-    assert hold(ack_through=3)["cursor"]["last_seq"] == 3
-    assert bob.look(topic, ack_through=1)["cursor"]["last_seq"] == 3, "it means nothing where it moves by itself"
-
-
-def test_a_refused_acknowledgement_sends_nothing(ann: Client, topic: str) -> None:
-    outbox = [{"content_markdown": "x"}]
-    code = ann.code("sync", topic_id=topic, outbox=outbox, auto_advance=False, ack_through=9, wait_seconds=0)
-    assert (code, TopicMessage.objects.count()) == ("INVALID_ARGUMENT", 0)
-
-
-def test_a_reset_replays_and_skips(ann: Client, bob: Client, topic: str) -> None:
-    ann.say(topic, "one", "two", "three")
-    bob.look(topic)
-    reset = bob.call("cursor_reset", topic_id=topic, last_seq=1)
-    assert reset == {"topic_id": topic, "agent_name": "bob", "cursor": reset["cursor"]}
-    assert (reset["cursor"]["last_seq"], texts(bob.look(topic))) == (1, ["two", "three"])
-    assert bob.call("cursor_reset", topic_id=topic)["cursor"]["last_seq"] == 0
-    assert bob.call("cursor_reset", topic_id=topic, last_seq=3)["cursor"]["last_seq"] == 3
-    assert bob.code("cursor_reset", topic_id=topic, last_seq=4) == "INVALID_ARGUMENT"
-    assert bob.look(topic)["received_count"] == 0
-
-
-def test_a_second_message_of_one_key_is_answered_with_the_first(ann: Client, bob: Client, topic: str) -> None:
-    (first,) = ann.say(topic, "original", client_message_id="k")
-    outbox = [
-        {"content_markdown": "changed", "client_message_id": "k", "reply_to": "nowhere"},
-        {"content_markdown": "new", "client_message_id": "l"},
-        {"content_markdown": "newer", "client_message_id": "l"},
-    ]
-    again = ann.look(topic, outbox=outbox)["sent"]
-    assert [each["duplicate"] for each in again] == [True, False, True]
-    assert again[0]["message"] == first and again[2]["message"] == again[1]["message"]
-    assert again[1]["message"]["seq"] == 2, "what is no new message takes no number"
-    (other,) = bob.say(topic, "his own", client_message_id="k")
-    assert other["seq"] == 3 and texts(bob.look(topic)) == ["original", "new"]
-
-
-def test_a_message_that_was_sent_is_answered_after_the_topic_closed_too(ann: Client, topic: str) -> None:
-    (sent,) = ann.say(topic, "x", client_message_id="k")
-    ann.call("topic_close", topic_id=topic)
-    assert ann.say(topic, "x", client_message_id="k") == [sent]
-    assert ann.code("sync", topic_id=topic, outbox=[{"content_markdown": "y"}], wait_seconds=0) == "TOPIC_CLOSED"
 
 
 def test_an_answer_names_its_question(ann: Client, bob: Client, topic: str) -> None:
@@ -213,17 +128,6 @@ def test_presence_is_told_from_syncs_and_not_from_joining(ann: Client, bob: Clie
 def test_presence_takes_any_window(ann: Client, topic: str) -> None:
     ann.look(topic)
     assert ann.call("topic_presence", topic_id=topic, window_seconds=2**62, limit=2**62)["count"] == 1
-
-
-def test_two_connections_of_one_name_share_its_cursor_and_lose_nothing(
-    ann: Client, bob: Client, topic: str, connect: Callable[..., Client]
-) -> None:
-    token = bob.join(topic, "bob")
-    twin = connect()
-    twin.join(topic, "bob", reclaim_token=token)
-    ann.say(topic, *map(str, range(5)))
-    got = texts(bob.look(topic, max_items=2)) + texts(twin.look(topic, max_items=2)) + texts(bob.look(topic))
-    assert got == list(map(str, range(5)))
 
 
 @pytest.mark.usefixtures("committed")

@@ -132,26 +132,6 @@ def test_a_reserved_name_is_refused_without_its_token_and_others_are_suggested(
     } == {64}
 
 
-def test_the_token_reclaims_the_name_with_its_cursor_after_a_restart(
-    ann: Client, bob: Client, topic: str, connect: Callable[..., Client]
-) -> None:
-    token = bob.join(topic, "bob")
-    ann.say(topic, "one", "two")
-    bob.look(topic, max_items=1)
-    restarted = connect()
-    assert restarted.code("sync", topic_id=topic) == "AGENT_NOT_JOINED"
-    assert restarted.code("cursor_reset", topic_id=topic) == "AGENT_NOT_JOINED"
-    assert restarted.join(topic, "bob", reclaim_token=token) == token
-    assert [message["content_markdown"] for message in restarted.look(topic)["received"]] == ["two"]
-
-
-def test_a_connection_joins_again_without_its_token_but_not_with_a_wrong_one(bob: Client, topic: str) -> None:
-    token = bob.join(topic, "bob")
-    assert bob.join(topic, "bob") == token
-    assert bob.code("topic_join", topic_id=topic, agent_name="bob", reclaim_token="wrong") == "AGENT_NAME_IN_USE"
-    assert bob.look(topic)["agent_name"] == "bob", "the refusal took nothing away"
-
-
 def test_a_name_is_reserved_in_its_topic_alone(bob: Client, topic: str) -> None:
     other = bob.call("topic_create", name="other")["topic_id"]
     assert bob.join(other, "ann")
