@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sqlite3
 import subprocess
+import tempfile
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -18,6 +21,9 @@ from nexus.reservations.guard import hooks
 from tests.acceptance.hub import START_SECONDS
 
 _numbers = count(1)
+_place = tempfile.TemporaryDirectory(prefix="nexus-repository-")
+TEMPLATE = Path(_place.name, "first")
+EVERYBODY = json.dumps([{"agent_id": agent_id} for agent_id in ("ann", "ben", "cat", None)])
 
 
 class Repo:
@@ -28,7 +34,14 @@ class Repo:
 
     @classmethod
     def make(cls, top: Path) -> Repo:
-        """A new repository with two files."""
+        """A new repository with two files: a copy of the first one that this process made."""
+        if not TEMPLATE.exists():
+            cls._made(TEMPLATE)
+        shutil.copytree(TEMPLATE, top, symlinks=True)
+        return cls(top)
+
+    @classmethod
+    def _made(cls, top: Path) -> None:
         top.mkdir(parents=True)
         repo = cls(top)
         repo.ok("init", "-q", "-b", "main")
@@ -37,7 +50,6 @@ class Repo:
         repo.write("a.py", "src/b.py")
         repo.ok("add", ".")
         repo.ok("commit", "-qm", "first")
-        return repo
 
     def of(self, agent_id: str, top: Path | None = None) -> Repo:
         """The same for an agent, perhaps in another work tree."""
@@ -93,7 +105,10 @@ class Held:
         hooks.install(str(repo.top), str(self.file), unreadable, f"--home {self.home}")
 
     def reserve(self, agent_id: str, root: Path, *globs: str, exclusive: bool = True, **columns: Any) -> None:
-        """Reserve for a quarter of an hour; `columns` overwrite what the rows hold."""
+        """Reserve for a quarter of an hour; `columns` overwrite what the rows hold.
+
+        A refusal of everybody is recorded already, or each one would start Nexus to record it (`refused="[]"`).
+        """
         now, project = datetime.now(UTC), os.path.realpath(root)
         workspace = workspace_id_of(project)
         with closing(sqlite3.connect(self.file)) as store, store:
@@ -113,6 +128,7 @@ class Held:
                     "extension": patterns.extension(pattern),
                     "exclusive": exclusive,
                     "item": 0,
+                    "refused": EVERYBODY,
                     "asked_by": "[]",
                     "seconds": 900,
                     "created_at": _text(now),

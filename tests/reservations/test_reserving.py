@@ -76,22 +76,6 @@ def test_it_holds_on_what_one_has_already(shop: Project) -> None:
     assert Event.objects.filter(type="file.extended").count() == 1
 
 
-@pytest.mark.parametrize(
-    ("held", "wanted"),
-    [
-        ("src/api/v1/users/views.py", "src/**/views.py"),
-        ("src/", "src/a/b/c/d/e/f/g/h/i/j.py"),
-        ("a/b/c/d/e/f/g/h/i/j", "a/b/c/d/e/f/g/h/i/j/k"),
-        ("*.lock", "web/yarn.lock"),
-        ("**", "x"),
-        ("x", "**"),
-    ],
-)
-def test_it_finds_every_overlap_among_others(shop: Project, held: str, wanted: str) -> None:
-    shop.reserve("ann", held, *(f"other/{number}/file.py" for number in range(15)))
-    assert ("ann", shop.call("who", path=held)["pattern"]) in shop.in_the_way("bob", wanted)
-
-
 name = st.lists(
     st.sampled_from(["a", "b", ".", "é", "e\u0301", r"\a", "*", "**", "?", "[ab]", "[!a]"]), min_size=1, max_size=4
 )
@@ -309,24 +293,47 @@ def test_it_lets_no_agent_hold_everything_file_by_file(shop: Project, monkeypatc
     assert shop.reserve("ann", "a") and shop.reserve("bob", "d")
 
 
-def test_it_compares_before_it_holds_up_other_writers(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.reserve("ann", "**/a*.py", "**/b*.py")
-    shop.reserve("bob", "**/c*.py")
-    pairs: list[tuple[str, str]] = []
+@pytest.fixture
+def comparisons(shop: Project, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bool]]:
+    """The patterns that are compared from now on, and whether in a transaction: what waits for one, waits for that."""
+    depth, pairs = len(connection.savepoint_ids), list[tuple[str, str, bool]]()
 
     def overlap(one: str, other: str) -> bool:
-        pairs.append((one, other))
+        pairs.append((one, other, len(connection.savepoint_ids) > depth))
         return patterns.overlap(one, other)
 
     monkeypatch.setattr("nexus.reservations.selectors.overlap", overlap)
-    shop.reserve("bob", "**/d*.py")
-    assert sorted(pairs) == [("**/d*.py", "**/a*.py"), ("**/d*.py", "**/b*.py")]  # once each, and nothing of its own
+    return pairs
 
 
-def test_it_compares_nothing_where_all_only_read(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.reserve("ann", "**/a*.py", exclusive=False)
-    monkeypatch.setattr("nexus.reservations.selectors.overlap", pytest.fail)
-    shop.reserve("bob", "**/a*.py", exclusive=False)
+@pytest.mark.parametrize(
+    ("held", "exclusive", "wanted", "others"),
+    [
+        ({"ann": ["**/a*.py", "**/b*.py"], "bob": ["**/c*.py"]}, True, "**/d*.py", ["**/a*.py", "**/b*.py"]),
+        ({f"agent-{number}": ["**/a*.py"] for number in range(5)}, False, "**/b*.py", ["**/a*.py"]),
+        ({"ann": [f"src/{number}.py" for number in range(50)]}, True, "**/generated_*/x", []),
+    ],
+    ids=["none of its own", "no two twice", "no file that has nothing of it"],
+)
+def test_it_compares_each_pattern_of_others_once_and_holds_up_no_writer(
+    shop: Project,
+    comparisons: list[tuple[str, str, bool]],
+    held: dict[str, list[str]],
+    exclusive: bool,
+    wanted: str,
+    others: list[str],
+) -> None:
+    for agent, globs in held.items():
+        shop.reserve(agent, *globs, exclusive=exclusive)
+    comparisons.clear()
+    shop.reserve("bob", wanted)
+    assert sorted(comparisons) == [(wanted, other, False) for other in others]
+
+
+def test_it_compares_nothing_where_all_only_read(shop: Project, comparisons: list[tuple[str, str, bool]]) -> None:
+    for agent in ("ann", "bob"):
+        shop.reserve(agent, "**/a*.py", exclusive=False)
+    assert comparisons == []
 
 
 def test_it_refuses_what_would_take_too_long_to_compare(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,26 +344,6 @@ def test_it_refuses_what_would_take_too_long_to_compare(shop: Project, monkeypat
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
     assert "globs" in error["message"]
     assert shop.held("**/c*.py") == []
-
-
-def test_it_compares_no_two_patterns_twice(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs: list[tuple[str, str]] = []
-
-    def overlap(one: str, other: str) -> bool:
-        pairs.append((one, other))
-        return patterns.overlap(one, other)
-
-    for number in range(5):
-        shop.reserve(f"agent-{number}", "**/a*.py", exclusive=False)
-    monkeypatch.setattr("nexus.reservations.selectors.overlap", overlap)
-    shop.reserve("bob", "**/b*.py")
-    assert pairs == [("**/b*.py", "**/a*.py")]
-
-
-def test_it_compares_a_glob_with_no_file_that_has_nothing_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.reserve("ann", *(f"src/{number}.py" for number in range(50)))
-    monkeypatch.setattr("nexus.reservations.selectors.overlap", pytest.fail)
-    shop.reserve("bob", "**/generated_*/x")
 
 
 def test_it_compares_again_before_the_transaction_what_came_meanwhile(
@@ -387,22 +374,14 @@ def test_it_compares_again_before_the_transaction_what_came_meanwhile(
 
 
 def test_what_an_operator_does_is_compared_before_its_transaction(
-    shop: Project, monkeypatch: pytest.MonkeyPatch
+    shop: Project, comparisons: list[tuple[str, str, bool]]
 ) -> None:
-    depth = len(connection.savepoint_ids)
-    compared: list[tuple[str, bool]] = []  # what with, and whether in the transaction
-
-    def overlap(one: str, other: str) -> bool:
-        compared.append((other, len(connection.savepoint_ids) > depth))
-        return patterns.overlap(one, other)
-
     shop.reserve("ann", "**/a*.py")
-    monkeypatch.setattr("nexus.reservations.selectors.overlap", overlap)
     desk = Project(shop.root, operator="ada")
     desk.reserve("bob", "**/b*.py")
     assert desk.in_the_way("bob", "**/a*.py")
     assert desk.call("release", agent_id="bob", paths=["**/b1.py"])["released"] == []
-    assert compared == [("**/a*.py", False), ("**/a*.py", False), ("**/b*.py", False)]
+    assert [(other, within) for _, other, within in comparisons] == [("**/a*.py", False)] * 2 + [("**/b*.py", False)]
     acted = Event.objects.filter(type="operator.acted").order_by("event_id").values_list("payload", flat=True)
     assert [(each["operation"], each["agent_id"], each["events"]) for each in acted] == [
         ("files_reserve", "bob", 1),
