@@ -4,79 +4,77 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import pytest
 from django.apps import apps
+from django.core.management import call_command
+from django.db import transaction
 
+from coordination.paths import workspace_id_of
+from nexus.maintenance.history import export
 from nexus.planning.maintenance import KINDS
 from nexus.planning.models import MirroredFile
-from tests.acceptance.processes import Raw, nexus
-from tests.conftest import Furnish
+from tests.planning.conftest import Project
 
 READS = ("plan_status", "task_list", "history_search")
 FILES = ("history.json", "state/plan.json", "state/tasks.json")
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """An empty project."""
-    root = tmp_path.resolve() / "planned"
-    root.mkdir()
-    return root
+@contextmanager
+def a_store_of_its_own() -> Iterator[None]:
+    """What is written is gone afterwards; the files of the project stay."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
-def call(agent: Raw, root: Path, tool: str, **arguments: Any) -> Any:
-    body = agent.call(tool, {"project_root": str(root), **arguments})
-    assert body["ok"], body
-    return body["data"]
+def told(nexus: Project) -> list[Any]:
+    return [nexus.call(tool) for tool in READS]
 
 
-def told(agent: Raw, root: Path) -> list[Any]:
-    return [call(agent, root, tool) for tool in READS]
+def contents(nexus: Project) -> list[bytes]:
+    return [(nexus.root / ".nexus" / name).read_bytes() for name in FILES]
 
 
-def contents(root: Path) -> list[bytes]:
-    return [(root / ".nexus" / name).read_bytes() for name in FILES]
+def exported(nexus: Project) -> str:
+    return "".join(f"{line}\n" for line in export(workspace_id_of(str(nexus.root))))
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_it_brings_plan_tasks_and_cycles_back(tmp_path: Path, root: Path, furnish: Furnish) -> None:
-    first, second, third = (furnish(tmp_path / name) for name in ("first", "second", "third"))
-    with Raw(first, "--toolsets", "planning") as agent:
-        agent.greet()
+def replay(history: Path) -> None:
+    call_command("replay", str(history), stdout=StringIO())
+
+
+def test_it_brings_plan_tasks_and_cycles_back(nexus: Project, tmp_path: Path) -> None:
+    history = tmp_path / "history.ndjson"
+    with a_store_of_its_own():
         for topic in ("Reading", "Writing"):
-            call(agent, root, "plan_start", topic=topic, issues=["Which?", "How?"], research_summary="")
+            nexus.call("plan_start", topic=topic, issues=["Which?", "How?"], research_summary="")
             how = {"how_agents": ["architect"], "how_summary": {"architect": "This."}}
-            call(agent, root, "plan_decide", issue_id=1, summary=f"{topic}.", **how)
-            call(agent, root, "task_add", title="Write", context="Why.", goal=topic, decisions=["So."])
-            call(agent, root, "task_add", title="Test", context="Why.", deps=[1], owner="tester", plan_issue=1)
-            call(agent, root, "task_update", id=1, status="completed")
+            nexus.call("plan_decide", issue_id=1, summary=f"{topic}.", **how)
+            nexus.task("Write", goal=topic, decisions=["So."])
+            nexus.task("Test", deps=[1], owner="tester", plan_issue=1)
+            nexus.call("task_update", id=1, status="completed")
             if topic == "Reading":
-                call(agent, root, "task_close")
-        before = told(agent, root)
-    written = contents(root)
-    file = tmp_path / "history.ndjson"
-    exported = nexus(first, "export", "--project", str(root), "--output", str(file))
-    assert exported.returncode == 0, exported.stderr
+                nexus.call("task_close")
+        before, written = told(nexus), contents(nexus)
+        history.write_text(exported(nexus))
 
-    assert nexus(second, "replay", str(file)).returncode == 0
-    with Raw(second, "--toolsets", "planning") as agent:
-        agent.greet()
-        assert told(agent, root) == before
-        assert contents(root) == written  # and nobody took them for somebody else's
-    again = nexus(second, "export", "--project", str(root))
-    assert again.stdout == file.read_text()
+    with a_store_of_its_own():
+        replay(history)
+        assert told(nexus) == before
+        assert contents(nexus) == written  # and nobody took them for somebody else's
+        assert exported(nexus) == history.read_text()
 
-    shutil.rmtree(root / ".nexus")
-    assert nexus(third, "replay", str(file)).returncode == 0
-    with Raw(third, "--toolsets", "planning") as agent:
-        agent.greet()
-        assert told(agent, root) == before
-        assert call(agent, root, "task_add", title="Ship", context="Why.", deps=[2])["task"]["id"] == 3
-    history, plan, tasks = contents(root)
-    assert [history, plan] == written[:2]
+    shutil.rmtree(nexus.root / ".nexus")
+    replay(history)
+    assert told(nexus) == before
+    assert nexus.task("Ship", deps=[2])["id"] == 3
+    cycles, plan, tasks = contents(nexus)
+    assert [cycles, plan] == written[:2]
     assert [task["id"] for task in json.loads(tasks)["tasks"]] == [1, 2, 3]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.topics.toolset import TOPICS
-from tests.hooks.harness import Harness
 
 _connections = count()
 
@@ -65,14 +63,6 @@ def texts(synced: dict[str, Any]) -> list[str]:
 def connect(db: None) -> Callable[..., Client]:
     """A new connection."""
     return Client
-
-
-@pytest.fixture
-def harness(tmp_path: Path, project: str) -> Iterator[Harness]:
-    """What calls the hook, over a home that does not exist yet."""
-    one = Harness(tmp_path / "home", Path(project))
-    yield one
-    one.close()
 
 
 @pytest.fixture

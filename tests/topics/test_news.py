@@ -12,15 +12,14 @@ from hypothesis import given
 
 from coordination.models import Event
 from coordination.toolset import run
-from nexus.hooks import signal_files
+from nexus.hooks import look, signal_files
+from nexus.hooks.harness import Call as HookCall
 from nexus.hooks.quick_check import glance
 from nexus.hooks.signals import concerned
 from nexus.topics import hook as sql  # registers it, as the start of a hook does
 from nexus.topics import naming, notices
 from nexus.topics.models import TopicMessage
-from tests.acceptance.processes import Raw, nexus
 from tests.conftest import LOCAL
-from tests.hooks.harness import Harness
 from tests.topics.conftest import Client
 
 HOME = settings.NEXUS.home
@@ -114,19 +113,16 @@ def test_a_notice_tells_what_names_its_reader(speaker: Client, topic: str) -> No
     assert second.said == {"topic": "cache", "from": "speaker", "body": "for @builder."}
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_the_hook_tells_once_of_what_is_said(harness: Harness) -> None:
-    with Raw(harness.home, "--toolsets", "topics") as raw:
-        raw.greet()
-        topic = raw.call("topic_create", {"name": "cache"})["topic_id"]
-        raw.call("topic_join", {"topic_id": topic, "agent_name": "builder"})
-        asked = ("--client", "text", "--agent-id", "builder")
-        assert harness.hook(*asked).stdout == ""
-        assert nexus(harness.home, "topics", "post", "cache", "--as", "ana", "<b>why?</b>").returncode == 0
-        told = harness.hook(*asked).stdout
-        assert "1 new topic message" in told and "sync(topic_id" in told
-        assert "why?" in told and "<b>" not in told, "what others wrote is quoted"
-        assert harness.hook(*asked).stdout == ""
+def test_the_hook_tells_of_what_is_said_and_not_of_what_is_known(speaker: Client, topic: str, project: str) -> None:
+    Client(agent_id="builder").join(topic, "builder")
+    hook = HookCall("claude-code", "session_start", project, "builder")
+    assert look.waiting(hook, ()) == ("", set())
+    (said,) = speaker.say(topic, "<b>why?</b>")
+    text, fresh = look.waiting(hook, ())
+    assert fresh == {said["message_id"]}
+    assert "1 new topic message" in text and "sync(topic_id" in text
+    assert "why?" in text and "<b>" not in text, "what others wrote is quoted"
+    assert look.waiting(hook, fresh) == ("", set())
 
 
 @pytest.mark.parametrize(
