@@ -106,5 +106,6 @@ def test_it_leaves_the_other_verbs_alone_in_strict_mode(
     call("agent_register", agent_id=ann)
     call("session_open", agent_id=ann, workspace_id=workspace)
     call("inbox_count", agent_id=ann)
+    call("handoff_list_available", project_root=project, agent_id=ann)
     call("event_get", project_root=project, agent_id=ann, stream="workspace")
     call("artifact_put", project_root=project, artifact_type="text", content="c")

@@ -138,31 +138,3 @@ async def test_it_waits_no_longer_than_the_ceiling(project: str, configure: Call
     configure(max_wait_timeout_seconds=0)
 
     assert (await waiting(project, "bob"))["data"]["timed_out"] is True
-
-
-async def test_it_wakes_the_many_who_wait_and_one_of_them_wins(project: str, offer: Offer) -> None:
-    polls = [waiting(project, agent) for agent in ("bob", "cleo")]
-    while len(waiter().parked) < len(polls):
-        await asyncio.sleep(0.001)
-    handoff = await sync_to_async(offer)()
-
-    assert [await found(poll) for poll in polls] == [[handoff]] * 2
-    claims = await asyncio.gather(
-        *(
-            arun(LOCAL, "handoff_claim", {"project_root": project, "handoff_id": handoff, "agent_id": agent})
-            for agent in ("bob", "cleo")
-        )
-    )
-    assert sorted(claim["ok"] for claim in claims) == [False, True]
-
-
-def test_it_waits_for_a_blocking_caller_too(call: Call, project: str) -> None:
-    page = call("handoff_list_available", project_root=project, agent_id="bob", timeout_seconds=0.05)
-
-    assert page["timed_out"] is True
-
-
-async def test_it_refuses_before_it_waits(project: str) -> None:
-    envelope = await waiting("/no/such/place", "bob")
-
-    assert envelope["error"]["code"] == "WORKSPACE_UNRESOLVED"

@@ -80,17 +80,6 @@ def test_it_broadcasts_to_those_present_in_the_workspace_but_not_to_the_sender(
     assert send(target=target)["recipients"] == ["bob"]
 
 
-def test_it_leaves_a_closed_session_out_without_a_word(send: Call, call: Call, project: str) -> None:
-    workspace = call("workspace_resolve", project_root=project)["workspace_id"]
-    session = call("session_open", agent_id="bob", workspace_id=workspace)
-    call("session_close", session_id=session["session_id"])
-
-    sent = send()
-
-    assert sent["recipients"] == []
-    assert "excluded_stale" not in sent
-
-
 def test_it_reports_whom_a_broadcast_passes_over_as_stale(send: Call, call: Call, project: str) -> None:
     with time_machine.travel(NOON, tick=False) as clock:
         enter(call, project, "ana", "bob")
@@ -103,22 +92,6 @@ def test_it_reports_whom_a_broadcast_passes_over_as_stale(send: Call, call: Call
     assert (sent["recipients"], sent["excluded_stale"]) == (["cleo"], ["bob"])
     assert "excluded_stale" in sent["warning"]
     assert call("inbox_count", agent_id="bob")["unread"] == 0
-
-
-def test_it_counts_a_heartbeat_as_old_as_the_presence_ttl_as_fresh(send: Call, call: Call, project: str) -> None:
-    with time_machine.travel(NOON, tick=False) as clock:
-        enter(call, project, "bob")
-        clock.shift(timedelta(minutes=30))
-
-        sent = send()
-
-    assert sent["recipients"] == ["bob"]
-    assert "warning" not in sent
-
-
-def test_it_delivers_a_direct_message_whether_or_not_the_recipient_is_present(send: Call, call: Call) -> None:
-    assert send(target={"strategy": "direct", "agent_id": "bob"})["delivered_count"] == 1
-    assert call("inbox_pull", agent_id="bob")["count"] == 1
 
 
 @pytest.mark.parametrize("target", [None, {"strategy": "capability", "capability": "cobol"}])

@@ -13,6 +13,7 @@ BUDGET = 10_200  # characters, of nineteen tools
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
     choice = registry.choose(["planning"])
+    assert len(tools(choice)) == 19
     size = characters(instructions(choice), tools(choice))
     with capsys.disabled():
         print(f"\nplanning, instructions and tools/list: {size} of {BUDGET} characters")

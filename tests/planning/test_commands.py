@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from typing import Any, NamedTuple
 
 import pytest
@@ -207,28 +206,6 @@ def test_it_says_that_there_is_no_such_directory(shell: Shell) -> None:
     for line in ("plan", "plan graph", "tasks", "tasks create Write --context Why."):
         told = shell(*line.split())
         assert (told.code, told.err.startswith("[nexus] WORKSPACE_UNRESOLVED: ")) == (1, True)
-
-
-def test_it_says_that_the_files_cannot_be_written(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise PermissionError(13, os.strerror(13))
-
-    shell.nexus.task()
-    before = (shell.nexus.state / "tasks.json").read_bytes()
-    monkeypatch.setattr("nexus.planning.directory.os.fstatvfs", refused)
-    told = shell("tasks", "update", "1", "completed")
-    assert (told.code, told.err.startswith("[nexus] STATE_UNAVAILABLE: ")) == (1, True)
-    assert (shell.nexus.state / "tasks.json").read_bytes() == before
-    assert shell("tasks", "list", "--json").json["tasks"][0]["status"] == "pending"
-
-
-def test_it_names_the_file_that_breaks_its_schema(shell: Shell) -> None:
-    shell.nexus.task()
-    shell.nexus.write("state/tasks.json", "{")
-    for line in ("tasks", "tasks ready", "plan graph", "tasks update 1 completed"):
-        told = shell(*line.split())
-        assert (told.code, ".nexus/state/tasks.json breaks its schema" in told.err) == (1, True)
-    assert (shell.nexus.state / "tasks.json").read_text() == "{"
 
 
 def test_errors_name_the_commands(shell: Shell) -> None:

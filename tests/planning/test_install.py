@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 
 from nexus.core import files as core_files
 from nexus.core.config import CoreSettings
-from nexus.core.files import Change
-from nexus.core.operations.errors import NexusError
 from nexus.hooks import clients
 from nexus.hooks.management.commands import hook
 from nexus.planning import install
@@ -596,14 +594,6 @@ def test_it_refuses_a_catalog_whose_restrictions_it_could_not_keep(planning: Pla
     assert planning.install("claude-code", "--catalog", str(other)) == 1
     assert "'time_travel'" in planning.told
     assert tree(planning.root) == {}
-
-
-def test_a_change_that_is_refused_inside_is_taken_back(tmp_path: Path) -> None:
-    file = tmp_path / "client" / "agents" / "a.md"
-    with pytest.raises(NexusError), install.applied([Change(file, None, "a")], file.parent):
-        assert file.read_text() == "a"
-        install._refuse(file, "is enough")
-    assert tree(tmp_path) == {"user": b""}
 
 
 # The command

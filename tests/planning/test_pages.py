@@ -143,13 +143,6 @@ def test_it_shows_who_works_on_what_with_the_handoff(project: Project, browser: 
     assert f"/admin/board/{handoff}/" in page(browser, f"tasks/{task(1).pk}/")
 
 
-def test_it_takes_in_what_others_wrote_into_the_files(project: Project, browser: Browser) -> None:
-    tasks = project.read("state/tasks.json")
-    tasks["tasks"][0]["title"] = "Written by hand"
-    project.write("state/tasks.json", tasks)
-    assert "Written by hand" in page(browser)
-
-
 @pytest.mark.parametrize("harm", ["invalid", "gone", "link"])
 def test_it_shows_the_rows_and_what_is_wrong_where_the_files_cannot_be_read(
     project: Project, browser: Browser, harm: str

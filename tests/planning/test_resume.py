@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_bridge.features import tools
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.planning import edits, state
 from nexus.planning.edits import Edit
 from nexus.planning.resume import decide
 from nexus.planning.toolset import PLANNING
-from tests.mcp_bridge.context import characters
 from tests.planning.conftest import Project
 
 NAMES = ["e1", "e2", "t1"]
@@ -217,8 +215,3 @@ def test_it_knows_the_tiers_of_the_nine_roles() -> None:
         for role in ("tester", "reviewer", "architect", "designer", "postdoc", "strategist", "researcher")
     }
     assert [role for role, what in resumed.items() if what == "fresh"] == ["tester", "reviewer"]
-
-
-def test_it_takes_little_of_an_agents_context_with_the_other_tools_of_planning() -> None:
-    assert len(tools((PLANNING,))) == 19
-    assert characters(PLANNING.instructions(), tools((PLANNING,))) <= 10_200

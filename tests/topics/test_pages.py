@@ -119,11 +119,6 @@ def test_it_says_who_opens_topics_where_there_are_none(db: None, browser: Browse
     assert "No topic fits" in shown(browser.get("/admin/topics/?q=x"))
 
 
-@pytest.mark.parametrize("query", ["page=0", "page=-1", "page=x", "status=gone", "q=%00", "page=9999999999999999999"])
-def test_it_shows_the_list_whatever_its_address_asks(topic: str, browser: Browser, query: str) -> None:
-    assert browser.get(f"/admin/topics/?{query}").status_code == 200
-
-
 def test_it_asks_no_more_queries_of_more_topics(topic: str, ann: Client, browser: Browser) -> None:
     few = queries(lambda: browser.get("/admin/topics/"))
     for number in range(5):
@@ -290,22 +285,11 @@ def test_it_says_that_a_topic_that_was_open_keeps_its_metadata(topic: str, brows
     assert Topic.objects.get().metadata == {"ticket": 7}
 
 
-def test_it_opens_a_new_topic_of_a_closed_ones_name(topic: str, ann: Client, browser: Browser) -> None:
-    ann.call("topic_close", topic_id=topic)
-    browser.post("/admin/topics/+new/", {"name": "cache-key"})
-    assert Topic.objects.filter(name="cache-key", status="open").exclude(pk=topic).exists()
-
-
 @pytest.mark.parametrize(
     ("field", "form"),
     [
         ("name", {"name": ""}),
-        ("name", {"name": " "}),
-        ("name", {"name": "x" * 256}),
-        ("name", {"name": "a\u202eb"}),
         ("metadata", {"metadata": "{"}),
-        ("metadata", {"metadata": "[1]"}),
-        ("metadata", {"metadata": '{"a": NaN}'}),
         ("metadata", {"metadata": json.dumps({"a": "x" * 70_000})}),
     ],
 )
@@ -316,11 +300,6 @@ def test_it_says_at_its_field_why_no_topic_was_opened(
     assert answer.status_code == 200 and list(wrong(answer)) == [field]
     assert "kept name" in shown(answer) or field == "name"
     assert not Topic.objects.exists() and not Event.objects.exists()
-
-
-def test_it_opens_a_topic_whose_name_is_hostile(db: None, browser: Browser) -> None:
-    page = browser.post("/admin/topics/+new/", {"name": "<script>alert(1)</script>"}, follow=True)
-    assert page.status_code == 200 and "<script>alert" not in page.text and Topic.objects.exists()
 
 
 def test_it_joins_as_the_operator_without_saying_anything(topic: str, ann: Client, browser: Browser) -> None:
@@ -360,13 +339,6 @@ def test_it_joins_a_topic_where_nothing_was_said_and_one_that_is_closed(ann: Cli
         assert "You are in the topic as operator, and have read to #0." in page and "up to date" in page
 
 
-@pytest.mark.parametrize("seen", ["-1", "x", "99", "9" * 30, "\u0661"])
-def test_it_joins_nothing_where_what_was_seen_is_no_message(topic: str, browser: Browser, seen: str) -> None:
-    page = browser.post(f"/admin/topics/{topic}/join/", {"seen": seen}, follow=True)
-    assert page.status_code == 200 and ("INVALID_ARGUMENT" in shown(page) or wrong(page))
-    assert not Peer.objects.filter(agent_name="operator").exists()
-
-
 # Saying something
 
 
@@ -402,15 +374,6 @@ def test_it_takes_a_form_that_is_sent_again_with_another_text_for_another_messag
     say(browser, topic, "first")
     assert say(browser, topic, "second thoughts").headers["Location"].endswith("#m-4")
     assert TopicMessage.objects.get(seq=4).content_markdown == "second thoughts"
-
-
-def test_it_goes_on_as_the_operator_after_a_restart(topic: str, browser: Browser) -> None:
-    from nexus.topics import connections
-
-    say(browser, topic, "before", client_message_id="a")
-    connections._held.clear()
-    say(browser, topic, "after", client_message_id="b")
-    assert set(TopicMessage.objects.filter(seq__gt=2).values_list("sender", flat=True)) == {"operator"}
 
 
 def test_it_takes_another_name_where_a_peer_is_called_operator(topic: str, browser: Browser) -> None:
