@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -27,6 +28,8 @@ from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import Clock, Offer
 
 MINUTE = timedelta(minutes=1)
+Work = Callable[[], None]
+Write = Callable[[str], str]
 
 
 def told(**arguments: object) -> dict[str, dict[str, object]]:
@@ -36,17 +39,33 @@ def told(**arguments: object) -> dict[str, dict[str, object]]:
     return {figure["name"]: figure for figure in envelope["data"]["figures"]}
 
 
-def worked(call: Call, project: str, offer: Offer, clock: Clock) -> None:
+@pytest.fixture
+def work(call: Call, offer: Offer, project: str, clock: Clock) -> Work:
     """Bob claims a handoff a minute after its creation, lets it lapse, claims it again, and is done after an hour."""
-    handoff = offer()
-    acts = {"project_root": project, "handoff_id": handoff, "agent_id": "bob"}
-    clock.shift(MINUTE)
-    call("handoff_claim", **acts)
-    clock.shift(57 * MINUTE)
-    call("handoff_claim", **acts)
-    clock.shift(2 * MINUTE)
-    call("handoff_complete", **acts, result="")
-    clock.shift(MINUTE)  # a window ends before its last moment
+
+    def work() -> None:
+        acts = {"project_root": project, "handoff_id": offer(), "agent_id": "bob"}
+        clock.shift(MINUTE)
+        call("handoff_claim", **acts)
+        clock.shift(57 * MINUTE)
+        call("handoff_claim", **acts)
+        clock.shift(2 * MINUTE)
+        call("handoff_complete", **acts, result="")
+        clock.shift(MINUTE)  # a window ends before its last moment
+
+    return work
+
+
+@pytest.fixture
+def write(call: Call, team: None, project: str) -> Write:
+    """Write to an agent; the id of the message."""
+
+    def write(agent_id: str) -> str:
+        letter = {"from_agent_id": "ana", "subject": "a", "body": "b"}
+        target = {"strategy": "direct", "agent_id": agent_id}
+        return str(call("message_create", project_root=project, target=target, **letter)["message_id"])
+
+    return write
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1))
@@ -84,14 +103,8 @@ def test_it_groups_and_spreads_samples_as_a_naive_count_does(samples: list[Sampl
     assert found.bars == within
 
 
-def test_it_measures_a_handoff_from_its_creation_to_its_first_claim_and_its_end(
-    call: Call,
-    team: None,
-    project: str,
-    offer: Offer,
-    clock: Clock,
-) -> None:
-    worked(call, project, offer, clock)
+def test_it_measures_a_handoff_from_its_creation_to_its_first_claim_and_its_end(work: Work) -> None:
+    work()
     found = told()
     one = {"count": 1, "sum": 60.0, "median": 60.0, "p90": 60.0, "p99": 60.0, "max": 60.0}
     claimed, done = found["handoff_claim_seconds"], found["handoff_done_seconds"]
@@ -116,7 +129,7 @@ def test_it_counts_as_done_what_was_accepted_and_by_who_did_it(
 
 
 def test_it_takes_of_one_agent_its_own_newest_however_many_others_have_since(
-    call: Call, team: None, project: str, offer: Offer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    write: Write, call: Call, project: str, offer: Offer, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "MOST", 1)
     for agent_id in ("bob", "cem"):
@@ -124,8 +137,7 @@ def test_it_takes_of_one_agent_its_own_newest_however_many_others_have_since(
         acts = {"project_root": project, "handoff_id": offer(), "agent_id": agent_id}
         call("handoff_claim", **acts)
         call("handoff_complete", **acts, result="")
-        call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
-             target={"strategy": "direct", "agent_id": agent_id})  # fmt: skip
+        write(agent_id)
         (message,) = call("inbox_pull", agent_id=agent_id)["messages"][-1:]
         call("inbox_ack", agent_id=agent_id, message_ids=[message["message_id"]])
         clock.shift(MINUTE)
@@ -158,13 +170,9 @@ def test_it_tells_what_a_naive_look_at_the_log_tells(
 
 
 def test_it_measures_mail_to_its_acknowledgement_and_how_often_it_was_redelivered(
-    call: Call,
-    team: None,
-    project: str,
-    clock: Clock,
+    write: Write, call: Call, clock: Clock
 ) -> None:
-    call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
-         target={"strategy": "direct", "agent_id": "bob"})  # fmt: skip
+    write("bob")
     (first,) = call("inbox_pull", agent_id="bob")["messages"]
     clock.shift(10 * MINUTE)
     call("inbox_pull", agent_id="bob")
@@ -176,14 +184,8 @@ def test_it_measures_mail_to_its_acknowledgement_and_how_often_it_was_redelivere
     assert found["mail_redeliveries"]["by_kind"]["direct"]["max"] == 1  # type: ignore[index]
 
 
-def test_it_keeps_to_a_window_and_an_agent(
-    call: Call,
-    team: None,
-    project: str,
-    offer: Offer,
-    clock: Clock,
-) -> None:
-    worked(call, project, offer, clock)
+def test_it_keeps_to_a_window_and_an_agent(work: Work, clock: Clock) -> None:
+    work()
     assert told(agent_id="ana")["handoff_done_seconds"]["all"] is None
     assert told(agent_id="bob")["handoff_done_seconds"]["all"] is not None
     clock.shift(2 * MINUTE)
@@ -193,11 +195,10 @@ def test_it_keeps_to_a_window_and_an_agent(
 
 
 def test_it_keeps_to_a_workspace(
-    call: Call, team: None, project: str, offer: Offer, clock: Clock, tmp_path: Path
+    write: Write, work: Work, call: Call, project: str, clock: Clock, tmp_path: Path
 ) -> None:
-    worked(call, project, offer, clock)
-    call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
-         target={"strategy": "direct", "agent_id": "bob"})  # fmt: skip
+    work()
+    write("bob")
     (message,) = call("inbox_pull", agent_id="bob")["messages"][-1:]
     call("inbox_ack", agent_id="bob", message_ids=[message["message_id"]])
     clock.shift(MINUTE)
@@ -219,17 +220,10 @@ def test_it_is_for_operators(call: Call, db: None) -> None:
     assert run(Caller(transport="test"), "figures", {})["error"]["code"] == "NOT_OWNER"
 
 
-def test_it_says_when_it_summed_up_the_newest_only(
-    call: Call,
-    team: None,
-    project: str,
-    offer: Offer,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_says_when_it_summed_up_the_newest_only(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST", 1)
     for _ in range(2):
-        worked(call, project, offer, clock)
+        work()
     found = told()["handoff_done_seconds"]
     assert found["newest_only"] and found["all"]["count"] == 1  # type: ignore[index]
 
@@ -240,29 +234,19 @@ def counted(histograms: Histograms, name: str) -> int:
     return sum(counter.total() for counter in histogram.counted.values())
 
 
-def test_it_counts_each_thing_once_however_often_it_looks(
-    call: Call,
-    team: None,
-    project: str,
-    offer: Offer,
-    clock: Clock,
-) -> None:
-    worked(call, project, offer, clock)
+def test_it_counts_each_thing_once_however_often_it_looks(work: Work) -> None:
+    work()
     histograms = Histograms()
     assert counted(histograms, "handoff_done_seconds") == 0  # what was before is another process's to have told
     for times in range(1, 4):
-        worked(call, project, offer, clock)
+        work()
         assert [counted(histograms, "handoff_done_seconds") for _ in range(3)] == [times] * 3
 
 
 def test_it_counts_what_is_committed_after_a_look_that_came_after_its_time(
-    call: Call,
-    team: None,
-    project: str,
-    clock: Clock,
+    write: Write, call: Call, clock: Clock
 ) -> None:
-    call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
-         target={"strategy": "direct", "agent_id": "bob"})  # fmt: skip
+    write("bob")
     histograms = Histograms()
     assert counted(histograms, "mail_ack_seconds") == 0
     acted = now()
@@ -273,13 +257,7 @@ def test_it_counts_what_is_committed_after_a_look_that_came_after_its_time(
     assert counted(histograms, "mail_ack_seconds") == 1
 
 
-def test_it_tells_cumulative_buckets_to_prometheus(
-    call: Call,
-    team: None,
-    project: str,
-    offer: Offer,
-    clock: Clock,
-) -> None:
+def test_it_tells_cumulative_buckets_to_prometheus(work: Work) -> None:
     from nexus_site.serving.metrics import exposition
 
     def series() -> dict[str, float]:
@@ -289,7 +267,7 @@ def test_it_tells_cumulative_buckets_to_prometheus(
         return {name: float(value) for name, _, value in lines}
 
     before = series()
-    worked(call, project, offer, clock)
+    work()
     after = series()
     rose = {name for name in after if after[name] > before[name]}
     told = 'nexus_handoff_claim_seconds_bucket{kind="capability",le="%s"}'
@@ -302,10 +280,8 @@ def test_it_tells_cumulative_buckets_to_prometheus(
 @pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 @pytest.mark.parametrize("agent_id", ["bob", None])
-def test_it_reads_nothing_of_the_log_and_the_handoffs_but_what_it_tells(
-    call: Call, team: None, project: str, offer: Offer, clock: Clock, agent_id: str | None
-) -> None:
-    worked(call, project, offer, clock)
+def test_it_reads_nothing_of_the_log_and_the_handoffs_but_what_it_tells(work: Work, agent_id: str | None) -> None:
+    work()
     with CaptureQueriesContext(connection) as asked:
         told(**({"agent_id": agent_id} if agent_id else {}))
     plans = []

@@ -17,7 +17,8 @@ from typing import Any
 from coordination.paths import workspace_id_of
 from nexus.core.database.keys import number_of
 from nexus.reservations import patterns
-from nexus.reservations.guard import hooks
+from nexus.reservations.guard import hooks, repository
+from nexus.reservations.guard.holdings import opened
 from tests.acceptance.hub import START_SECONDS
 
 _numbers = count(1)
@@ -137,6 +138,12 @@ class Held:
                 }
                 sql = f"INSERT INTO file_reservations ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
                 store.execute(sql, tuple(row.values()))
+
+    def in_the_way(self, agent_id: str, top: Path, *paths: str) -> list[str]:
+        """The files that others hold, as the guard finds them once git has named what changes."""
+        here = repository.at(os.path.realpath(top))
+        with opened(str(self.file)) as store:
+            return [each.path for each in store.conflicts(here, store.projects(here), agent_id, paths)]
 
     def release(self, agent_id: str) -> None:
         """End what an agent holds."""

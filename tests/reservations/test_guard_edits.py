@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +29,11 @@ def held(tmp_path: Path, furnish: Furnish) -> Held:
 
 
 @pytest.fixture
-def repo(runs_git: None, tmp_path: Path) -> Repo:
-    return Repo.make(tmp_path / "shop")
+def top(tmp_path: Path) -> Path:
+    """A project that looks like a repository to the guard, which reads git's files."""
+    (tmp_path / "shop" / ".git").mkdir(parents=True)
+    (tmp_path / "shop" / "src").mkdir()
+    return tmp_path / "shop"
 
 
 class Hook:
@@ -56,13 +60,13 @@ class Hook:
 
 
 @pytest.fixture
-def hook(held: Held, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> Hook:
+def hook(held: Held, top: Path, monkeypatch: pytest.MonkeyPatch) -> Hook:
     monkeypatch.setattr(entry, "HANDLERS", [handle])
-    return Hook(held, repo.top)
+    return Hook(held, top)
 
 
-def test_it_tells_the_agent_before_it_edits_what_another_holds(hook: Hook, held: Held, repo: Repo) -> None:
-    held.reserve("ann", repo.top, "/src", reason="the parser")
+def test_it_tells_the_agent_before_it_edits_what_another_holds(hook: Hook, held: Held, top: Path) -> None:
+    held.reserve("ann", top, "/src", reason="the parser")
     said = json.loads(hook.before("src/b.py"))["hookSpecificOutput"]
     assert said["hookEventName"] == "PreToolUse"
     assert "permissionDecision" not in said
@@ -73,10 +77,10 @@ def test_it_tells_the_agent_before_it_edits_what_another_holds(hook: Hook, held:
 
 
 @pytest.mark.parametrize("client", HOOKED)
-def test_it_tells_or_stops_in_each_clients_words(hook: Hook, held: Held, repo: Repo, client: str) -> None:
-    held.reserve("ann", repo.top, "a.py")
-    told = json.loads(hook.before(str(repo.top / "a.py"), client=client))
-    stopped = json.loads(hook.before(str(repo.top / "a.py"), client=client, mode="stop"))
+def test_it_tells_or_stops_in_each_clients_words(hook: Hook, held: Held, top: Path, client: str) -> None:
+    held.reserve("ann", top, "a.py")
+    told = json.loads(hook.before(str(top / "a.py"), client=client))
+    stopped = json.loads(hook.before(str(top / "a.py"), client=client, mode="stop"))
     heard = {"gemini": "systemMessage", "cursor": "user_message"}
     assert told.keys() == {heard.get(client, "hookSpecificOutput")}
     denials = [stopped.get("permission"), stopped.get("decision")]
@@ -86,10 +90,10 @@ def test_it_tells_or_stops_in_each_clients_words(hook: Hook, held: Held, repo: R
     assert hook.before("a.py", client=client, mode="off") == ""
 
 
-def test_it_says_nothing_where_nobody_else_holds_the_file(hook: Hook, held: Held, repo: Repo) -> None:
-    held.reserve("ben", repo.top, "a.py")
-    held.reserve("ann", repo.top, "/src", exclusive=False)
-    held.reserve("ann", repo.top, "/docs")
+def test_it_says_nothing_where_nobody_else_holds_the_file(hook: Hook, held: Held, top: Path) -> None:
+    held.reserve("ben", top, "a.py")
+    held.reserve("ann", top, "/src", exclusive=False)
+    held.reserve("ann", top, "/docs")
     for file in ("a.py", "src/b.py", "new/c.py", "/elsewhere", "../out.py"):
         assert hook.before(file, mode="stop") == ""
     assert hook.before("docs/x.md", mode="stop", tool="Read") == ""
@@ -98,26 +102,30 @@ def test_it_says_nothing_where_nobody_else_holds_the_file(hook: Hook, held: Held
     assert hook.before("docs/x.md", mode="stop") == ""
 
 
-def test_it_sees_every_file_of_a_patch_and_where_it_moves_one(hook: Hook, held: Held, repo: Repo) -> None:
-    held.reserve("ann", repo.top, "/src")
+def test_it_sees_every_file_of_a_patch_and_where_it_moves_one(hook: Hook, held: Held, top: Path) -> None:
+    held.reserve("ann", top, "/src")
     patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: src/c.py\n@@\n"
     said = hook.before(client="codex", mode="stop", command=patch)
     assert "src/c.py" in said
     assert "a.py:" not in said
 
 
-def test_it_knows_links_work_trees_and_projects_without_git(hook: Hook, held: Held, repo: Repo, tmp_path: Path) -> None:
-    held.reserve("ann", repo.top, "/src/b.py", "/made")
-    (repo.top / "link.py").symlink_to("src/b.py")
+def test_it_knows_links_and_projects_without_git(hook: Hook, held: Held, top: Path, tmp_path: Path) -> None:
+    held.reserve("ann", top, "/src/b.py", "/made")
+    (top / "link.py").symlink_to("src/b.py")
     assert "src/b.py" in hook.before("link.py")
     assert "made/deep/new.py" in hook.before("made/deep/new.py")
+    hook.root = tmp_path / "plain"
+    hook.root.mkdir()
+    held.reserve("ann", hook.root, "a.py")
+    assert "a.py" in hook.before("a.py")
+
+
+def test_it_knows_the_work_trees_that_git_makes(hook: Hook, held: Held, runs_git: None, tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path / "repository")
+    held.reserve("ann", repo.top, "/src/b.py")
     repo.ok("worktree", "add", "-q", str(tmp_path / "other"))
     assert "src/b.py" in hook.before(str(tmp_path / "other" / "src/b.py"))
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    held.reserve("ann", plain, "a.py")
-    hook.root = plain
-    assert "a.py" in hook.before("a.py")
 
 
 def test_it_lets_an_edit_pass_when_the_store_cannot_be_read(
@@ -129,23 +137,24 @@ def test_it_lets_an_edit_pass_when_the_store_cannot_be_read(
 
 
 def test_it_makes_the_agent_known_to_the_commands_of_its_session(
-    hook: Hook, repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hook: Hook, starts_processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_ENV_FILE", str(tmp_path / "exports"))
     for agent_id in ("ben", "it's me"):
-        text = json.dumps({"hook_event_name": "SessionStart", "cwd": str(repo.top)})
+        text = json.dumps({"hook_event_name": "SessionStart", "cwd": str(hook.root)})
         monkeypatch.setattr(entry, "_mail", lambda *_: "")
         entry.respond(
             SimpleNamespace(guard_edits="tell"), dialects.read(["--agent-id", agent_id], {}, text), lambda: None
         )
-    done = repo.git("-c", f"alias.who=!. '{tmp_path}/exports'; echo $NEXUS_AGENT_ID", "who")
-    assert done.stdout == "it's me\n"
+    said = subprocess.check_output(["sh", "-c", f". '{tmp_path}/exports'; echo $NEXUS_AGENT_ID"], text=True)
+    assert said == "it's me\n"
 
 
-def test_it_is_called_as_a_harness_calls_it(tmp_path: Path, held: Held, repo: Repo) -> None:
-    held.reserve("ann", repo.top, "a.py")
-    harness = Harness(held.home, repo.top)
-    edit = {"hook_event_name": "PreToolUse", "tool_name": "Edit", "tool_input": {"file_path": str(repo.top / "a.py")}}
+@pytest.mark.usefixtures("starts_processes")
+def test_it_is_called_as_a_harness_calls_it(held: Held, top: Path) -> None:
+    held.reserve("ann", top, "a.py")
+    harness = Harness(held.home, top)
+    edit = {"hook_event_name": "PreToolUse", "tool_name": "Edit", "tool_input": {"file_path": str(top / "a.py")}}
     called = harness.hook("--agent-id", "ben", text=json.dumps(edit), NEXUS_GUARD_EDITS="stop")
     assert json.loads(called.stdout)["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert called.stderr == ""
