@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-import time_machine
 from time_machine import Traveller
 
 from coordination import presence
@@ -18,18 +16,6 @@ from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from tests.conftest import Call
-
-
-@pytest.fixture
-def clock() -> Iterator[Traveller]:
-    """Time that moves only when told to."""
-    with time_machine.travel("2026-01-01T00:00:00Z", tick=False) as traveller:
-        yield traveller
-
-
-@pytest.fixture
-def session(clock: Traveller, call: Call, ann: str, workspace: str) -> dict[str, Any]:
-    return call("session_open", agent_id=ann, workspace_id=workspace)
 
 
 def seen(workspace_id: str | None = None) -> tuple[str, bool]:

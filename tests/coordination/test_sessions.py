@@ -8,25 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import time_machine
 from time_machine import Traveller
 
 from coordination.models import Agent, Session
 from coordination.services import sessions
 from nexus.core.database.store import write
 from tests.conftest import Call, at_once
-
-
-@pytest.fixture
-def clock() -> Iterator[Traveller]:
-    """Time that moves only when told to."""
-    with time_machine.travel("2026-01-01T00:00:00Z", tick=False) as traveller:
-        yield traveller
-
-
-@pytest.fixture
-def session(clock: Traveller, call: Call, ann: str, workspace: str) -> dict[str, Any]:
-    return call("session_open", agent_id=ann, workspace_id=workspace)
 
 
 def types(call: Call, project: str, prefix: str = "session.") -> list[str]:

@@ -402,8 +402,14 @@ def test_everybody_sees_it_so_at_each_boundary(played: Lifecycle, kind: str, vis
                 played.get(work, agent)
             played.the_store_holds_what_the_model_holds()
     played.claim(work, "bob", 60)
-    for seconds in (30, None, 1000, 30):
-        played.extend(work, "bob", seconds)
+    for seconds in (30, 1):  # with half of its lease left, nothing is renewed
+        played.time_passes(seconds)
+        played.create("ana", kind, visibility, None, None)  # another's act renews nothing of bob's
+        played.the_store_holds_what_the_model_holds()
+        played.start(work, "bob")
+        played.the_store_holds_what_the_model_holds()
+    for extension in (30, None, 1000, 30):
+        played.extend(work, "bob", extension)
         played.the_store_holds_what_the_model_holds()
     played.time_passes(1001)
     played.complete(work, "bob")

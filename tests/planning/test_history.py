@@ -53,7 +53,7 @@ def test_it_brings_plan_tasks_and_cycles_back(nexus: Project, tmp_path: Path) ->
     with a_store_of_its_own():
         for topic in ("Reading", "Writing"):
             nexus.call("plan_start", topic=topic, issues=["Which?", "How?"], research_summary="")
-            how = {"how_agents": ["architect"], "how_summary": {"architect": "This."}}
+            how: dict[str, Any] = {"how_agents": ["architect"], "how_summary": {"architect": "This."}}
             nexus.call("plan_decide", issue_id=1, summary=f"{topic}.", **how)
             nexus.task("Write", goal=topic, decisions=["So."])
             nexus.task("Test", deps=[1], owner="tester", plan_issue=1)
