@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import platform
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import anyio
+import pytest
+from anyio.abc import SocketStream
+
 Reply = Callable[["Handler"], None]
+platform.processor()  # a program tells it, which OpenAI's client asks for once, in the middle of a test
 KEY = "sk-test-0123456789abcdef"
 
 
@@ -153,6 +160,28 @@ def floods(data: bytes) -> Reply:
 def hangs_up(handler: Handler) -> None:
     """No answer at all."""
     handler.connection.close()
+
+
+@contextmanager
+def scripted(*replies: Reply) -> Iterator[tuple[Server, str]]:
+    """As `serving`, for clients of this process alone: each connection is a pair of sockets, so there is no port."""
+    script = Server(replies)
+    handler = type("Scripted", (Handler,), {"script": script})
+
+    def handle(theirs: socket.socket) -> None:
+        with theirs:
+            handler(theirs, ("", 0), None)
+            with suppress(OSError):  # the client has gone
+                theirs.shutdown(socket.SHUT_RDWR)
+
+    async def connect(*_: Any, **__: Any) -> SocketStream:
+        ours, theirs = socket.socketpair()
+        threading.Thread(target=handle, args=(theirs,), daemon=True).start()
+        return await SocketStream.from_socket(ours)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anyio, "connect_tcp", connect)
+        yield script, "http://model.test/v1"
 
 
 @contextmanager

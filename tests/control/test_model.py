@@ -13,7 +13,7 @@ import pytest
 from coordination.models import Event
 from coordination.services import workspaces
 from nexus.control import selectors
-from nexus.control.models import Entry, Role
+from nexus.control.models import Role
 from nexus.control.runners import configuration, model, recording, sandbox, traffic
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.model import take
@@ -32,14 +32,12 @@ from tests.control.openai_server import (
     hangs_up,
     refuses,
     says,
+    scripted,
     sends,
-    serving,
     stalls,
 )
 from tests.control.pool import HERE
 from tests.control.scenes import Stage, created, small
-
-pytestmark = pytest.mark.usefixtures("starts_processes")
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def tools_of(asked: dict[str, Any]) -> set[str]:
 
 
 async def test_it_answers_what_a_model_streams_and_tells_what_it_cost(stage: Stage) -> None:
-    with serving(says("Good ", "morning", usage=(120, 7))) as (server, url):
+    with scripted(says("Good ", "morning", usage=(120, 7))) as (server, url):
         ended = await stage.take(small(url), "Hello")
     assert (ended.status, ended.answer, ended.iterations) == ("done", "Good morning", 1)
     assert (ended.input_tokens, ended.output_tokens) == (120, 7)
@@ -70,7 +68,7 @@ async def test_it_answers_what_a_model_streams_and_tells_what_it_cost(stage: Sta
 
 async def test_it_calls_tools_and_gives_their_results_back(stage: Stage) -> None:
     script = calls(("read_file", {"path": "notes.txt"}), ("write_file", {"path": "out/new.txt", "content": "x"}))
-    with serving(script, says("Done.")) as (server, url):
+    with scripted(script, says("Done.")) as (server, url):
         ended = await stage.take(small(url), "Copy it")
     assert (ended.answer, ended.iterations, ended.input_tokens) == ("Done.", 2, 20)
     assert (Path(stage.agent.cwd) / "out" / "new.txt").read_text() == "x"
@@ -90,13 +88,16 @@ async def test_it_offers_what_the_preset_allows_and_refuses_the_rest_when_it_is_
     stage: Stage, tmp_path: Path
 ) -> None:
     worker = Stage(await in_thread(WRITERS, lambda: created("wim", tmp_path, "worker", disabled_tools=["grep"])))
+    reader = Stage(await in_thread(WRITERS, lambda: created("rea", tmp_path)))  # which writes nowhere
     anyway = calls(("write_file", {"path": "a", "content": "b"}), ("grep", {"pattern": "x"}), ("run", {"command": "w"}))
-    with serving(says("ok"), anyway, says("Well.")) as (server, url):
-        await stage.take(small(url), "Hello")
-        await worker.take(small(url), "Hello")
-    offered, fewer = map(tools_of, server.asked[:2])
+    with scripted(says("ok"), says("ok"), anyway, says("Well.")) as (server, url):
+        for each in (stage, reader, worker):
+            await each.take(small(url), "Hello")
+    offered, reading, fewer = map(tools_of, server.asked[:3])
     assert {"write_file", "edit_file", "grep", "agent_list", "task_add", "ask_operator"} <= offered
     assert not offered & {"run", "pool_create_agent"}
+    assert {"read_file", "task_add"} <= reading and not reading & {"write_file", "edit_file"}
+    assert "you write no files" in server.asked[1]["messages"][0]["content"]
     assert {"read_file", "glob", "agent_list", "sync", "ask_operator"} <= fewer
     assert not fewer & {"write_file", "edit_file", "grep", "run", "task_add"}
     told = [text for role, text in await worker.said() if role == "tool"]
@@ -105,7 +106,7 @@ async def test_it_offers_what_the_preset_allows_and_refuses_the_rest_when_it_is_
 
 
 async def test_after_a_message_that_is_too_long_the_next_one_works(stage: Stage) -> None:
-    with serving(says("Hello."), says("Yes.")) as (server, url):
+    with scripted(says("Hello."), says("Yes.")) as (server, url):
         runner = small(url, context_tokens=20_000)
         await stage.take(runner, "Hello")
         too_long = await stage.take(runner, "long " * 180_000)
@@ -115,15 +116,6 @@ async def test_after_a_message_that_is_too_long_the_next_one_works(stage: Stage)
     asked = server.asked[1]["messages"]
     assert asked[1]["content"] == "Hello" and asked[-1]["content"].endswith("Are you there?")
     assert "user: long long" in asked[0]["content"], "its beginning is in the summary"
-
-
-async def test_it_offers_no_write_tools_to_an_agent_that_writes_nowhere(stage: Stage, tmp_path: Path) -> None:
-    reader = Stage(await in_thread(WRITERS, lambda: created("rea", tmp_path)))
-    with serving(says("ok")) as (server, url):
-        await reader.take(small(url), "Hello")
-    assert {"read_file", "task_add"} <= tools_of(server.asked[0])
-    assert not tools_of(server.asked[0]) & {"write_file", "edit_file"}
-    assert "you write no files" in server.asked[0]["messages"][0]["content"]
 
 
 async def test_it_calls_the_hub_as_the_agent_that_it_is(stage: Stage, tmp_path: Path) -> None:
@@ -138,7 +130,7 @@ async def test_it_calls_the_hub_as_the_agent_that_it_is(stage: Stage, tmp_path: 
         ("workspace_resolve", {"project_root": stage.agent.cwd}),
         ("workspace_resolve", {"project_root": known}),
     )
-    with serving(script, says("ok")) as (_server, url):
+    with scripted(script, says("ok")) as (_server, url):
         await stage.take(small(url), "Who are you?")
     whoami, message, *others, here, above = [text for role, text in await stage.said() if role == "tool"]
     assert json.loads(whoami)["data"]["agent_id"] == "ann"
@@ -155,7 +147,7 @@ async def test_it_gives_a_trusted_agent_the_tools_to_create_others_but_not_those
         return Stage(created(name, tmp_path, "trusted", disabled_tools=list(disabled)))
 
     lead, lesser = await in_thread(WRITERS, lambda: (made("lead"), made("lesser", "create_agent")))
-    with serving(calls(("pool_create_agent", {"agent_id": "kid"})), says("ok")) as (server, url):
+    with scripted(calls(("pool_create_agent", {"agent_id": "kid"})), says("ok")) as (server, url):
         await lead.take(small(url), "Make one")
         await lesser.take(small(url), "Make one")
     assert "pool_create_agent" in tools_of(server.asked[0])
@@ -164,11 +156,12 @@ async def test_it_gives_a_trusted_agent_the_tools_to_create_others_but_not_those
     assert made_one["data"]["agent_id"] == "kid"
 
 
+@pytest.mark.usefixtures("starts_processes")
 async def test_it_runs_a_program_only_when_a_person_allows_it(stage: Stage, tmp_path: Path) -> None:
     lead = Stage(await in_thread(WRITERS, lambda: created("lead", tmp_path, "trusted")))
     lead.decisions = [Decision(True), Decision(False, "not today")]
     script = [calls(("run", {"command": "echo $((6*7))"})), calls(("run", {"command": "touch made"}))]
-    with serving(*script, says("ok")) as (_server, url):
+    with scripted(*script, says("ok")) as (_server, url):
         await lead.take(small(url), "Run")
     results = [text for role, text in await lead.said() if role == "tool"]
     assert results == ["[exit 0]\n42\n", "Error: It was not allowed: not today."]
@@ -176,48 +169,34 @@ async def test_it_runs_a_program_only_when_a_person_allows_it(stage: Stage, tmp_
     assert not (tmp_path / "made").exists()
 
 
-async def test_a_program_that_it_runs_is_in_the_sandbox(
-    stage: Stage, tmp_path: Path, configure: Callable[..., None]
+@pytest.mark.usefixtures("starts_processes")
+async def test_a_program_that_it_runs_is_in_the_sandbox_and_a_repository_that_it_makes_is_set_aside(
+    stage: Stage, tmp_path: Path
 ) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     home, secret, mine = tmp_path / "home", tmp_path / "secret", tmp_path / "mine"
-    mine.mkdir()
-    home.mkdir()
+    for place in (mine, home):
+        place.mkdir(exist_ok=True)
     for file in (secret, home / "rpc.token"):
         file.write_text("s3cret")
-    configure(control=True, home=home)
     lead = Stage(await in_thread(WRITERS, lambda: created("lead", mine, "trusted")))
-    lead.decisions = [Decision(True)]
-    command = f"echo $HOME; touch made; cat {secret} {home}/rpc.token || env"
-    with serving(calls(("run", {"command": command})), says("ok")) as (_server, url):
+    lead.decisions = [Decision(True), Decision(True)]
+    look = calls(("run", {"command": f"echo $HOME; touch made; cat {secret} {home}/rpc.token || env"}))
+    begin = calls(("run", {"command": "git init -q new; echo made"}))
+    with scripted(look, begin, says("ok")) as (_server, url):
         await lead.take(small(url), "Run")
-    (result,) = [text for role, text in await lead.said() if role == "tool"]
-    assert f"[exit 0]\n{home}/pool/{lead.agent.pk}\n" in result and "s3cret" not in result
+    looked, began = [text for role, text in await lead.said() if role == "tool"]
+    assert f"[exit 0]\n{home}/pool/{lead.agent.pk}\n" in looked and "s3cret" not in looked
     assert (mine / "made").exists()
-
-
-async def test_a_repository_that_a_program_makes_is_set_aside_and_told(
-    stage: Stage, tmp_path: Path, configure: Callable[..., None]
-) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
-    configure(control=True, home=tmp_path / "home")
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    lead = Stage(await in_thread(WRITERS, lambda: created("lead", mine, "trusted")))
-    lead.decisions = [Decision(True)]
-    with serving(calls(("run", {"command": "git init -q new; echo made"})), says("ok")) as (_server, url):
-        await lead.take(small(url), "Run")
-    (result,) = [text for role, text in await lead.said() if role == "tool"]
     (aside,) = (mine / "new").iterdir()
-    assert result == f"[exit 0]\n[a new repository was set aside as {aside}]\nmade\n"
+    assert began == f"[exit 0]\n[a new repository was set aside as {aside}]\nmade\n"
     event = await in_thread(READERS, lambda: Event.objects.get(type="pool.repositories_set_aside"))
     assert (event.payload["agent_id"], event.payload["paths"]) == ("lead", [str(aside)])
 
 
 async def test_it_stops_a_model_that_calls_tools_without_end(stage: Stage) -> None:
-    with serving(calls(("list_directory", {}))) as (server, url):
+    with scripted(calls(("list_directory", {}))) as (server, url):
         ended = await stage.take(small(url, max_iterations=3), "Go on")
     assert (ended.status, ended.halted, ended.iterations) == ("done", True, 3)
     assert len(server.asked) == 3
@@ -225,7 +204,7 @@ async def test_it_stops_a_model_that_calls_tools_without_end(stage: Stage) -> No
 
 @pytest.mark.parametrize("arguments", ["{nonsense", "[1, 2]", '"text"', "[" * 100_000, "null"])
 async def test_it_tells_a_model_that_its_arguments_are_none(stage: Stage, arguments: str) -> None:
-    with serving(calls(("read_file", arguments)), says("Sorry.")) as (server, url):
+    with scripted(calls(("read_file", arguments)), says("Sorry.")) as (server, url):
         ended = await stage.take(small(url), "Read")
     assert ended.answer == "Sorry."
     [told] = [text for role, text in await stage.said() if role == "tool"]
@@ -237,7 +216,7 @@ async def test_it_tells_a_model_that_its_arguments_are_none(stage: Stage, argume
 @pytest.mark.parametrize("ids", [("same", "same"), ("", ""), ("x" * 300, "y" * 300)])
 async def test_it_answers_each_call_whatever_ids_a_model_gives(stage: Stage, ids: tuple[str, str]) -> None:
     script = calls(("list_directory", {}), ("read_file", {"path": "notes.txt"}), ids=ids)
-    with serving(script, says("ok")) as (server, url):
+    with scripted(script, says("ok")) as (server, url):
         await stage.take(small(url), "Look")
     called, first, second = server.asked[1]["messages"][-3:]
     assert [call["id"] for call in called["tool_calls"]] == [first["tool_call_id"], second["tool_call_id"]]
@@ -247,7 +226,7 @@ async def test_it_answers_each_call_whatever_ids_a_model_gives(stage: Stage, ids
 
 async def test_it_keeps_what_no_store_takes_out_of_the_transcript(stage: Stage) -> None:
     script = calls(("write_file", {"path": "out/a", "content": "nul \0, half \ud800"}))
-    with serving(script, says("nul \0 here")) as (_server, url):
+    with scripted(script, says("nul \0 here")) as (_server, url):
         ended = await stage.take(small(url), "Write")
     assert ended.answer == "nul \N{REPLACEMENT CHARACTER} here"
 
@@ -257,7 +236,7 @@ PASSING = [refuses(429, retry_after="0"), refuses(500), refuses(503), hangs_up]
 
 @pytest.mark.parametrize("failure", PASSING, ids=["429", "500", "503", "hangs up"])
 async def test_it_asks_again_when_a_failure_may_pass(stage: Stage, failure: Reply) -> None:
-    with serving(failure, failure, says("At last.")) as (server, url):
+    with scripted(failure, failure, says("At last.")) as (server, url):
         ended = await stage.take(small(url), "Hello")
     assert ended.answer == "At last."
     assert len(server.asked) == 3
@@ -280,7 +259,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize(("reply", "told"), NONSENSE)
 async def test_it_fails_with_a_reason_whatever_a_provider_answers(stage: Stage, reply: Reply, told: str) -> None:
-    with serving(reply) as (_server, url):
+    with scripted(reply) as (_server, url):
         ended = await stage.take(small(url, retries=1), "Hello")
     assert ended.status == "failed"
     assert told in (ended.why or "")
@@ -288,7 +267,7 @@ async def test_it_fails_with_a_reason_whatever_a_provider_answers(stage: Stage, 
 
 
 async def test_what_it_is_just_writing_is_shown_with_what_it_has_used(stage: Stage) -> None:
-    with serving(calls(("list_directory", {})), stalls("Half ", "a \x00 word")) as (_server, url):
+    with scripted(calls(("list_directory", {})), stalls("Half ", "a \x00 word")) as (_server, url):
         scene = await stage.scene(await stage.turn("Hello"))
         taking = asyncio.create_task(take(small(url), scene))
         while scene.draft.text != "Half a \ufffd word" and not taking.done():
@@ -302,7 +281,7 @@ async def test_what_it_is_just_writing_is_shown_with_what_it_has_used(stage: Sta
 
 
 async def test_what_an_attempt_wrote_that_failed_is_shown_no_more(stage: Stage) -> None:
-    with serving(stalls("Half a "), says("Hello")) as (_server, url):
+    with scripted(stalls("Half a "), says("Hello")) as (_server, url):
         scene = await stage.scene(await stage.turn("Hello"))
         await take(small(url, stall_seconds=1, retries=1), scene)
     assert (scene.draft.text, scene.draft.begun) == ("Hello", 1)
@@ -314,7 +293,7 @@ async def left(server: Server) -> None:
 
 
 async def test_it_gives_a_model_up_that_says_nothing(stage: Stage) -> None:
-    with serving(stalls("Well, ")) as (server, url):
+    with scripted(stalls("Well, ")) as (server, url):
         ended = await stage.take(small(url, stall_seconds=1, retries=0), "Hello")
     assert ended.why == "the model said nothing for 1 second"
     await left(server)
@@ -323,14 +302,14 @@ async def test_it_gives_a_model_up_that_says_nothing(stage: Stage) -> None:
 @pytest.mark.parametrize("data", [b"x" * 65_536, b": ping\n" * 10_000, b"\n" * 65_536])
 async def test_it_ends_an_answer_that_does_not_end(stage: Stage, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(recording, "MOST_RECEIVED", 1_000_000)
-    with serving(floods(data)) as (server, url):
+    with scripted(floods(data)) as (server, url):
         ended = await stage.take(small(url, retries=0), "Hello")
     assert ended.status == "failed"
     await left(server)
 
 
 async def test_it_leaves_a_stalled_model_when_its_turn_is_cancelled(stage: Stage) -> None:
-    with serving(stalls("Well, ")) as (server, url):
+    with scripted(stalls("Well, ")) as (server, url):
         taken = asyncio.create_task(stage.take(small(url), "Hello"))
         await asyncio.to_thread(server.seen.wait)
         taken.cancel()
@@ -347,7 +326,7 @@ async def test_it_goes_on_after_a_crash_left_calls_without_an_answer(stage: Stag
     await scene.say(Role.TOOL, "read", tool_call_id="a")
     await scene.say(Role.TOOL, "of nobody", tool_call_id="c")
     await in_thread(WRITERS, lambda: turns.interrupt("the server ended", HERE))
-    with serving(says("On.")) as (server, url):
+    with scripted(says("On.")) as (server, url):
         ended = await stage.take(small(url), "Go on")
     assert ended.answer == "On."
     *_, called, read, written, _again = server.asked[0]["messages"]
@@ -359,46 +338,22 @@ async def test_it_goes_on_after_a_crash_left_calls_without_an_answer(stage: Stag
 async def test_it_leaves_old_results_out_when_the_context_is_nearly_full(stage: Stage) -> None:
     (Path(stage.agent.cwd) / "long.txt").write_text("word " * 12_000)
     reads = [calls(("read_file", {"path": "long.txt"})) for _ in range(4)]
-    with serving(*reads, says("Read.")) as (server, url):
+    with scripted(*reads, says("Read.")) as (server, url):
         ended = await stage.take(small(url, context_tokens=60_000), "Read it four times")
     assert ended.answer == "Read."
     results = [message["content"] for message in server.asked[-1]["messages"] if message["role"] == "tool"]
     assert [len(result) > 1_000 for result in results] == [False, True, True, True]
 
 
-async def test_it_refuses_a_message_that_fits_in_no_way(stage: Stage) -> None:
-    with serving(says("never")) as (server, url):
-        ended = await stage.take(small(url, context_tokens=20_000), "word " * 12_000)
-    assert ended.status == "failed" and "does not fit" in (ended.why or "")
-    assert server.asked == []
-
-
-async def test_it_folds_what_was_said_long_ago_when_a_turn_begins_nearly_full(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(says("word " * 2_000)) as (_server, url):
-        for number in range(4):
-            await stage.take(small(url), f"Question {number}")
-    monkeypatch.setattr(selectors, "is_nearly_full", lambda agent: True)
-    with serving(says("Yes.")) as (server, url):
-        await stage.take(small(url), "Still there?")
-    system, *rest = server.asked[0]["messages"]
-    assert "user: Question 0" in system["content"]
-    assert [message["content"] for message in rest if message["role"] == "user"][-1] == "Still there?"
-    assert all("Question 0" not in message["content"] for message in rest)
-    folded = await in_thread(READERS, lambda: Entry.objects.filter(compacted_at__isnull=False).count())
-    assert folded > 0
-
-
 async def test_it_folds_a_very_large_context_in_parts_before_its_turn(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(says("word " * 2_000)) as (_server, url):
+    with scripted(says("word " * 2_000)) as (_server, url):
         for number in range(6):
             await stage.take(small(url), f"Question {number}")
     monkeypatch.setattr(transcript, "AT_ONCE", 4_000)
     monkeypatch.setattr(selectors, "is_nearly_full", lambda agent: True)
-    with serving(says("Yes.")) as (server, url):
+    with scripted(says("Yes.")) as (server, url):
         ended = await stage.take(small(url), "Still there?")
     assert ended.answer == "Yes."
     system, *rest = server.asked[0]["messages"]
@@ -409,7 +364,7 @@ async def test_it_folds_a_very_large_context_in_parts_before_its_turn(
 async def test_it_needs_the_key_that_its_runner_names(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SMALL_KEY", raising=False)
     turn = await stage.turn("Hello")
-    with serving(says("ok")) as (_server, url), pytest.raises(RunnerFailed, match="no SMALL_KEY in its environment"):
+    with scripted(says("ok")) as (_server, url), pytest.raises(RunnerFailed, match="no SMALL_KEY in its environment"):
         await take(small(url, api_key_env="SMALL_KEY"), await stage.scene(turn))
 
 
@@ -431,7 +386,7 @@ async def test_it_refuses_a_provider_that_there_is_not(stage: Stage) -> None:
         await take(runner, await stage.scene(turn))
 
 
-async def test_it_logs_the_traffic_of_twenty_agents_apart_and_strikes_keys(
+async def test_it_logs_the_traffic_of_agents_apart_and_strikes_keys(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMALL_KEY", KEY)
@@ -439,8 +394,8 @@ async def test_it_logs_the_traffic_of_twenty_agents_apart_and_strikes_keys(
     def echoes(handler: Any) -> None:
         says(f"{handler.headers['authorization']} ", handler.body["messages"][-1]["content"])(handler)
 
-    agents = await in_thread(WRITERS, lambda: [Stage(created(f"agent-{n}", tmp_path)) for n in range(20)])
-    with serving(echoes) as (_server, url):
+    agents = await in_thread(WRITERS, lambda: [Stage(created(f"agent-{n}", tmp_path)) for n in range(5)])
+    with scripted(echoes) as (_server, url):
         runner = small(url, api_key_env="SMALL_KEY")
         ended = await asyncio.gather(*(each.take(runner, f"I am {each.agent.agent_id}.") for each in agents))
     assert all(KEY in (each.answer or "") for each in ended)
@@ -457,13 +412,13 @@ async def test_it_logs_the_traffic_of_twenty_agents_apart_and_strikes_keys(
 async def test_a_key_is_struck_before_what_holds_it_is_cut(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMALL_KEY", KEY)
     monkeypatch.setattr(model, "LONGEST_QUOTE", 25)  # in the middle of the key
-    with serving(refuses(400, KEY)) as (_server, url):
+    with scripted(refuses(400, KEY)) as (_server, url):
         ended = await stage.take(small(url, api_key_env="SMALL_KEY"), "Hello")
     assert ended.why and "'message': '" in ended.why and KEY[:3] not in ended.why
 
 
 async def test_lines_that_came_together_are_logged_at_once(stage: Stage) -> None:
-    with serving(sends(b": ping\n" * 50_000)) as (_server, url):
+    with scripted(sends(b": ping\n" * 50_000)) as (_server, url):
         await stage.take(small(url, retries=0), "Hello")
     log = (CoreSettings.current().home / "logs" / "pool" / "ann.jsonl").read_text()
     assert log.count(": ping") == 50_000 and log.count("\n") < 1_000
@@ -471,7 +426,7 @@ async def test_lines_that_came_together_are_logged_at_once(stage: Stage) -> None
 
 async def test_it_keeps_the_log_of_an_agent_within_bounds(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "LARGEST_FILE", 300_000)
-    with serving(says("word " * 1_000)) as (_server, url):
+    with scripted(says("word " * 1_000)) as (_server, url):
         for _ in range(8):
             await stage.take(small(url), "word " * 1_000)
     kept = sorted((CoreSettings.current().home / "logs" / "pool").iterdir())

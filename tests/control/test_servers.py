@@ -12,7 +12,7 @@ import pytest
 from nexus.control.runners import model
 from nexus.control.services.questions import Decision
 from nexus.control.tools import servers
-from tests.control.openai_server import Server, calls, says, serving
+from tests.control.openai_server import Server, calls, says, scripted
 from tests.control.scenes import Stage, created, small
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
@@ -71,7 +71,7 @@ def offered(server: Server, number: int = 0) -> set[str]:
 
 async def test_a_model_calls_a_tool_of_a_server_once_a_person_allows_it(stage: Stage) -> None:
     stage.decisions = [Decision(True, "")]
-    with serving(calls(("notes__count", {"word": "one"})), says("Two.")) as (server, url):
+    with scripted(calls(("notes__count", {"word": "one"})), says("Two.")) as (server, url):
         ended = await stage.take(with_server(url), "How often?")
     assert ended.answer == "Two."
     assert {"notes__count", "notes__spoil", "read_file"} <= offered(server)
@@ -80,7 +80,7 @@ async def test_a_model_calls_a_tool_of_a_server_once_a_person_allows_it(stage: S
 
 
 async def test_a_call_that_nobody_allows_does_nothing(stage: Stage) -> None:
-    with serving(calls(("notes__spoil", {"path": "notes.txt"})), says("No.")) as (server, url):
+    with scripted(calls(("notes__spoil", {"path": "notes.txt"})), says("No.")) as (server, url):
         await stage.take(with_server(url), "Spoil it")
     assert told(server).startswith("Error: It was not allowed")
     assert (Path(stage.agent.cwd) / "notes.txt").read_text() == "one two one\n"
@@ -88,7 +88,7 @@ async def test_a_call_that_nobody_allows_does_nothing(stage: Stage) -> None:
 
 async def test_a_server_writes_no_further_than_its_agent(stage: Stage) -> None:
     stage.decisions = [Decision(True, "")]
-    with serving(calls(("notes__spoil", {"path": "notes.txt"})), says("No.")) as (server, url):
+    with scripted(calls(("notes__spoil", {"path": "notes.txt"})), says("No.")) as (server, url):
         await stage.take(with_server(url), "Spoil it")
     assert told(server).startswith("Error: ")
     assert (Path(stage.agent.cwd) / "notes.txt").read_text() == "one two one\n"
@@ -97,7 +97,7 @@ async def test_a_server_writes_no_further_than_its_agent(stage: Stage) -> None:
 async def test_one_that_does_not_start_costs_its_tools_alone(stage: Stage) -> None:
     gone = {"command": ["there-is-no-such-program"]}
     silent = {"command": ["/bin/sh", "-c", "echo no key for me >&2; exit 3"]}
-    with serving(says("Fine.")) as (server, url):
+    with scripted(says("Fine.")) as (server, url):
         ended = await stage.take(with_server(url, gone=gone, silent=silent), "Hello")
     assert ended.answer == "Fine." and "notes__count" in offered(server)
     notes = [text for role, text in await stage.said() if role == "tool"]
@@ -110,7 +110,7 @@ async def test_one_that_does_not_start_costs_its_tools_alone(stage: Stage) -> No
 
 async def test_one_that_ends_in_a_call_is_an_error_of_that_call(stage: Stage) -> None:
     stage.decisions = [Decision(True, "")]
-    with serving(calls(("notes__leave", {})), says("Gone.")) as (server, url):
+    with scripted(calls(("notes__leave", {})), says("Gone.")) as (server, url):
         ended = await stage.take(with_server(url), "Leave")
     assert ended.answer == "Gone." and told(server).startswith("Error: notes__leave failed")
 
@@ -120,7 +120,7 @@ async def test_one_that_floods_or_says_nothing_is_ended(stage: Stage, monkeypatc
     monkeypatch.setattr(servers, "LONGEST_LINE", 100_000)
     flood = {"command": ["/bin/sh", "-c", "yes | tr -d '\\n'"]}
     mute = {"command": ["/bin/sleep", "600"]}
-    with serving(says("Fine.")) as (_, url):
+    with scripted(says("Fine.")) as (_, url):
         ended = await stage.take(small(url, mcp_servers={"flood": flood, "mute": mute}), "Hello")
     assert ended.answer == "Fine."
     notes = [text for role, text in await stage.said() if role == "tool"]
