@@ -1,4 +1,4 @@
-"""Something that listens on a port and is no hub."""
+"""Something that is no hub where a client looks for one: on a port, or in this process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
+import anyio
 import httpx
 import pytest
+from anyio.abc import SocketStream
 
 import nexus.client.client
 
+PORTS, CONNECT = count(1_000), anyio.connect_tcp
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -50,6 +54,37 @@ async def listening(speak: Speak) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
+async def here(speak: Speak) -> AsyncIterator[int]:
+    """As `listening`, for HTTP clients of this process: each connection is a pair of sockets, and nothing else listens
+    anywhere."""
+    own, other, speaking = next(PORTS), anyio.connect_tcp, set[asyncio.Task[None]]()
+
+    async def speaks(theirs: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=theirs)
+        try:
+            await speak(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def connect(remote_host: str, remote_port: int, **more: Any) -> SocketStream:
+        if remote_port != own:
+            if other is CONNECT:
+                raise ConnectionRefusedError
+            return await other(remote_host, remote_port, **more)
+        ours, theirs = socket.socketpair()
+        speaking.add(asyncio.create_task(speaks(theirs)))
+        return await SocketStream.from_socket(ours)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anyio, "connect_tcp", connect)
+        yield own
+    for task in speaking:
+        task.cancel()
+
+
+@asynccontextmanager
 async def answering(answer: Callable[[str, bytes], tuple[int, bytes]]) -> AsyncIterator[Stub]:
     """HTTP, answered with a status and a body made of the request's head and body."""
     stub = Stub(0)
@@ -64,7 +99,7 @@ async def answering(answer: Callable[[str, bytes], tuple[int, bytes]]) -> AsyncI
         writer.write(f"HTTP/1.1 {status} X\r\n{location}content-length: {len(content)}\r\n\r\n".encode() + content)
         await writer.drain()
 
-    async with listening(speak) as port:
+    async with here(speak) as port:
         stub.port = port
         yield stub
 

@@ -22,7 +22,7 @@ from nexus.client import (
     probe_server,
     wait_for_server,
 )
-from tests.control.stub import Speak, answering, free_port, listening, of_server, said
+from tests.control.stub import Speak, answering, free_port, here, of_server, said
 
 SECONDS = 60  # a bound against hanging, not a figure
 
@@ -60,7 +60,6 @@ async def test_it_sees_that_nobody_listens() -> None:
     assert not await wait_for_server(free_port(), timeout=0.05, poll_interval=0.01)
 
 
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("token", [None, generate_api_key()], ids=["none", "one"])
 async def test_it_sees_a_server_whether_or_not_that_wants_a_token(token: str | None) -> None:
     async with answering(of_server(token)) as stub:
@@ -69,7 +68,6 @@ async def test_it_sees_a_server_whether_or_not_that_wants_a_token(token: str | N
     assert "authorization" not in stub.heads
 
 
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -91,18 +89,16 @@ async def test_it_takes_no_other_service_for_a_server(status: int, body: bytes) 
     assert len(stub.requests) == 1  # a redirection is not followed
 
 
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("speak", [bytes_first(b"SSH-2.0-x\r\n"), bytes_first(b""), endless])
 async def test_it_takes_no_other_protocol_for_a_server(speak: Speak, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nexus.client.http, "MAX_RESPONSE_BYTES", 2**20)
-    async with listening(speak) as port:
+    async with here(speak) as port:
         assert await detect_server(port, timeout=SECONDS) is DetectionResult.OTHER_SERVICE
 
 
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("speak", [silent, dripping])
 async def test_it_waits_for_nobody_longer_than_it_was_told(speak: Speak) -> None:
-    async with listening(speak) as port:
+    async with here(speak) as port:
         assert await detect_server(port, timeout=0.1) is DetectionResult.TIMEOUT
         assert not await wait_for_server(port, timeout=0.1)
 
@@ -112,7 +108,6 @@ async def test_it_says_that_it_cannot_tell(host: str) -> None:
     assert await detect_server(8765, host, timeout=SECONDS) is DetectionResult.ERROR
 
 
-@pytest.mark.usefixtures("starts_processes")
 async def test_no_proxy_sees_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = ServerTokenManager(8765, tmp_path).generate_fresh()
     async with answering(of_server(token)) as proxy, answering(of_server(token)) as stub:
@@ -143,7 +138,6 @@ async def test_it_waits_for_a_server_that_comes() -> None:
         assert await waiting
 
 
-@pytest.mark.usefixtures("starts_processes")
 async def test_it_tells_what_a_server_says_to_a_token(tmp_path: Path) -> None:
     token = ServerTokenManager(8765, tmp_path).generate_fresh()
     path, none = tmp_path / "rpc.token", tmp_path / "none.token"
@@ -164,7 +158,6 @@ async def test_it_tells_what_a_server_says_to_a_token(tmp_path: Path) -> None:
         assert (disabled.auth, disabled.agents) == (AuthStatus.DISABLED, [{"agent_id": "ana"}])
 
 
-@pytest.mark.usefixtures("starts_processes")
 async def test_it_shows_a_token_only_to_the_server_that_it_is_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
