@@ -15,19 +15,21 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel
-from pydantic._internal import _fields
+if __name__ == "__main__":
+    from pydantic import BaseModel
+    from pydantic._internal import _fields
 
-# The protocol's models are made when they are used, and without their documentation: all of them, at each of a hundred
-# starts, take longer than what the agent does.
-BaseModel.model_config["defer_build"] = True
-vars(_fields)["extract_docstrings_from_cls"] = lambda *_, **__: {}
+    # The protocol's models are made when they are used, and without their documentation: all of them, at each of many
+    # starts, take longer than what the agent does.
+    BaseModel.model_config["defer_build"] = True
+    vars(_fields)["extract_docstrings_from_cls"] = lambda *_, **__: {}
 
-import acp  # noqa: E402
-from acp.schema import (  # noqa: E402
+import acp
+from acp.schema import (
     AgentCapabilities,
     AuthEnvVar,
     AuthMethodAgent,
@@ -65,13 +67,6 @@ OPTIONS = [
 ]
 
 
-def shout(data: bytes) -> None:
-    """Write all of it to stdout, which the SDK made one that does not block."""
-    os.set_blocking(1, True)
-    while data:
-        data = data[os.write(1, data) :]
-
-
 class NoRedirect(urllib.request.HTTPRedirectHandler):
     """An answer that leads elsewhere is the answer."""
 
@@ -80,21 +75,37 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Agent:
-    """One agent with one session at a time; with --loads, it remembers sessions in its HOME."""
+    """One agent with one session at a time; with --loads, it remembers sessions in its HOME.
+
+    It is a program, or plays in the process of the tests (`acp_here.py`), with `out` as its stdout.
+    """
 
     client: Any
     cancelled = signed_in = deep = False
     mode, model = "auto", "small"
     usage = Usage(input_tokens=7, output_tokens=3, total_tokens=10)
 
+    def __init__(self, flags: Sequence[str], env: Mapping[str, str], out: asyncio.StreamWriter | None = None) -> None:
+        self.flags, self.env, self.out = flags, env, out
+
     def on_connect(self, client: Any) -> None:
         self.client = client
 
+    async def shout(self, data: bytes) -> None:
+        """Write all of it to stdout, past the protocol."""
+        if self.out is not None:
+            self.out.write(data)
+            await self.out.drain()
+            return
+        os.set_blocking(1, True)  # the SDK made it one that does not block
+        while data:
+            data = data[os.write(1, data) :]
+
     async def initialize(self, protocol_version: int, **_: Any) -> acp.InitializeResponse:
-        if "--old" in sys.argv:
+        if "--old" in self.flags:
             return acp.InitializeResponse(protocol_version=0)
-        resumes = SessionCapabilities(resume=SessionResumeCapabilities()) if "--resumes" in sys.argv else None
-        can = AgentCapabilities(load_session="--loads" in sys.argv, session_capabilities=resumes)
+        resumes = SessionCapabilities(resume=SessionResumeCapabilities()) if "--resumes" in self.flags else None
+        can = AgentCapabilities(load_session="--loads" in self.flags, session_capabilities=resumes)
         methods: list[Any] = [
             AuthMethodAgent(id="page", name="A page"),
             AuthMethodAgent(id="key", name="A key"),
@@ -107,16 +118,16 @@ class Agent:
         return acp.InitializeResponse(
             protocol_version=protocol_version,
             agent_capabilities=can,
-            auth_methods=methods if "--signed-out" in sys.argv else [],
+            auth_methods=methods if "--signed-out" in self.flags else [],
         )
 
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> acp.NewSessionResponse:
-        if "--signed-out" in sys.argv and not self.signed_in:
+        if "--signed-out" in self.flags and not self.signed_in:
             raise acp.RequestError.auth_required({"details": "the key ran out"})
         self.cwd, self.servers, self.session = cwd, mcp_servers, f"session-{secrets.token_hex(4)}"
         known = [SessionMode(id=mode, name=mode) for mode in ("auto", "ask", "free")]
         modes = SessionModeState(current_mode_id=self.mode, available_modes=known)
-        options = self.options() if "--options" in sys.argv else None
+        options = self.options() if "--options" in self.flags else None
         return acp.NewSessionResponse(session_id=self.session, modes=modes, config_options=options)
 
     def options(self) -> list[Any]:
@@ -134,7 +145,7 @@ class Agent:
         return SetSessionConfigOptionResponse(config_options=self.options())
 
     async def authenticate(self, method_id: str, **_: Any) -> None:
-        if method_id != "key" or os.environ.get("TEST_KEY") != "k":
+        if method_id != "key" or self.env.get("TEST_KEY") != "k":
             raise acp.RequestError(-32_000, "that is no key", {"method": method_id})
         self.signed_in = True
 
@@ -142,7 +153,7 @@ class Agent:
         self.mode = mode_id
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> None:
-        if "--signed-out" in sys.argv and not self.signed_in:
+        if "--signed-out" in self.flags and not self.signed_in:
             raise acp.RequestError.auth_required()
         self.cwd, self.servers, self.session = cwd, mcp_servers, session_id
         await self.say("told again")
@@ -190,7 +201,7 @@ class Agent:
 
     async def do_leak(self) -> None:
         """Its key, a few characters at a time."""
-        key = os.environ["NEXUS_API_KEY"]
+        key = self.env["NEXUS_API_KEY"]
         for text in ("It is ", *(key[at : at + 5] for at in range(0, len(key), 5)), "."):
             await self.say(text)
 
@@ -217,7 +228,9 @@ class Agent:
         ):
             await self.client.session_update(self.session, update)
         for params in ({"update": {"sessionUpdate": "of_tomorrow", "x": 1}}, {"update": 7}, 5):
-            shout(json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode() + b"\n")
+            await self.shout(
+                json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode() + b"\n"
+            )
 
     async def costs(self, amount: str, currency: str = "USD") -> None:
         cost = Cost(amount=float(amount), currency=currency)
@@ -356,9 +369,9 @@ class Agent:
             method, path, who, field = each.split(":")
             headers = {"content-type": "application/json"}
             if who == "key":
-                headers["authorization"] = f"Bearer {os.environ['NEXUS_API_KEY']}"
+                headers["authorization"] = f"Bearer {self.env['NEXUS_API_KEY']}"
             body = None if method == "GET" else json.dumps({field: "x"}).encode()
-            asking = urllib.request.Request(os.environ["NEXUS_URL"] + path, body, headers, method=method)
+            asking = urllib.request.Request(self.env["NEXUS_URL"] + path, body, headers, method=method)
             try:
                 with urllib.request.build_opener(NoRedirect).open(asking, timeout=60) as answer:
                     statuses.append(answer.status)
@@ -367,7 +380,7 @@ class Agent:
         await self.say(json.dumps(statuses))
 
     async def do_environment(self) -> None:
-        await self.say(json.dumps(dict(os.environ)))
+        await self.say(json.dumps(dict(self.env)))
 
     async def do_servers(self) -> None:
         await self.say(
@@ -381,7 +394,7 @@ class Agent:
 
     async def do_betray(self, variable: str) -> None:
         """What it was given, in pieces and as a tool's arguments."""
-        value = os.environ[variable]
+        value = self.env[variable]
         for piece in ("It is ", value[:7], value[7:], "."):
             await self.say(piece)
         start = acp.start_tool_call("a", "Look", kind="other", raw_input={"value": [value], value: json.dumps(value)})
@@ -400,12 +413,12 @@ class Agent:
         await self.do_stall()
 
     async def do_die(self, code: str) -> None:
-        os.write(2, f"the key is {os.environ.get('TEST_SECRET')}\n".encode())
+        os.write(2, f"the key is {self.env.get('TEST_SECRET')}\n".encode())
         os._exit(int(code))
 
     async def do_nonsense(self) -> None:
         while True:
-            shout(b"no JSON\n[1]\n" + b"[" * 50_000 + b"\n{}\n")
+            await self.shout(b"no JSON\n[1]\n" + b"[" * 50_000 + b"\n{}\n")
             await asyncio.sleep(0)
 
     async def do_twice(self) -> None:
@@ -413,11 +426,11 @@ class Agent:
         await self.say("once")
         for answer in ({"result": {"stopReason": "end_turn"}}, {"error": {"code": -32603, "message": "twice"}}):
             for number in range(20):
-                shout(json.dumps({"jsonrpc": "2.0", "id": number, **answer}).encode() + b"\n")
+                await self.shout(json.dumps({"jsonrpc": "2.0", "id": number, **answer}).encode() + b"\n")
 
     async def do_endless(self) -> None:
         while True:
-            shout(b"x" * 65_536)
+            await self.shout(b"x" * 65_536)
 
     async def do_flood(self) -> None:
         """As much text as it can."""
@@ -461,8 +474,7 @@ class Agent:
         params = {"sessionId": self.session, "toolCall": {"toolCallId": "c", "title": "Again"}, "options": []}
         ask = {"jsonrpc": "2.0", "method": "session/request_permission", "params": params}
         lines = [json.dumps({**ask, "id": number}, separators=(",", ":")) for number in range(10_000, 11_000)]
-        os.set_blocking(1, True)
-        os.write(1, "\n".join([*lines, ""]).encode())
+        await self.shout("\n".join([*lines, ""]).encode())
         await asyncio.Event().wait()
 
 
@@ -474,4 +486,4 @@ if __name__ == "__main__":
         sys.exit(0 if "GREETED" in os.environ else 3)
     if "--fails" in sys.argv:
         sys.exit("I cannot start like this")
-    asyncio.run(acp.run_agent(cast(Any, Agent()), use_unstable_protocol=True))
+    asyncio.run(acp.run_agent(cast(Any, Agent(sys.argv, os.environ)), use_unstable_protocol=True))

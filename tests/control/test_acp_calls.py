@@ -172,6 +172,31 @@ async def test_a_person_is_asked_about_the_place_and_the_change(told: Told) -> N
     assert told.entries[-1][2]["refused"] == "Not there."
 
 
+async def test_a_person_is_asked_about_the_call_where_it_has_no_place(told: Told) -> None:
+    assert await told.ask(toolCallId="a", title="To other", kind="other") == "no"
+    assert [subject for subject, _ in told.asked] == ["other To other"]
+
+
+async def test_files_and_terminals_are_what_the_permissions_allow(told: Told, tmp_path: Path) -> None:
+    place = Path(told.cwd)
+    (place / "here").write_text("what is here")
+    (tmp_path / "secret").write_text("s3cret")
+    (place / "link").symlink_to(tmp_path / "secret")
+    assert (await told.client.read_text_file("s", f"{place}/here")).content == "what is here"
+    await told.client.write_text_file("s", f"{place}/out/new", "text")
+    assert (place / "out" / "new").read_text() == "text"
+    for rule, refused in (
+        ("cwd", told.client.read_text_file("s", f"{place}/../secret")),
+        ("cwd", told.client.read_text_file("s", f"{place}/link")),
+        ("write_paths", told.client.write_text_file("s", f"{place}/out/../here", "text")),
+        ("tools", told.client.create_terminal("s", "echo hi", None)),
+    ):
+        with pytest.raises(RequestError) as error:
+            await refused
+        assert error.value.data["rule"] == rule
+    assert (place / "here").read_text() == "what is here"
+
+
 async def test_a_permission_may_come_before_its_call(told: Told) -> None:
     """Gemini tells of a call only once it may be made."""
     assert await told.ask(toolCallId="a", title="echo hi", kind="execute", status="pending") == "no"

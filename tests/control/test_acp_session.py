@@ -16,13 +16,16 @@ from django.test import Client as Browser
 from coordination.models import Event
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import acp_session, sandbox, traffic
+from nexus.control.runners.base import RunnerFailed
 from nexus.control.worker.scheduling import Worker
 from nexus.core.config import CoreSettings
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
+from tests.control.acp_here import played
 from tests.control.playing import at_hand, pool, refused, say, send, take
 from tests.control.pool import asend, create, ended, said
 from tests.control.test_acp import AGENT
 from tests.control.test_gone_directory import place
+from tests.pages import shown
 
 __all__ = ["at_hand", "place"]
 
@@ -113,12 +116,13 @@ def test_what_is_no_count_of_tokens_counts_nothing(meta: Any) -> None:
     assert acp_session.tokens_in(meta) is None
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is(worker: Worker, place: Path) -> None:
-    await made(place)
-    await in_thread(WRITERS, lambda: PoolAgent.objects.update(options={"model": "huge"}))
-    turn = await ended(await asend("ann", "hello"))
-    assert turn.status == "failed" and "no model 'huge', only: none" in (turn.why or "")
+async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is(
+    committed: None, at_hand: Path
+) -> None:
+    agent = await in_thread(WRITERS, partial(create, "ann", cwd=str(at_hand)))
+    agent.options = {"model": "huge"}
+    with pytest.raises(RunnerFailed, match="no model 'huge', only: none"):
+        await played(agent).turn("hello")
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -172,7 +176,7 @@ def test_only_what_is_offered_can_be_chosen(told: PoolAgent, given: dict[str, An
 
 
 def test_its_page_shows_and_sets_it(told: PoolAgent, browser: Browser) -> None:
-    page = " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
+    page = shown(browser.get(f"/admin/pool/{told.pk}/"))
     for part in ("10 of 100 tokens", "/plan goal", "Make a plan", "Large", "as the agent wants"):
         assert part in page
     assert "wants a login" not in page
@@ -181,24 +185,20 @@ def test_its_page_shows_and_sets_it(told: PoolAgent, browser: Browser) -> None:
         assert browser.post(address, given).status_code == 302
     told.refresh_from_db()
     assert told.options == {"model": "large", "deep": True}
-    page = " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
+    page = shown(browser.get(f"/admin/pool/{told.pk}/"))
     assert "model large" in page and '<option value="large" selected' in page, "what holds from the next turn"
     browser.post(address, {"option": "model", "value": ""})
     told.refresh_from_db()
     assert told.options == {"deep": True}
 
 
-def test_its_page_shows_its_plan(told: PoolAgent, browser: Browser) -> None:
+def test_its_page_shows_its_plan_and_the_ways_to_sign_in(told: PoolAgent, browser: Browser) -> None:
     send("ann")
     say(take(), Role.ASSISTANT, "", meta={"plan": [{"content": "<b>look", "status": "in_progress", "priority": "low"}]})
-    page = " ".join(browser.get(f"/admin/pool/{told.pk}/").content.decode().split())
-    assert 'aria-label="Plan"' in page and "&lt;b&gt;look" in page and "in_progress" in page
-
-
-def test_its_page_offers_the_ways_to_sign_in(told: PoolAgent, browser: Browser) -> None:
     ways = [{"id": "page", "name": "<b>A page</b>", "kind": "agent"}, {"id": "v", "name": "Key", "kind": "variables"}]
     PoolAgent.objects.update(session={**TOLD, "sign_in": ways, "signed_out": True})
     page = browser.get(f"/admin/pool/{told.pk}/").content.decode()
+    assert 'aria-label="Plan"' in page and "&lt;b&gt;look" in page and "in_progress" in page
     assert "nexus runners login rehearsal --method page" in page and "env_from" in page
     assert "<b>A page" not in page
 

@@ -6,19 +6,22 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 
+from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent
-from nexus.control.runners import acp, acp_check, processes, sandbox
+from nexus.control.runners import acp_check, processes
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import FILE, Acp, presets, read
 from nexus.control.services.transcript import SESSION
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import WRITERS, in_thread
+from tests.control.acp_here import played, take
 from tests.control.turns import Played, create
 
 AGENT = Path(__file__).with_name("acp_agent.py")
@@ -32,54 +35,34 @@ def place(committed: None, tmp_path: Path, configure: Callable[..., None]) -> Pa
     return tmp_path / "place"
 
 
-async def played(place: Path, *flags: str, **more: Any) -> Played:
-    command = [sys.executable, str(AGENT), *flags]
-    runner = Acp(kind="acp", name="agent", command=command, read_paths=[str(AGENT.parents[2])], **more)
-    return Played(await in_thread(WRITERS, lambda: create("ann", str(place))), runner, acp.take)
+async def agent(place: Path, *flags: str, **more: Any) -> Played:
+    return played(await in_thread(WRITERS, lambda: create("ann", str(place))), *flags, **more)
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_it_signs_in_with_the_runners_method_where_the_agent_wants_it(place: Path) -> None:
-    agent = await played(place, "--signed-out", auth_method="key", env={"TEST_KEY": "k"})
-    assert (await agent.turn("hello")).answer == "Hello"
+async def test_it_signs_in_with_the_runners_method_to_open_its_session_and_to_load_it(place: Path) -> None:
+    signs_in = await agent(place, "--signed-out", "--loads", auth_method="key", env={"TEST_KEY": "k"})
+    for _ in range(2):
+        assert (await signs_in.turn("hello")).answer == "Hello"
+    assert len({entry.meta[SESSION] for entry in await signs_in.entries() if entry.meta}) == 1
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_it_signs_in_to_load_its_session_too(place: Path) -> None:
-    agent = await played(place, "--signed-out", "--loads", auth_method="key", env={"TEST_KEY": "k"})
-    await agent.turn("hello")
-    await agent.turn("hello")
-    sessions = {entry.meta[SESSION] for entry in await agent.entries() if entry.meta}
-    assert len(sessions) == 1
-
-
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize(("method", "said"), [(None, "Authentication required"), ("key", "that is no key")])
+@pytest.mark.parametrize(("method", "said"), [(None, "the key ran out"), ("key", "that is no key")])
 async def test_one_that_wants_a_login_says_how(place: Path, method: str | None, said: str) -> None:
-    agent = await played(place, "--signed-out", auth_method=method)
     with pytest.raises(RunnerFailed) as failed:
-        await agent.turn("hello")
-    for part in ("nexus runners login agent", "page (A page), key (A key)", said):
+        await (await agent(place, "--signed-out", auth_method=method)).turn("hello")
+    for part in ("wants a login", "nexus runners login agent", "page (A page), key (A key)", said):
         assert part in str(failed.value)
+    assert failed.value.fault == Fault(FaultKind.KEY)
 
 
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize(("works", "mode"), [(True, "free"), (False, "ask")])
-async def test_a_session_has_the_runners_mode(
-    place: Path, works: bool, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not works:
-        monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
-    elif not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
-    agent = await played(place, mode="ask", mode_in_sandbox="free")
-    assert (await agent.turn("mode")).answer == mode
-
-
-@pytest.mark.usefixtures("starts_processes")
-async def test_a_mode_that_the_agent_does_not_have_fails_the_turn(place: Path) -> None:
+async def test_a_session_has_the_runners_mode_and_maybe_another_in_the_sandbox(place: Path) -> None:
+    moody = await agent(place, mode="ask", mode_in_sandbox="free")
+    assert (await moody.turn("mode")).answer == "ask"
+    moody.take = partial(take, is_confined=True)
+    assert (await moody.turn("mode")).answer == "free"
+    moody.runner = moody.runner.model_copy(update={"mode": "wild", "mode_in_sandbox": None})
     with pytest.raises(RunnerFailed, match="no mode 'wild', only: auto, ask, free"):
-        await (await played(place, mode="wild")).turn("hello")
+        await moody.turn("hello")
 
 
 def test_a_sign_in_is_copied_until_the_agent_renews_it(
@@ -125,12 +108,13 @@ def write_runners(tmp_path: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("name", sorted(presets()))
-def test_every_preset_is_a_runner(tmp_path: Path, name: str) -> None:
-    file = write_runners(tmp_path, f'[runners.x]\nkind = "acp"\npreset = "{name}"\nenv = {{ MORE = "1" }}\n')
-    runner = read(file).named("x")
-    assert isinstance(runner, Acp) and runner.command == presets()[name]["command"]
-    assert runner.env == {**presets()[name].get("env", {}), "MORE": "1"}
+def test_every_preset_is_a_runner(tmp_path: Path) -> None:
+    lines = (f'[runners.{name}]\nkind = "acp"\npreset = "{name}"\nenv = {{ MORE = "1" }}\n' for name in presets())
+    runners = read(write_runners(tmp_path, "".join(lines)))
+    for name, preset in presets().items():
+        runner = runners.named(name)
+        assert isinstance(runner, Acp) and runner.command == preset["command"]
+        assert runner.env == {**preset.get("env", {}), "MORE": "1"}
 
 
 @pytest.mark.parametrize("wrong", ['"nobody"', "1"])
