@@ -17,6 +17,7 @@ from nexus.control.runners.base import Scene
 from nexus.control.runners.configuration import Acp
 from nexus.control.services.turns import Ended
 from tests.control.acp_agent import Agent
+from tests.control.pool import Take
 from tests.control.turns import Played
 
 
@@ -62,3 +63,9 @@ async def take(runner: Acp, scene: Scene, *, is_confined: bool = False) -> Ended
 def played(agent: PoolAgent, *flags: str, **more: Any) -> Played:
     """An agent whose turns are taken here."""
     return Played(agent, Acp(kind="acp", name="agent", command=["agent", *flags], **more), take)
+
+
+def taken_here(*flags: str) -> Take:
+    """Turns that the pool's worker has taken here, for `plays`."""
+    runner = Acp(kind="acp", name="agent", command=["agent", *flags])
+    return lambda _, scene: take(runner, scene)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +22,9 @@ from nexus.control.models import Question
 from nexus.control.runners import acp_elicitation
 from nexus.control.worker.scheduling import Worker
 from nexus.core.waiting import WRITERS, in_thread, waiter
+from tests.control.acp_here import taken_here
 from tests.control.playing import pool
-from tests.control.pool import asend, ended
-from tests.control.test_acp_session import made
-from tests.control.test_gone_directory import place
-
-__all__ = ["place"]
+from tests.control.pool import Take, acreate, asend, ended
 
 FIELDS = {
     "color": StringPropertySchema(enum=["red", "blue"]),
@@ -82,9 +79,9 @@ def test_words_that_do_not_fit_are_told(names: list[str], words: str, why: str) 
         acp_elicitation.values_in(form(*names, required=("count",) if "count" in names else ()), words)
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_an_operator_fills_in_its_form_until_it_fits(worker: Worker, place: Path) -> None:
-    await made(place)
+async def test_an_operator_fills_in_its_form_until_it_fits(worker: Worker, plays: Callable[[Take], None]) -> None:
+    plays(taken_here())
+    await acreate("ann")
     async with waiter().park(lambda event: event.type == "question.asked") as parked:
         turn_id = await asend("ann", "form")
         for words, shown in (("green", "color (string, required); one of: red, blue"), ("blue", "'green'")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.worker.scheduling import Worker
 from nexus.core.config import CoreSettings
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
-from tests.control.acp_here import played
+from tests.control.acp_here import played, taken_here
 from tests.control.playing import at_hand, pool, refused, say, send, take
-from tests.control.pool import asend, create, ended, said
+from tests.control.pool import Take, acreate, asend, create, ended, said
 from tests.control.test_acp import AGENT
 from tests.control.test_gone_directory import place
 from tests.pages import shown
@@ -43,6 +44,7 @@ TOLD = {
 }
 
 
+Plays = Callable[[Take], None]
 PLAIN = AGENT.with_name("acp_plain.py")
 
 
@@ -58,9 +60,9 @@ async def call(operation: str, **arguments: Any) -> Any:
     return await in_thread(WRITERS, partial(pool, operation, agent_id="ann", **arguments))
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_what_it_tells_is_kept_and_chosen_from(worker: Worker, place: Path) -> None:
-    await made(place, "--options")
+async def test_what_it_tells_is_kept_and_chosen_from(worker: Worker, place: Path, plays: Plays) -> None:
+    plays(taken_here("--options"))
+    await acreate("ann")
     turn = await ended(await asend("ann", "options"))
     assert (turn.status, turn.answer) == ("done", "auto small False"), turn.why
     session = (await call("pool_get_context"))["session"]
@@ -125,9 +127,9 @@ async def test_one_that_is_offered_no_more_fails_the_turn_and_says_what_there_is
         await played(agent).turn("hello")
 
 
-@pytest.mark.usefixtures("starts_processes")
-async def test_a_login_that_it_wants_is_kept_with_the_ways(worker: Worker, place: Path) -> None:
-    await made(place, "--signed-out")
+async def test_a_login_that_it_wants_is_kept_with_the_ways(worker: Worker, place: Path, plays: Plays) -> None:
+    plays(taken_here("--signed-out"))
+    await acreate("ann")
     turn_id = await asend("ann", "hello")
     async with waiter().park(lambda event: event.type == "turn.put_back") as parked, asyncio.timeout(180):
         while not (await in_thread(READERS, lambda: Turn.objects.get(pk=turn_id))).put_back:
