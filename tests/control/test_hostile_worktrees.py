@@ -20,15 +20,15 @@ from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.runners import processes, sandbox
 from nexus.control.runners.configuration import Acp
 from nexus.control.services import worktrees
-from tests.control.test_worktrees import does, git, made, pool, repository
+from tests.control.test_worktrees import does, git, made, pool, repository, sandboxed
 
-__all__ = ["made", "pool", "repository"]
+__all__ = ["made", "pool", "repository", "sandboxed"]
 
 SECRET = "s3cret-of-another-repository"
 
 
 @pytest.fixture(autouse=True)
-def enclosed(starts_processes: None) -> None:
+def enclosed(sandboxed: None) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
 
@@ -353,23 +353,29 @@ def test_it_makes_no_tree_of_a_repository_that_was_put_in_an_agents_way(made: Pa
     place = tmp_path / "place"
     place.mkdir()
 
-    def refused() -> str:
-        answer = does("pool_create_agent", agent_id="x", cwd=str(place), worktree=True)
-        return str(answer["error"]["code"])
+    leads = place / ".git"
 
-    (place / ".git").write_text(f"gitdir: {attack.foreign / '.git'}\n")
-    assert refused() == "WORKTREE_REFUSED"
-    (place / ".git").unlink()
-    (place / ".git").symlink_to(attack.foreign / ".git")
-    assert refused() == "WORKTREE_REFUSED"
-    (place / ".git").unlink()
-    git(place, "init", "--quiet")
-    (place / ".git" / "HEAD").write_text(f"{attack.secret}\n")
-    (place / ".git" / "commondir").write_text(f"{attack.foreign / '.git'}\n")
-    assert refused() == "WORKTREE_REFUSED"
-    (place / ".git" / "commondir").unlink()
-    (place / ".git" / "objects" / "info" / "alternates").write_text(f"{attack.foreign / '.git' / 'objects'}\n")
-    assert refused() == "WORKTREE_REFUSED"
+    def file() -> None:
+        leads.write_text(f"gitdir: {attack.foreign / '.git'}\n")
+
+    def link() -> None:
+        leads.unlink()
+        leads.symlink_to(attack.foreign / ".git")
+
+    def common() -> None:
+        leads.unlink()
+        git(place, "init", "--quiet")
+        (leads / "HEAD").write_text(f"{attack.secret}\n")
+        (leads / "commondir").write_text(f"{attack.foreign / '.git'}\n")
+
+    def borrows() -> None:
+        (leads / "commondir").unlink()
+        (leads / "objects" / "info" / "alternates").write_text(f"{attack.foreign / '.git' / 'objects'}\n")
+
+    for puts in (file, link, common, borrows):
+        puts()
+        answer = does("pool_create_agent", agent_id="x", cwd=str(place), worktree=True)
+        assert answer["error"]["code"] == "WORKTREE_REFUSED", puts
 
 
 def _linked(repository: Path, home: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from django.test import Client as Browser
 from coordination.log.lines import lines
 from coordination.models import Event
 from inbox.monitoring import Picture
-from nexus.control import trees, verification
+from nexus.control import trees
 from nexus.control.attention import KINDS
 from nexus.control.merging import LANE
 from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
@@ -28,10 +28,10 @@ from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from tests.conftest import does as do
-from tests.control.test_worktrees import does, git, pool, repository, told
+from tests.control.test_worktrees import does, git, pool, repository, sandboxed, told
 from tests.pages import shown
 
-__all__ = ["pool", "repository"]
+__all__ = ["pool", "repository", "sandboxed"]
 
 Make = Callable[..., Path]
 
@@ -78,7 +78,6 @@ def needing() -> int:
     return kind.find(Picture(now()), 5).count
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) -> None:
     places = [make(name, **{name: f"{name}\n"}) for name in ("one", "two", "three")]
     merges = [queue(name) for name in ("two", "one", "three")]
@@ -96,7 +95,6 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     assert len(does("pool_list_merges", which="merged")["data"]["merges"]) == 3
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: Make, repository: Path) -> None:
     (repository / "many.txt").write_text("".join(f"{n}\n" for n in range(30)))
     git(repository, "add", ".")
@@ -128,7 +126,6 @@ def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: M
     assert git(repository, "for-each-ref", LANE).count("\n") == 0
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_many_openings_of_a_conflict_take_no_minutes(make: Make, repository: Path) -> None:
     openings = "<<<<<<< x\n" * 40_000
     make("first", notes=f"first\n{openings}")
@@ -137,11 +134,12 @@ def test_many_openings_of_a_conflict_take_no_minutes(make: Make, repository: Pat
     assert ended(queue("smith")).conflicts[0]["hunk"].startswith("<<<<<<< ")
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, repository: Path) -> None:
     approve(repository, fit="ls *.txt; touch made; test ! -e first.txt || test ! -e second.txt")
     make("first", first="1\n")
-    make("second", second="2\n")
+    place = make("second", second="2\n")
+    (place / "nexus.toml").write_text("[checks]\nfit = 'true'\n")  # what the work says of checks does not count
     merges = [queue(name) for name in ("first", "second")]
     first, second = [ended(merge) for merge in merges]
     assert (first.state, second.state, second.cause) == (MergeState.MERGED, MergeState.RETURNED, "checks")
@@ -152,21 +150,30 @@ def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, 
 
 
 @pytest.fixture
-def slow(runs_sandbox: None, make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A lane whose last checks were slow; returns the files that each later run of checks saw."""
-    approve(repository, fit="test ! -e bad.txt")
+def slow(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A lane whose last checks were slow; returns the files that each later run of checks saw. They need no sandbox,
+    and `bad.txt` fails them."""
+    runs: list[list[str]] = []
+
+    def checked(known: Any, tree: trees.Tree, alive: Any) -> str:
+        runs.append(sorted(path.stem for path in Path(tree.path).glob("*.txt") if path.stem not in ("notes", "zero")))
+        return "check:fit: exit code 1" if "bad" in runs[-1] else ""
+
+    monkeypatch.setattr(lane, "check_sandbox", lambda: None)
+    monkeypatch.setattr(lane, "failures", checked)
+    approve(repository, fit="true")
     make("zero", zero="0\n")
     assert ended(queue("zero")).check_seconds is not None
     monkeypatch.setattr(lane, "SLOW_SECONDS", 0.0)
-    runs: list[list[str]] = []
-
-    def counted(known: Any, tree: trees.Tree, alive: Any) -> str:
-        runs.append(sorted(path.stem for path in Path(tree.path).glob("*.txt") if path.stem not in ("notes", "zero")))
-        return real(known, tree, alive)
-
-    real = verification.failures
-    monkeypatch.setattr(lane, "failures", counted)
+    runs.clear()
     return runs
+
+
+def queued(make: Make, *names: str) -> list[dict[str, Any]]:
+    """Agents whose work is one file each, in the lane."""
+    for name in names:
+        make(name, **{name: f"{name}\n"})
+    return [queue(name) for name in names]
 
 
 def merged_in_order(repository: Path) -> list[str]:
@@ -177,9 +184,7 @@ def merged_in_order(repository: Path) -> list[str]:
 def test_entries_are_checked_together_while_checks_are_slow(
     make: Make, repository: Path, slow: list[list[str]]
 ) -> None:
-    for name in ("a", "b", "c"):
-        make(name, **{name: f"{name}\n"})
-    merges = [queue(name) for name in ("a", "b", "c")]
+    merges = queued(make, "a", "b", "c")
     assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 3
     assert slow == [["a", "b", "c"]], "one run for all"
     assert (
@@ -191,28 +196,25 @@ def test_entries_are_checked_together_while_checks_are_slow(
     assert told("worktree.merged").count("worktree.merged") == 4
 
 
+@pytest.mark.parametrize(
+    ("names", "runs"),
+    [
+        ("a b bad d e", ["a b bad d e", "a b", "a b bad", "a b d e"]),
+        ("bad b", ["b bad", "bad", "b"]),
+    ],
+)
 def test_of_entries_that_were_checked_together_only_the_one_that_fails_comes_back(
-    make: Make, repository: Path, slow: list[list[str]]
+    make: Make, repository: Path, slow: list[list[str]], names: str, runs: list[str]
 ) -> None:
-    for name in ("a", "b", "bad", "d", "e"):
-        make(name, **{name: f"{name}\n"})
-    merges = [queue(name) for name in ("a", "b", "bad", "d", "e")]
-    states = [ended(merge).state for merge in merges]
-    assert states == [MergeState.MERGED] * 2 + [MergeState.RETURNED] + [MergeState.MERGED] * 2
-    assert slow == [["a", "b", "bad", "d", "e"], ["a", "b"], ["a", "b", "bad"], ["a", "b", "d", "e"]]
-    assert merged_in_order(repository) == ["a", "b", "d", "e"]
-    back = WorktreeMerge.objects.get(pk=merges[2]["merge_id"])
-    assert (back.cause, back.checked_with) == ("checks", merges[0]["merge_id"]) and back.onto is not None
-    assert "check:fit: exit code 1" in Turn.objects.get().content and back.onto in Turn.objects.get().content
+    merges = queued(make, *names.split())
+    ends = {name: ended(merge) for name, merge in zip(names.split(), merges, strict=True)}
+    back = ends.pop("bad")
+    assert {end.state for end in ends.values()} == {MergeState.MERGED}
+    assert slow == [run.split() for run in runs] and merged_in_order(repository) == [*ends]
+    assert (back.state, back.cause, back.onto is not None) == (MergeState.RETURNED, "checks", True)
+    assert back.checked_with == (merges[0]["merge_id"] if back.pk != merges[0]["merge_id"] else None)
+    assert "check:fit: exit code 1" in Turn.objects.get().content and str(back.onto) in Turn.objects.get().content
     assert git(repository, "show", "nexus/bad:bad.txt") == "bad"
-
-
-def test_the_first_of_several_that_fails_comes_back_alone(make: Make, repository: Path, slow: list[list[str]]) -> None:
-    for name in ("bad", "b"):
-        make(name, **{name: f"{name}\n"})
-    merges = [queue(name) for name in ("bad", "b")]
-    assert [ended(merge).state for merge in merges] == [MergeState.RETURNED, MergeState.MERGED]
-    assert slow == [["b", "bad"], ["bad"], ["b"]] and merged_in_order(repository) == ["b"]
 
 
 def test_what_cannot_be_merged_onto_the_others_has_its_own_turn(
@@ -237,9 +239,7 @@ def test_what_cannot_be_merged_onto_the_others_has_its_own_turn(
 def test_what_is_checked_with_others_cannot_be_withdrawn_until_it_waits_again(
     make: Make, repository: Path, slow: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("bad", "b"):
-        make(name, **{name: f"{name}\n"})
-    merges = [queue(name) for name in ("bad", "b")]
+    merges = queued(make, "bad", "b")
     item = LANE_WORK.claim(LANE_WORK.lanes()[0])
     assert item is not None
     said: list[str] = []
@@ -248,7 +248,7 @@ def test_what_is_checked_with_others_cannot_be_withdrawn_until_it_waits_again(
         said.append(refused("pool_withdraw_merge", merge_id=merges[1]["merge_id"]))
         return real(*given)
 
-    real = verification.failures
+    real = lane.failures
     monkeypatch.setattr(lane, "failures", withdraws)
     LANE_WORK.settle(item, LANE_WORK.act(item))
     assert len(said) == 2 and all("is checking" in each for each in said)
@@ -264,11 +264,8 @@ def test_the_lane_says_what_is_checked_together(
     browser: Browser,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("a", "b", "c", "d"):
-        make(name, **{name: f"{name}\n"})
-    first = queue("a")["merge_id"]
-    queue("b")
-    queue("c")
+    first, *_ = queued(make, "a", "b", "c")
+    make("d", d="d\n")
 
     def killed(*given: Any) -> str:
         raise RuntimeError
@@ -286,7 +283,7 @@ def test_the_lane_says_what_is_checked_together(
         "c": ["a", "b"],
         "d": [],
     }
-    assert rows[1]["checked_with"][0] == {"merge_id": first, "agent_id": "a", "branch": "nexus/a"}
+    assert rows[1]["checked_with"][0] == {"merge_id": first["merge_id"], "agent_id": "a", "branch": "nexus/a"}
     page = shown(browser.get("/admin/lane/"))
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page))
     assert "Checked together with nexus/a · nexus/c" in text and text.count("Checked together") == 3
@@ -300,36 +297,29 @@ def test_the_lane_says_what_is_checked_together(
 def test_a_hub_that_dies_after_it_took_several_is_followed_by_one_that_records_them(
     make: Make, repository: Path, slow: list[list[str]]
 ) -> None:
-    for name in ("a", "b"):
-        make(name, **{name: f"{name}\n"})
-    merges = [queue(name) for name in ("a", "b")]
-    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
-    assert item is not None
+    merges = queued(make, "a", "b")
+    [name] = LANE_WORK.lanes()
+    item = LANE_WORK.claim(name)
+    assert item is not None and LANE_WORK.claim(name) is None, "another hub does not begin it, too"
     outcome = LANE_WORK.act(item)
     head = git(repository, "rev-parse", "HEAD")
+    assert (repository / "b.txt").exists()
+    assert WorktreeMerge.objects.get(pk=merges[0]["merge_id"]).state == MergeState.RUNNING
     assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 2
-    LANE_WORK.settle(item, outcome)
+    LANE_WORK.settle(item, outcome)  # the first hub was only slow
     rows = [WorktreeMerge.objects.get(pk=merge["merge_id"]) for merge in merges]
     assert [row.result for row in rows] == [git(repository, "rev-parse", "HEAD~1"), head]
     assert git(repository, "rev-parse", "HEAD") == head and len(told("worktree.merged")) == 3
 
 
-@pytest.mark.usefixtures("runs_sandbox")
-def test_what_the_work_says_of_checks_does_not_count(make: Make, repository: Path) -> None:
-    approve(repository, fit="false")
-    place = make("smith", mine="1\n")
-    (place / "nexus.toml").write_text("[checks]\nfit = 'true'\n")
-    assert ended(queue("smith")).cause == "checks"
-
-
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     approve(repository, fit="true")
     make("smith", mine="1\n")
     merge = queue("smith")
     works = sandbox.state()
     monkeypatch.setattr(sandbox, "state", lambda: replace(works, works=False, why="bubblewrap is not here"))
-    for _ in range(30):
+    for _ in range(3):
         item = LANE_WORK.claim(LANE_WORK.lanes()[0])
         assert item is not None
         LANE_WORK.settle(item, LANE_WORK.act(item))
@@ -339,7 +329,7 @@ def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monk
     assert ended(merge).state == MergeState.MERGED
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_it_begins_anew_where_the_branch_moved_meanwhile(
     make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,30 +343,13 @@ def test_it_begins_anew_where_the_branch_moved_meanwhile(
             git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Theirs {len(runs)}")
         return runs[-1]
 
-    tested = verification.failures
+    tested = lane.failures
     monkeypatch.setattr(lane, "failures", moves)
     assert ended(queue("smith")).state == MergeState.MERGED
     assert runs == [""] * 3
     assert git(repository, "log", "--first-parent", "--format=%s").split("\n")[1:3] == ["Theirs 2", "Theirs 1"]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
-def test_a_hub_that_ends_before_it_records_is_followed_by_one_that_goes_on(make: Make, repository: Path) -> None:
-    make("smith", mine="1\n")
-    merge = queue("smith")
-    [name] = LANE_WORK.lanes()
-    item = LANE_WORK.claim(name)
-    assert item is not None and LANE_WORK.claim(name) is None, "another hub does not begin it, too"
-    outcome = LANE_WORK.act(item)
-    commit = git(repository, "rev-parse", "HEAD")
-    assert (repository / "mine.txt").exists() and WorktreeMerge.objects.get().state == MergeState.RUNNING
-    assert ended(merge).state == MergeState.MERGED
-    assert git(repository, "rev-parse", "HEAD") == commit == WorktreeMerge.objects.get().result
-    LANE_WORK.settle(item, outcome)  # the first hub was only slow
-    assert told("worktree.merged") == ["worktree.merged"]
-
-
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_hub_of_another_home_leaves_alone_what_is_held(make: Make, tmp_path: Path) -> None:
     make("smith", mine="1\n")
     merge = queue("smith")
@@ -392,7 +365,6 @@ def test_a_hub_of_another_home_leaves_alone_what_is_held(make: Make, tmp_path: P
     assert told("worktree.merged") == ["worktree.merged"]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_branch_that_nobody_has_checked_out_moves_by_itself(make: Make, repository: Path, tmp_path: Path) -> None:
     make("one", one="1\n")
     make("two", two="2\n")
@@ -410,7 +382,6 @@ def test_a_branch_that_nobody_has_checked_out_moves_by_itself(make: Make, reposi
     assert git(tmp_path / "side", "status", "--porcelain") == ""
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_overwrites_nothing_in_the_peoples_own_copy(make: Make, repository: Path) -> None:
     make("smith", notes="mine\n", new="new\n")
     make("other", other="other\n")
@@ -424,7 +395,6 @@ def test_it_overwrites_nothing_in_the_peoples_own_copy(make: Make, repository: P
     assert ended(merges[1]).state == MergeState.MERGED
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_what_was_removed_by_a_rewrite_is_not_brought_back(make: Make, repository: Path) -> None:
     (repository / "secret.txt").write_text("secret\n")
     git(repository, "add", ".")
@@ -439,7 +409,6 @@ def test_what_was_removed_by_a_rewrite_is_not_brought_back(make: Make, repositor
     assert git(repository, "show", "nexus/smith:mine.txt") == "1"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_strange_conflicts_come_back_by_name(make: Make, repository: Path, tmp_path: Path) -> None:
     strange = "a\nb \u2028c.txt"
     for name in (strange, "image.bin", "gone.txt"):
@@ -472,7 +441,6 @@ def test_strange_conflicts_come_back_by_name(make: Make, repository: Path, tmp_p
     assert "Theirs" in Turn.objects.get().content
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_refuses_what_cannot_wait(make: Make, repository: Path) -> None:
     make("smith")
     assert "nothing to merge" in refused(agent_id="smith")
@@ -498,7 +466,6 @@ def test_it_refuses_what_cannot_wait(make: Make, repository: Path) -> None:
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_work_whose_repository_is_away_waits(make: Make, repository: Path, tmp_path: Path) -> None:
     make("smith", mine="1\n")
     merge = queue("smith")
@@ -508,7 +475,6 @@ def test_work_whose_repository_is_away_waits(make: Make, repository: Path, tmp_p
     assert ended(merge).state == MergeState.MERGED
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_pages_and_the_command_show_it(committed: None, make: Make, repository: Path, browser: Browser) -> None:
     place = make("smith", notes="<b>mine</b>\n")
     make("other", notes="theirs\n")

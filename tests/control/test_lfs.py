@@ -14,8 +14,6 @@ from tests.control.test_lane import Make, ended, make, queue, refused
 from tests.control.test_worktrees import does, git, pool, repository
 from tests.outside import program
 
-pytestmark = pytest.mark.usefixtures("runs_sandbox")
-
 __all__ = ["make", "pool", "repository"]
 
 CONTENT, OTHER = "pixels\n" * 1_000, "other pixels\n" * 1_000

@@ -19,9 +19,9 @@ from nexus.control.moving import Locked
 from nexus.control.services.half_moves import HalfMoves
 from nexus.core.background_work import work_once
 from tests.acceptance.pool import arguments, until
-from tests.control.test_worktrees import git, made, pool, repository
+from tests.control.test_worktrees import git, made, pool, repository, sandboxed
 
-__all__ = ["made", "pool", "repository"]
+__all__ = ["made", "pool", "repository", "sandboxed"]
 
 NAMES = ("changed.txt", "new\nline.txt", "gone.txt", "added/a.txt", "-dash", "deep/é.bin")
 OLD = {name: f"{name} was\n" * 3 for name in NAMES if not name.startswith(("added", "-"))}
@@ -57,7 +57,7 @@ def _aged(lock: Path) -> None:
     os.utime(lock, (time.time() - 90,) * 2)
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("runs_git")
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     states=st.fixed_dictionaries(dict.fromkeys(NAMES, STATES)),
@@ -107,7 +107,7 @@ def test_whatever_a_kill_leaves_is_taken_back(states: dict[str, str], index: str
             assert git(place, "for-each-ref", moving.MOVING) == ""
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("runs_git")
 def test_a_lock_of_git_that_may_run_is_waited_for(tmp_path: Path) -> None:
     place = tmp_path / "repository"
     half_moved(place)
@@ -122,7 +122,6 @@ def test_a_lock_of_git_that_may_run_is_waited_for(tmp_path: Path) -> None:
     assert git(place, "status", "--porcelain") == ""
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_lock_that_is_not_of_a_move_stays(repository: Path) -> None:
     lock = repository / ".git" / "index.lock"
     lock.touch()
@@ -131,7 +130,7 @@ def test_a_lock_that_is_not_of_a_move_stays(repository: Path) -> None:
     assert lock.exists()
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("runs_git")
 def test_a_move_that_a_person_finished_is_over(tmp_path: Path) -> None:
     place = tmp_path / "repository"
     half_moved(place)
@@ -180,16 +179,15 @@ def test_a_work_tree_that_is_gone_is_left_out(made: Path, repository: Path) -> N
     assert HalfMoves().lanes() == []
 
 
-@pytest.mark.usefixtures("runs_sandbox")
-@pytest.mark.parametrize("detached", [False, True])
+@pytest.mark.usefixtures("sandboxed")
 def test_a_hub_that_is_killed_while_git_moves_it_is_followed_by_one_that_moves_it(
-    repository: Path, tmp_path: Path, detached: bool
+    repository: Path, tmp_path: Path
 ) -> None:
+    """The head of a repository on no branch; on a branch, acceptance/test_merge_lane.py kills a real hub."""
     tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     for number in range(2_000):
         _write(Path(tree.path) / f"{number % 40}" / f"{number}.txt", f"{number}\n")
-    if detached:
-        git(repository, "checkout", "--quiet", "--detach")
+    git(repository, "checkout", "--quiet", "--detach")
     lock = repository / ".git" / "index.lock"
     child = os.fork()
     if child == 0:
@@ -215,7 +213,7 @@ class Killed(BaseException):
     """The end of a hub."""
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("runs_git")
 def test_a_kill_while_it_moves_to_the_last_of_a_batch_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +240,7 @@ def test_a_kill_while_it_moves_to_the_last_of_a_batch_is_taken_back(
     assert git(place, "status", "--porcelain") == "" and git(place, "rev-parse", "HEAD") == last
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("runs_git")
 def test_a_merge_that_git_refuses_changes_nothing(tmp_path: Path) -> None:
     place = tmp_path / "repository"
     onto, commit = half_moved(place)

@@ -22,8 +22,6 @@ from nexus.core.waiting import WRITERS, in_thread
 from tests.control.pool import create
 from tests.control.test_worktrees import git
 
-pytestmark = pytest.mark.usefixtures("runs_sandbox")
-
 
 @pytest.fixture
 def place(runs_git: None, tmp_path: Path, configure: Callable[..., None]) -> Iterator[Path]:
@@ -234,6 +232,7 @@ def test_more_than_a_look_can_list_is_set_aside_part_by_part(place: Path, monkey
         watch.look()
 
 
+@pytest.mark.usefixtures("runs_sandbox")
 async def test_it_looks_while_a_program_runs_and_after_it_though_it_is_cancelled(
     committed: None, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,46 +16,37 @@ from handoffs import check_runs, progress
 from handoffs.attention import KINDS
 from handoffs.models import CheckRun, CheckState, Handoff
 from inbox.monitoring import Picture
-from nexus.control import trees
+from nexus.control import trees, verification
 from nexus.control.models import PoolWorktree
 from nexus.control.runners import sandbox
 from nexus.control.runners.sandbox import State
 from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
-from nexus.control.verification import MOST_DUE, VERIFICATION
+from nexus.control.verification import VERIFICATION
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, OPERATOR, Call, does
-from tests.control.test_worktrees import git
+from tests.control.test_worktrees import git, pool, repository, sandboxed
 from tests.handoffs.conftest import events_of, mail_of
 from tests.pages import shown
 
-PYTHON = {"strategy": "capability", "capability": "python"}
+__all__ = ["pool", "repository", "sandboxed"]
+
 Submit = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
-def pool(configure: Callable[..., None], tmp_path: Path) -> None:
+def confined(sandboxed: None) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
-    home = tmp_path / "home"
-    home.mkdir()
-    configure(control=True, home=home)
 
 
 @pytest.fixture
-def root(runs_git: None, project: str) -> Path:
+def root(repository: Path) -> Path:
     """The project: a repository with one commit."""
-    root = Path(project)
-    (root / "src").mkdir()
-    (root / "notes.txt").write_text("one\n")
-    (root / "src" / "main.py").write_text("print()\n")
-    git(root, "init", "--quiet")
-    git(root, "add", ".")
-    git(root, "commit", "--quiet", "-m", "Begin")
-    return root
+    return repository.resolve()
 
 
 def review(root: Path, text: str) -> None:
@@ -71,15 +62,21 @@ def submit(call: Call, team: None, root: Path) -> Submit:
     """A handoff with these criteria that an agent did; its id."""
 
     def submit(*criteria: str, agent: str = "bob", **more: Any) -> str:
-        where = {"project_root": str(root)}
-        target = {"strategy": "direct", "agent_id": agent}
-        work = {"from_agent_id": "ana", "target": target, "visibility": "public", "acceptance_criteria": [*criteria]}
-        handoff: str = call("handoff_create", **where, **work, **more)["handoff_id"]
-        call("handoff_claim", **where, handoff_id=handoff, agent_id=agent)
+        handoff = claimed(call, root, *criteria, agent=agent, **more)
         complete(call, root, handoff, agent)
         return handoff
 
     return submit
+
+
+def claimed(call: Call, root: Path, *criteria: str, agent: str = "bob", **more: Any) -> str:
+    """A handoff with these criteria that an agent has; its id."""
+    where = {"project_root": str(root)}
+    target = {"strategy": "direct", "agent_id": agent}
+    work = {"from_agent_id": "ana", "target": target, "visibility": "public", "acceptance_criteria": [*criteria]}
+    handoff: str = call("handoff_create", **where, **work, **more)["handoff_id"]
+    call("handoff_claim", **where, handoff_id=handoff, agent_id=agent)
+    return handoff
 
 
 def complete(call: Call, root: Path, handoff: str, agent: str = "bob") -> None:
@@ -102,7 +99,6 @@ def needs(name: str) -> list[str]:
     return [item.detail for item in kind.find(Picture(now()), 10).needs]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_waits_while_another_call_reads_the_work(call: Call, root: Path, submit: Submit) -> None:
     made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": str(root), "worktree": True})
     assert made["ok"], made
@@ -116,7 +112,6 @@ def test_it_waits_while_another_call_reads_the_work(call: Call, root: Path, subm
     assert status(handoff) == "COMPLETED" and last_run(handoff)["facts"]["why"] is None
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_completes_what_passes_its_checks(call: Call, root: Path, submit: Submit) -> None:
     review(root, 'tests = "cat notes.txt; ls src >&2"')
     handoff = submit("check:tests", "file:src/main.py", "unchanged:notes.txt")
@@ -133,7 +128,6 @@ def test_it_completes_what_passes_its_checks(call: Call, root: Path, submit: Sub
     assert "was completed" in mail_of(call, "ana")[-1]["subject"]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
     call: Call, root: Path, submit: Submit, configure: Callable[..., None], browser: Client
 ) -> None:
@@ -160,7 +154,6 @@ def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
     assert status(handoff) == "COMPLETED"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_asks_the_verifier_once_the_checks_passed(call: Call, refused: Call, root: Path, submit: Submit) -> None:
     handoff = submit("file:notes.txt", "It reads well.")
     verdict = {"project_root": str(root), "handoff_id": handoff, "agent_id": "ana"}
@@ -176,7 +169,6 @@ def test_it_asks_the_verifier_once_the_checks_passed(call: Call, refused: Call, 
     assert status(handoff) == "COMPLETED"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_runs_no_command_that_changed_since_its_review(root: Path, submit: Submit, tmp_path: Path) -> None:
     review(root, 'tests = "true"')
     handoff = submit("check:tests")
@@ -204,7 +196,6 @@ def test_it_refuses_without_a_sandbox(root: Path, submit: Submit, monkeypatch: p
     ]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
     root: Path, submit: Submit, configure: Callable[..., None]
 ) -> None:
@@ -222,7 +213,6 @@ def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
     assert len(receipt["output"]) < 13_000
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_bounds_the_memory_of_a_command(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
     configure(handoff_check_returns=0, handoff_check_memory_mib=100)
     review(root, "tests = { run = 'head -c 300M /dev/zero | tail -c 290M | wc -c; echo \"$0\" ended' }")
@@ -234,27 +224,17 @@ def test_it_bounds_the_memory_of_a_command(root: Path, submit: Submit, configure
     assert "memory exhausted\n0\n" in output and output.endswith("sh ended\n"), output
 
 
-@pytest.mark.usefixtures("runs_sandbox")
-def test_it_sees_what_was_left_running_end_with_the_command(root: Path, submit: Submit) -> None:
-    review(root, 'tests = "setsid sleep 600 & exit 0"')
-    handoff = submit("check:tests")
-
-    work_once(VERIFICATION)
-
-    assert status(handoff) == "COMPLETED"
-
-
-@pytest.mark.usefixtures("runs_sandbox")
-def test_a_check_reads_the_project_and_writes_nothing_there(root: Path, submit: Submit) -> None:
-    review(root, 'tests = "touch /tmp/fine && touch planted; test ! -e planted"')
-    handoff = submit("check:tests")
+def test_a_check_writes_nothing_in_the_project_and_what_it_left_running_ends_with_it(
+    root: Path, submit: Submit
+) -> None:
+    review(root, 'plants = "touch /tmp/fine && touch planted; test ! -e planted"\nleaves = "setsid sleep 600 & exit 0"')
+    handoff = submit("check:plants", "check:leaves")
 
     work_once(VERIFICATION)
 
     assert (status(handoff), (root / "planted").exists()) == ("COMPLETED", False)
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root: Path, submit: Submit) -> None:
     review(root, 'tests = "grep two notes.txt && touch built"')
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
@@ -285,7 +265,6 @@ def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root:
     assert status(handoff) == "CLAIMED"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit: Submit) -> None:
     where = {"project_root": str(root), "agent_id": "bob"}
     assert runner.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]
@@ -301,7 +280,6 @@ def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit
     assert facts["stat"] == "2 files changed, 100001 insertions(+), 1 deletion(-)"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("kind", ["none", "empty", "detached", "submodule"])
 def test_it_states_what_git_cannot_say(root: Path, submit: Submit, kind: str, tmp_path: Path) -> None:
     if kind == "none":
@@ -324,7 +302,6 @@ def test_it_states_what_git_cannot_say(root: Path, submit: Submit, kind: str, tm
     assert (facts["why"] or "") == "" if expected is None else expected in facts["why"]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_link_is_no_file(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
     configure(handoff_check_returns=0)
     (root / "link").symlink_to("/etc/passwd")
@@ -337,7 +314,6 @@ def test_a_link_is_no_file(root: Path, submit: Submit, configure: Callable[..., 
 
 
 class TestSeveralProcesses:
-    @pytest.mark.usefixtures("runs_sandbox")
     def test_one_takes_a_run_and_another_goes_on_once_it_gives_no_sign_of_life(
         self, submit: Submit, root: Path
     ) -> None:
@@ -369,14 +345,17 @@ class TestSeveralProcesses:
         assert CheckRun.objects.get().state == CheckState.DROPPED
         assert "handoff.returned" not in events_of(handoff)
 
-    def test_runs_of_other_machines_hide_none_of_this_one(self, submit: Submit, root: Path) -> None:
+    def test_runs_of_other_machines_hide_none_of_this_one(
+        self, submit: Submit, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(verification, "MOST_DUE", 5)
         handoff = submit("file:notes.txt")
         run = CheckRun.objects.get()
         moment = now()
         far = Workspace.objects.create(
             workspace_id="ws_far", root_realpath="/far", created_at=moment, last_seen_at=moment
         )
-        for number in range(MOST_DUE + 10):
+        for number in range(15):
             other = Handoff.objects.get(pk=handoff)
             other.pk, other.created_event_id, other.workspace = f"hnd_{number}", -number - 1, far
             other.save(force_insert=True)
@@ -388,23 +367,12 @@ class TestSeveralProcesses:
         assert found == {check_runs.name_of(run)}
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_commit_in_the_projects_directory_is_evidence_that_anybody_may_have_made(
     call: Call, root: Path, submit: Submit
 ) -> None:
     mail = {"project_root": str(root), "from_agent_id": "ana", "subject": "s", "body": "b"}
     sent = call("message_create", **mail, target={"strategy": "direct", "agent_id": "bob"})["message_id"]
-    where = {"project_root": str(root)}
-    bob = {"strategy": "direct", "agent_id": "bob"}
-    handoff = call(
-        "handoff_create",
-        **where,
-        from_agent_id="ana",
-        target=bob,
-        visibility="public",
-        acceptance_criteria=["file:notes.txt"],
-    )["handoff_id"]
-    call("handoff_claim", **where, handoff_id=handoff, agent_id="bob")
+    handoff = claimed(call, root, "file:notes.txt")
     Handoff.objects.update(claimed_at=now() - timedelta(seconds=10))  # git's times are whole seconds
     git(root, "commit", "--quiet", "--allow-empty", "-m", f"Do it\n\nNexus-Message: {sent}")
     complete(call, root, handoff)

@@ -167,7 +167,7 @@ class Life(RuleBasedStateMachine):
         assert self.lines <= found
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("runs_git")
 def test_every_line_stays_whatever_happens() -> None:
     short = settings(
         max_examples=4, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -238,7 +238,6 @@ def killed_at(event: str, times: int, run: Callable[[], object]) -> bool:
 KILLS = [("subprocess.Popen", 2), ("subprocess.Popen", 5), ("os.rename", 1), ("shutil.rmtree", 1)]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize(("event", "times"), KILLS)
 def test_a_kill_while_it_is_discarded_loses_nothing(repository: Path, tmp_path: Path, event: str, times: int) -> None:
     tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
@@ -252,7 +251,6 @@ def test_a_kill_while_it_is_discarded_loses_nothing(repository: Path, tmp_path: 
     assert line in held(repository)
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("verb", ["keep", "merge"])
 @pytest.mark.parametrize("times", [1, 3, 5, 7])
 def test_a_kill_while_it_is_kept_or_merged_loses_nothing(
@@ -266,7 +264,6 @@ def test_a_kill_while_it_is_kept_or_merged_loses_nothing(
     assert hashed(Path(tree.path) / "new.txt") in held(repository)
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_what_is_in_the_way_of_a_new_worktree_stays(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "precious").touch()
@@ -276,7 +273,6 @@ def test_what_is_in_the_way_of_a_new_worktree_stays(repository: Path, tmp_path: 
     assert git(repository, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_branch_that_somebody_works_on_stays(repository: Path, tmp_path: Path) -> None:
     tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     git(repository, "worktree", "add", "--quiet", str(tmp_path / "side"), tree.branch)
@@ -289,7 +285,6 @@ def test_a_branch_that_somebody_works_on_stays(repository: Path, tmp_path: Path)
     assert git(repository, "rev-parse", tree.branch) == own
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_full_disk_loses_nothing(repository: Path, tmp_path: Path) -> None:
     """The disk of the repository, in a process with mounts of its own."""
     tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
