@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from django.test import Client as Browser
 
 from nexus.control.models import PoolAgent, PoolWorktree, ReviewComment, Turn
+from tests.control.played_git import played_git, repository
 from tests.control.test_reviews import Make, make, works
-from tests.control.test_worktrees import pool, repository
+from tests.control.test_worktrees import pool
 from tests.pages import shown
 
-pytestmark = pytest.mark.usefixtures("runs_sandbox")
-
-__all__ = ["make", "pool", "repository"]
+__all__ = ["make", "played_git", "pool", "repository"]
 
 
 def address(agent_id: str = "smith") -> str:

@@ -1,4 +1,5 @@
-"""The review of finished work: comments are sent as one message, and approval is of what was seen; over real git."""
+"""The review of finished work: comments are sent as one message, and approval is of what was seen. Git is played:
+test_reviews_of_git.py has the same over the real one."""
 
 from __future__ import annotations
 
@@ -20,12 +21,10 @@ from hypothesis import strategies as st
 from coordination import comments
 from coordination.models import Workspace
 from handoffs.attention import KINDS as HANDOFF_KINDS
-from inbox import receipts
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS
-from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
+from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus
 from nexus.control.services import reviews, turns, waking
-from nexus.control.services.lane import LANE_WORK
 from nexus.control.services.reviews import LOOK, Lines
 from nexus.control.services.turns import Ended
 from nexus.control.trees import Difference
@@ -38,13 +37,12 @@ from nexus.planning.models import Task
 from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR, at_once, examples
 from tests.conftest import does as do
-from tests.control.test_worktrees import does, git, pool, repository, told
+from tests.control.played_git import played_git, repository
+from tests.control.test_worktrees import does, pool, told
 from tests.inbox.conftest import Clock, clock
 from tests.pages import queries, shown
 
-pytestmark = pytest.mark.usefixtures("runs_sandbox")
-
-__all__ = ["clock", "pool", "repository"]
+__all__ = ["clock", "played_git", "pool", "repository"]
 
 Make = Callable[..., Path]
 
@@ -145,22 +143,6 @@ def test_work_of_an_agent_that_ended_is_counted_once(make: Make) -> None:
     make("smith", notes="two\n")
     does("pool_destroy_agent", agent_id="smith")
     assert waiting() == ["smith"] and counted("worktrees") == 0
-
-
-def test_what_most_handoffs_wait_for_comes_first(make: Make, repository: Path) -> None:
-    made = {}
-    for name in ("old", "new"):
-        make(name, **{name: "1\n"})
-        made[name] = offer(repository, name, to=name)
-        assert do("handoff_claim", project_root=str(repository), handoff_id=made[name], agent_id=name)["ok"]
-    last = made["new"]
-    for _ in range(3):
-        last = offer(repository, "Next", depends_on=[last])
-    rows = call("pool_list_reviews")["reviews"]
-    assert [(row["agent_id"], row["unblocks"], row["handoff"]["title"]) for row in rows] == [
-        ("new", 3, "new"),
-        ("old", 0, "old"),
-    ]
 
 
 def test_planned_tasks_that_wait_count_as_handoffs_do(make: Make, repository: Path) -> None:
@@ -355,65 +337,13 @@ def test_an_agent_says_what_became_of_each_comment_with_the_tool_or_in_its_answe
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pool_get_review",
-        "pool_send_comments",
-        "pool_take_over_work",
-        "pool_abandon_work",
-        "pool_approve_work",
-        "pool_add_comment",
-    ],
-)
-def test_agents_do_not_review(make: Make, name: str) -> None:
+def test_agents_do_not_review(make: Make) -> None:
     make("smith", notes="two\n")
-    more = {"pool_approve_work": {"seen": "x"}, "pool_add_comment": {"text": "x"}}.get(name, {})
-    assert refused(name, as_agent("smith"), agent_id="smith", **more)["code"] == "NOT_OWNER"
+    more: dict[str, Any] = {"pool_approve_work": {"seen": "x"}, "pool_add_comment": {"text": "x"}}
+    verbs = ("get_review", "send_comments", "take_over_work", "abandon_work", "approve_work", "add_comment")
+    for name in (f"pool_{verb}" for verb in verbs):
+        assert refused(name, as_agent("smith"), agent_id="smith", **more.get(name, {}))["code"] == "NOT_OWNER"
     assert refused("pool_list_reviews", as_agent("smith"))["code"] == "NOT_OWNER"
-
-
-def test_approval_is_of_what_was_seen(make: Make, repository: Path) -> None:
-    place = make("smith", notes="two\n")
-    seen = call("pool_get_review", agent_id="smith")["seen"]
-    (place / "notes.txt").write_text("evil\n")
-    error = refused("pool_approve_work", agent_id="smith", seen=seen)
-    assert "it changed since you looked" in error["message"] and not WorktreeMerge.objects.exists()
-    assert git(place, "status", "--porcelain") == "M notes.txt", "nothing was committed"
-    assert refused("pool_add_comment", agent_id="smith", text="x", seen=seen)["code"] == "WORKTREE_REFUSED"
-    draft = comment(text="One thing")
-    seen = call("pool_get_review", agent_id="smith")["seen"]
-    assert "not sent yet" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
-    assert git(repository, "for-each-ref", "refs/nexus/lane") == ""
-    call("pool_remove_comment", comment_id=draft["comment_id"])
-    assert call("pool_approve_work", agent_id="smith", seen=seen)["state"] == "waiting"
-    assert waiting() == []
-    work_once(LANE_WORK)
-    assert (repository / "notes.txt").read_text() == "evil\n"
-    works("smith")
-    work_once(LOOK)
-    assert waiting() == [], "nothing is new"
-    (place / "notes.txt").write_text("three\n")
-    works("smith")
-    work_once(LOOK)
-    assert waiting() == ["smith"]
-
-
-def test_a_change_between_the_look_and_the_hand_in_is_not_approved(
-    make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = make("smith", notes="two\n")
-    seen = call("pool_get_review", agent_id="smith")["seen"]
-    look = reviews.look
-
-    def meanwhile(*given: Any) -> Any:
-        found = look(*given)
-        (place / "notes.txt").write_text("evil\n")
-        return found
-
-    monkeypatch.setattr(reviews, "look", meanwhile)
-    assert "it changed since" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
-    assert not WorktreeMerge.objects.exists() and git(repository, "for-each-ref", "refs/nexus/lane") == ""
 
 
 def test_a_handoff_gets_its_verdict_with_the_review(make: Make, repository: Path) -> None:
@@ -437,26 +367,6 @@ def test_a_handoff_gets_its_verdict_with_the_review(make: Make, repository: Path
     seen = call("pool_get_review", agent_id="smith")["seen"]
     assert call("pool_approve_work", agent_id="smith", seen=seen)["accepted"] == handoff_id
     assert do("handoff_get", **own)["data"]["status"] == "COMPLETED"
-
-
-def test_a_person_takes_work_over_or_abandons_it(make: Make, repository: Path) -> None:
-    place, other = make("smith", notes="two\n"), make("other", notes="three\n")
-    handoff_id = offer(repository, "Do it", to="other", verifier="operator")
-    own = {"project_root": str(repository), "handoff_id": handoff_id, "agent_id": "other"}
-    do("handoff_claim", **own)
-    do("handoff_complete", **own, result="Did it")
-    taken = call("pool_take_over_work", agent_id="smith")
-    assert (taken["path"], taken["state"]) == (str(place), "kept") and (place / "notes.txt").read_text() == "two\n"
-    assert PoolAgent.objects.get(agent_id="smith").paused_by == "olga"
-    assert call("pool_abandon_work", agent_id="other")["opened"] == handoff_id
-    assert not other.exists() and PoolAgent.objects.get(agent_id="other").ended_at is not None
-    kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/nexus/worktrees").split("\n")
-    assert any(git(repository, "show", f"{ref}:notes.txt") == "three" for ref in kept)
-    assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["status"] == "OPEN"
-    assert waiting() == []
-    assert told("worktree.taken_over", "worktree.discarded") == ["worktree.taken_over", "worktree.discarded"]
-    seen = call("pool_get_review", agent_id="smith")["seen"]
-    assert call("pool_approve_work", agent_id="smith", seen=seen)["state"] == "waiting", "the person goes on with it"
 
 
 def claimed(repository: Path) -> tuple[dict[str, str], int]:
@@ -572,15 +482,6 @@ def test_a_paused_agent_is_not_woken(make: Make, repository: Path) -> None:
     assert waking.callable_by(()) == [PoolAgent.objects.get().pk]
 
 
-def test_an_agent_ends_only_with_its_work(make: Make) -> None:
-    place = make("smith", notes="two\n")
-    (place / ".gitignore").write_text("large\n")
-    (place / "large").write_bytes(bytes(2_000_000))
-    assert "cannot keep" in refused("pool_abandon_work", agent_id="smith")["message"]
-    assert PoolAgent.objects.get().ended_at is None and place.exists()
-    assert call("pool_abandon_work", agent_id="smith", lost_too=True)["state"] == "discarded"
-
-
 def test_a_successor_gets_the_comments_of_an_agent_that_ended(make: Make) -> None:
     place = make("smith", notes="two\n")
     comment(text="Go on")
@@ -689,53 +590,3 @@ def send_mail(repository: Path, *to: str) -> str:
     sent = do("message_create", project_root=str(repository), from_agent_id="lead", **mail)
     assert sent["ok"], sent
     return str(sent["data"]["message_id"])
-
-
-def acted(message_id: str) -> dict[str, list[str]]:
-    """What proves that the recipients of a message acted on it."""
-    rows = do("message_receipts", message_id=message_id)["data"]["receipts"]
-    return {row["recipient"]: row["stages"][-1].get("evidence", []) for row in rows}
-
-
-def commit(place: Path, text: str) -> str:
-    """Commit, as the agent of a worktree."""
-    git(place, "add", "--all")
-    git(place, "commit", "--quiet", "--allow-empty", "-m", text)
-    return git(place, "rev-parse", "HEAD").strip()
-
-
-def test_a_commit_that_names_a_message_is_evidence_of_its_recipient(make: Make, repository: Path) -> None:
-    place = make("smith", notes="two\n")
-    make("jones")
-    both, other = send_mail(repository, "smith", "jones"), send_mail(repository, "jones")
-    first = commit(place, f"Say one\n\nSeveral lines.\n\nNexus-Message: {both}\nNexus-Message: {other}")
-    assert acted(both) == {"smith": [], "jones": []}, "nobody has read it yet"
-    works("smith")
-    work_once(LOOK)
-    assert acted(both) == {"smith": [f"commit {first[:12]} on nexus/smith, as its text says"], "jones": []}
-    assert acted(other) == {"jones": []}, "smith got no such message"
-    again = [commit(place, f"As {both} says, {number}") for number in range(receipts.SHOWN)]
-    call("pool_approve_work", agent_id="smith", seen=call("pool_get_review", agent_id="smith")["seen"])
-    known = acted(both)["smith"]
-    assert len(known) == receipts.SHOWN and again[-1][:12] in known[1]
-
-
-def test_commits_of_others_that_an_agent_took_are_none_of_its_own(make: Make, repository: Path) -> None:
-    place = make("smith", notes="two\n")
-    both = send_mail(repository, "smith", "jones")
-    git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Nexus-Message: {both}")
-    git(place, "pull", "--quiet", "--ff-only", str(repository), "HEAD")
-    works("smith")
-    work_once(LOOK)
-    assert acted(both)["smith"] == []
-
-
-def test_what_a_commit_says_beyond_ids_of_mail_changes_nothing(make: Make, repository: Path) -> None:
-    place = make("smith", notes="two\n")
-    mail = send_mail(repository, "smith")
-    commit(place, f"x{mail} {mail}0 msg_{'0' * 32} msg_$(touch /tmp/pwned)\n\n0\n0\n 9 files changed\n")
-    works("smith")
-    work_once(LOOK)
-    assert acted(mail) == {"smith": []}
-    row = call("pool_list_reviews")["reviews"][0]
-    assert (row["files"], row["added"], row["removed"]) == (1, 1, 1)
