@@ -20,6 +20,7 @@ class PlayedGit:
 
     def __init__(self, bases: Path) -> None:
         self.bases = bases  # what each worktree began with
+        self.kept = set[str]()  # of what was removed, as refs keep it
 
     def make(self, origin: Origin, path: str, wanted: str) -> Tree:
         for copy in (Path(path), self.bases / Path(path).name):
@@ -52,6 +53,7 @@ class PlayedGit:
 
     @contextmanager
     def removal(self, tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
+        self.kept.add(self.content(tree))
         yield
         shutil.rmtree(tree.path)
 

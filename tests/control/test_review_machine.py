@@ -1,73 +1,52 @@
 """Reviews in any order: approval is of what was seen, each comment is sent once, and no work is lost or merged
-unapproved. Git is played by a table of contents."""
+unapproved. Git is played."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from coordination.ids import new_id
-from nexus.control import merging, trees
 from nexus.control.members import Actor
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
-from nexus.control.services import lane, pool, reviews, turns
+from nexus.control.services import lane, pool, reviews, turns, worktrees
 from nexus.control.services.reviews import Lines
 from nexus.control.services.turns import Ended
-from nexus.control.trees import Survey, Tree
+from nexus.control.trees import Origin
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
 from tests.conftest import examples
+from tests.control.played_git import PlayedGit, played_git
 from tests.control.pool import ADMIN, order
 from tests.control.test_worktrees import pool as a_pool
 
-__all__ = ["a_pool"]
+__all__ = ["a_pool", "played_git"]
 
-CONTENTS: dict[str, str] = {}  # of worktrees, by path
 NUMBERS = count()
-KEPT: set[str] = set()  # by refs, of what was discarded
-
-
-def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
-    return Survey("head", CONTENTS[tree.path], False, 1, [], [], [], "", [("a.txt", 1, 0)], False)
-
-
-@contextmanager
-def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
-    KEPT.add(CONTENTS[tree.path])
-    yield
-
-
-@pytest.fixture
-def played(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git that knows contents alone."""
-    monkeypatch.setattr(trees, "survey", survey)
-    monkeypatch.setattr(trees, "removal", removal)
-    monkeypatch.setattr(trees, "hand_in", lambda tree, message, ref: f"commit of {CONTENTS[tree.path]}")
-    monkeypatch.setattr(trees, "content_of", lambda tree, commit: commit.removeprefix("commit of "))
-    monkeypatch.setattr(merging, "target", lambda origin: "main")
-    monkeypatch.setattr(merging, "has", lambda origin, target, commit: False)
-    monkeypatch.setattr(merging, "release", lambda origin, refs: None)
 
 
 class Desk(RuleBasedStateMachine):
     """One agent's work, people who review it, and a successor."""
 
+    git: PlayedGit
+
     @initialize()
     def begin(self) -> None:
-        self.place = tempfile.mkdtemp(prefix="nexus-desk-")
+        self.above = tempfile.mkdtemp(prefix="nexus-desk-")
+        self.place, top = f"{self.above}/{next(NUMBERS)}", Path(self.above, "origin")
+        top.mkdir()
         self.count, self.seen, self.approved = 0, "", set[str]()
         self.removed, self.is_heir = set[str](), False
-        tree = Tree(self.place, f"{self.place}/.git", "nexus/smith", "0" * 40, "/origin", "/origin/.git", ("/origin",))
+        tree = self.git.make(Origin(str(top), f"{top}/.git", (f"{top}/.git/objects",)), self.place, "smith")
         agent, _ = pool.create(ADMIN, order(f"agent-{next(NUMBERS)}", cwd=self.place))
         self.name, self.agent = agent.agent_id, agent.pk
         self.row = PoolWorktree.objects.create(
@@ -76,7 +55,7 @@ class Desk(RuleBasedStateMachine):
         self.write()
 
     def teardown(self) -> None:
-        shutil.rmtree(self.place, ignore_errors=True)
+        shutil.rmtree(self.above, ignore_errors=True)
 
     def tree(self) -> PoolWorktree:
         return PoolWorktree.objects.select_related("agent").get(pk=self.row)
@@ -96,7 +75,8 @@ class Desk(RuleBasedStateMachine):
     def write(self) -> None:
         """The agent, or the person who took over, goes on."""
         self.count += 1
-        CONTENTS[self.place] = f"{self.row} {self.count}"
+        Path(self.place, "work.txt").write_text(f"{self.row} {self.count}\n")
+        self.content = self.git.content(worktrees.own(self.tree()))
 
     @precondition(is_there)
     @rule()
@@ -147,7 +127,7 @@ class Desk(RuleBasedStateMachine):
         waits = self.tree().merges.open().exists()
         drafts = ReviewComment.objects.filter(worktree=self.row, sent_at=None).exists()
         approved = self.does(reviews.approve, seen=self.seen)
-        is_seen = self.seen == CONTENTS[self.place]
+        is_seen = self.seen == self.content
         assert approved is None or (is_seen and not drafts and not waits)
         if approved is not None:
             self.approved.add(self.seen)
@@ -215,7 +195,7 @@ class Desk(RuleBasedStateMachine):
 
     @invariant()
     def no_work_is_lost(self) -> None:
-        assert self.is_there() or CONTENTS[self.place] in KEPT
+        assert self.is_there() or self.content in self.git.kept
 
     @invariant()
     def no_turn_of_a_paused_agent_runs(self) -> None:
@@ -223,5 +203,6 @@ class Desk(RuleBasedStateMachine):
         assert not running.filter(agent__paused_at__isnull=False).exists()
 
 
-def test_reviews_hold_whatever_the_order(played: None) -> None:
+def test_reviews_hold_whatever_the_order(db: None, played_git: PlayedGit) -> None:
+    Desk.git = played_git
     run_machine(Desk, settings=settings(max_examples=examples(100), stateful_step_count=25))
