@@ -33,6 +33,13 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNNER = Acp(kind="acp", name="agent", command=["agent"])
 
 
+@pytest.fixture
+def works(runs_sandbox: None) -> None:
+    """A sandbox is tried."""
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+
+
 def _pairs(line: Sequence[str]) -> dict[str, str]:
     """What a command line puts where, by the place."""
     with_source = ("--ro-bind", "--ro-bind-try", "--bind", "--bind-try")
@@ -163,11 +170,9 @@ SPACE = {  # which fills up with what is in it, and not with the machine's memor
 }
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("works")
 @pytest.mark.parametrize("trial", TRIALS)
 def test_what_is_tried_in_it_fails(tmp_path: Path, trial: str) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("s3cret")
@@ -203,10 +208,9 @@ def test_its_temporary_files_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert tried.stdout.startswith("begun") and "No space left" in tried.stderr
 
 
+@pytest.mark.usefixtures("works")
 @pytest.mark.skipif(os.geteuid() == 0, reason="no limit bounds root's processes")
 def test_its_processes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     monkeypatch.setattr(sandbox, "MOST_PROCESSES", 20)
     line = _wrapped(tmp_path, "sh", "-c", "echo begun; for i in $(seq 40); do sleep 60 & done")
     tried = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -214,10 +218,8 @@ def test_its_processes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert tried.returncode != 0 and "fork" in tried.stderr
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("works")
 def test_what_takes_a_directorys_place_while_it_is_started_is_not_used(tmp_path: Path) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     outside = tmp_path / "outside"
     (outside / "out").mkdir(parents=True)
     line = _wrapped(tmp_path, "touch", "out/new")
@@ -228,12 +230,10 @@ def test_what_takes_a_directorys_place_while_it_is_started_is_not_used(tmp_path:
     assert "was replaced while this was started" in tried.stderr
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("works")
 def test_a_database_in_the_agents_directory_is_hidden_with_what_is_not_in_it_yet(
     tmp_path: Path, configure: Callable[..., None]
 ) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     database = tmp_path / "place" / "nexus.db"
     database.parent.mkdir()
     for behind in ("", "-wal", "-shm"):
@@ -244,10 +244,8 @@ def test_a_database_in_the_agents_directory_is_hidden_with_what_is_not_in_it_yet
     assert "s3cret" not in tried.stdout
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("works")
 def test_what_is_allowed_in_it_works(tmp_path: Path) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     line = _wrapped(tmp_path, "sh", "-c", "echo text > out/new; echo own > /tmp/own; cat out/new /tmp/own")
     tried = subprocess.run(line, capture_output=True, text=True, check=False)
     assert tried.stdout == "text\nown\n", tried.stderr
@@ -257,10 +255,8 @@ def test_what_is_allowed_in_it_works(tmp_path: Path) -> None:
     assert subprocess.run(python, capture_output=True, text=True, check=False).stdout == "1\n"
 
 
-@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.usefixtures("works")
 async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path: Path) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     own, outside = tmp_path / "place" / "out", tmp_path / "outside"
     own.mkdir(parents=True)
     for name in ("bwrap", "env"):  # its own, which would be started in place of the sandbox
@@ -290,10 +286,8 @@ async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path:
     assert not outside.exists()
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("works")
 async def test_naming_a_program_shows_no_file_from_outside(tmp_path: Path) -> None:
-    if not sandbox.state().works:
-        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     secret = tmp_path / "secret"
     secret.write_text("#!/bin/sh\necho s3cret\n")
     secret.chmod(0o755)
