@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx
@@ -72,7 +72,7 @@ async def here(speak: Speak) -> AsyncIterator[int]:
         if remote_port != own:
             if other is CONNECT:
                 raise ConnectionRefusedError
-            return await other(remote_host, remote_port, **more)
+            return cast(SocketStream, await other(remote_host, remote_port, **more))
         ours, theirs = socket.socketpair()
         speaking.add(asyncio.create_task(speaks(theirs)))
         return await SocketStream.from_socket(ours)

@@ -17,7 +17,7 @@ from django.test import Client as Browser
 from coordination.log.lines import lines
 from coordination.models import Event
 from inbox.monitoring import Picture
-from nexus.control import trees
+from nexus.control import trees, verification
 from nexus.control.attention import KINDS
 from nexus.control.merging import LANE
 from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
@@ -246,9 +246,9 @@ def test_what_is_checked_with_others_cannot_be_withdrawn_until_it_waits_again(
 
     def withdraws(*given: Any) -> str:
         said.append(refused("pool_withdraw_merge", merge_id=merges[1]["merge_id"]))
-        return real(*given)
+        return str(real(*given))
 
-    real = lane.failures
+    real = vars(lane)["failures"]
     monkeypatch.setattr(lane, "failures", withdraws)
     LANE_WORK.settle(item, LANE_WORK.act(item))
     assert len(said) == 2 and all("is checking" in each for each in said)
@@ -343,7 +343,7 @@ def test_it_begins_anew_where_the_branch_moved_meanwhile(
             git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Theirs {len(runs)}")
         return runs[-1]
 
-    tested = lane.failures
+    tested = verification.failures
     monkeypatch.setattr(lane, "failures", moves)
     assert ended(queue("smith")).state == MergeState.MERGED
     assert runs == [""] * 3

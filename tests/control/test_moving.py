@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,17 @@ STATES = st.sampled_from(["old", "new", "missing", "begun", "theirs", "staged"])
 
 
 def half_moved(place: Path) -> tuple[str, str]:
-    """Make a repository of two commits whose branch is at the first, with the note of a move to the second."""
+    """Copy a repository of two commits whose branch is at the first, with the note of a move to the second."""
+    directory, onto, commit = _made_once()
+    shutil.copytree(Path(directory.name, "repository"), place)
+    git(place, "status")  # git knows the files by more than is copied
+    return onto, commit
+
+
+@cache
+def _made_once() -> tuple[tempfile.TemporaryDirectory[str], str, str]:
+    directory = tempfile.TemporaryDirectory(prefix="nexus-moving-")
+    place = Path(directory.name, "repository")
     place.mkdir()
     git(place, "init", "--quiet")
     for name, text in {**OLD, "mine.txt": "committed\n"}.items():
@@ -45,7 +57,7 @@ def half_moved(place: Path) -> tuple[str, str]:
     onto, commit = git(place, "rev-parse", "HEAD~1"), git(place, "rev-parse", "HEAD")
     git(place, "update-ref", "refs/heads/main", onto)
     git(place, "update-ref", f"{moving.MOVING}/main", commit)
-    return onto, commit
+    return directory, onto, commit
 
 
 def _write(path: Path, text: str) -> None:

@@ -339,11 +339,9 @@ def test_it_decides_by_those_above_the_agent_alone(db: None, repository: Path) -
 
 def test_it_makes_and_merges_nothing_where_the_parent_may_not(db: None, repository: Path) -> None:
     src = str(repository / "src")
-    for agent_id, more in {
-        "lead": {"cwd": str(repository), "allowed_write_paths": [src]},
-        "deep": {"cwd": src},
-    }.items():
-        assert does("pool_create_agent", agent_id=agent_id, preset="trusted", **more)["ok"]
+    given: dict[str, Any] = {"cwd": str(repository), "allowed_write_paths": [src]}
+    assert does("pool_create_agent", agent_id="lead", preset="trusted", **given)["ok"]
+    assert does("pool_create_agent", agent_id="deep", preset="trusted", cwd=src)["ok"]
     lead = Caller("test", agent_id="lead")
     assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
     assert PoolAgent.objects.get(agent_id="smith").write_paths == []
