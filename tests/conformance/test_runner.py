@@ -64,63 +64,47 @@ def found_in(directory: Path, content: Any, name: str = "tools/one.json") -> lis
     return list(load(directory))
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("$.task.id", 2),
-        ("$.task.id", 2.0),
-        ("$.task.title", "Hang lamps"),
-        ("$['task']['done']", False),
-        ("$.task.deps[0]", 1),
-        ("$.task.deps[-1]", 7),
-        ("$.task.deps.length", 2),
-        ("$.length", 5),
-        ("$.task.owner", None),
-        ("$.task.nowhere", None),
-        ("$.task.deps[9]", None),
-        ("$.task.title.length", None),
-        ("$.task.created_at", {"type": "iso8601"}),
-        ("$.task.done", {"type": "boolean"}),
-        ("$.task.id", {"type": "number", "min": 2, "max": 2}),
-        ("$.task.deps.length", {"type": "number", "min": 1}),
-        ("$.task.title", {"type": "string", "minLength": 10, "pattern": "lamps$"}),
-    ],
-)
-def test_it_finds_what_an_assertion_expects(path: str, expected: Any, tmp_path: Path) -> None:
-    assert play(fixture(return_value={path: expected}), answering(), tmp_path) == []
+AGREEING = {
+    "$.task.id": 2.0,
+    "$['task']['done']": False,
+    "$.task.deps[-1]": 7,
+    "$.task.deps.length": {"type": "number", "min": 1, "max": 2},
+    "$.length": 5,
+    "$.task.owner": None,
+    "$.task.nowhere": None,
+    "$.task.deps[9]": None,
+    "$.task.title.length": None,
+    "$.task.created_at": {"type": "iso8601"},
+    "$.task.done": {"type": "boolean"},
+    "$.task.title": {"type": "string", "minLength": 10, "pattern": "lamps$"},
+}
+OTHERWISE: list[tuple[str, Any, str]] = [  # path, expected, found
+    ("$.task.id", 1, "2"),
+    ("$.task.id", True, "2"),
+    ("$.task.id", "2", "2"),
+    ("$.task.done", 0, "false"),
+    ("$.task.title", None, '"Hang lamps"'),
+    ("$.task.nowhere", "", "nothing"),
+    ("$.task.deps.length", 3, "2"),
+    ("$.task.title", {"type": "iso8601"}, '"Hang lamps"'),
+    ("$.task.done", {"type": "number"}, "false"),
+    ("$.task.id", {"type": "boolean"}, "2"),
+    ("$.task.id", {"type": "number", "min": 3}, "2"),
+    ("$.task.id", {"type": "number", "max": 1}, "2"),
+    ("$.task.id", {"type": "string"}, "2"),
+    ("$.task.title", {"type": "string", "minLength": 11}, '"Hang lamps"'),
+    ("$.task.title", {"type": "string", "pattern": "^lamps"}, '"Hang lamps"'),
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "expected", "told"),
-    [
-        ("$.task.id", 1, "expected 1, found 2"),
-        ("$.task.id", True, "expected true, found 2"),
-        ("$.task.id", "2", 'expected "2", found 2'),
-        ("$.task.done", 0, "expected 0, found false"),
-        ("$.task.title", None, 'expected null, found "Hang lamps"'),
-        ("$.task.nowhere", "", 'expected "", found nothing'),
-        ("$.task.deps[2]", 7, "expected 7, found nothing"),
-        ("$.task.deps.length", 3, "expected 3, found 2"),
-        ("$.task.title", {"type": "iso8601"}, 'expected {"type": "iso8601"}, found "Hang lamps"'),
-        ("$.task.done", {"type": "number"}, 'expected {"type": "number"}, found false'),
-        ("$.task.id", {"type": "boolean"}, 'expected {"type": "boolean"}, found 2'),
-        ("$.task.id", {"type": "number", "min": 3}, 'expected {"type": "number", "min": 3}, found 2'),
-        ("$.task.id", {"type": "number", "max": 1}, 'expected {"type": "number", "max": 1}, found 2'),
-        ("$.task.id", {"type": "string"}, 'expected {"type": "string"}, found 2'),
-        (
-            "$.task.title",
-            {"type": "string", "minLength": 11},
-            'expected {"type": "string", "minLength": 11}, found "Hang lamps"',
-        ),
-        (
-            "$.task.title",
-            {"type": "string", "pattern": "^lamps"},
-            'expected {"type": "string", "pattern": "^lamps"}, found "Hang lamps"',
-        ),
-    ],
-)
-def test_it_tells_path_expected_and_found(path: str, expected: Any, told: str, tmp_path: Path) -> None:
-    assert play(fixture(return_value={path: expected}), answering(), tmp_path) == [f"{path}: {told}"]
+def test_it_finds_what_assertions_expect(tmp_path: Path) -> None:
+    assert play(fixture(return_value=AGREEING), answering(), tmp_path) == []
+
+
+@pytest.mark.parametrize(("path", "expected", "found"), OTHERWISE)
+def test_it_tells_path_expected_and_found(path: str, expected: Any, found: str, tmp_path: Path) -> None:
+    told = f"{path}: expected {json.dumps(expected)}, found {found}"
+    assert play(fixture(return_value={path: expected}), answering(), tmp_path) == [told]
 
 
 @pytest.mark.parametrize(
@@ -227,9 +211,7 @@ def test_it_asserts_a_postcondition_after_the_last_step(tmp_path: Path) -> None:
     assert problems == ["step 2: $.length: expected 4, found 5", f"step 2: {TASKS}: expected a file, found none"]
 
 
-@pytest.mark.parametrize(
-    "file", ["../x", "a/../../x", "/etc/x", "..", "", ".", "C:\\x", "a\\..\\..\\x", "a\x00b", "{STATE_ROOT}/x.json"]
-)
+@pytest.mark.parametrize("file", ["a/../../x", "/etc/x", "", "C:\\x", "a\x00b", "{STATE_ROOT}/x.json"])
 @pytest.mark.parametrize("where", ["precondition", "postcondition"])
 def test_it_refuses_files_outside_the_project(file: str, where: str, tmp_path: Path) -> None:
     (hostile,) = found_in(tmp_path / "suite", body(**{where: {"state_files": {file: {}}}}))
@@ -247,25 +229,24 @@ def test_it_lets_no_path_lead_out_of_the_project(text: str) -> None:
         assert Path("/project", text).resolve() != Path("/project")
 
 
+def expecting(path: str, value: Any) -> dict[str, Any]:
+    return {"postcondition": {"return_value": {path: value}}}
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"postcondition": {"return_value": {"$.a": {"type": "datetime"}}}}, "'datetime' is not one of"),
-        ({"postcondition": {"return_value": {"$.a": {"type": "number", "minimum": 1}}}}, "'minimum' was unexpected"),
-        ({"postcondition": {"return_value": {"$.a": {"type": "string", "min": 1}}}}, "'number' was expected"),
-        ({"postcondition": {"return_value": {"$.a": {"type": "string", "pattern": "("}}}}, "is not a 'regex'"),
-        ({"postcondition": {"return_value": {"$.a": {}}}}, "'type' is a required property"),
-        ({"postcondition": {"return_value": {"$.a": [1]}}}, "is not of type"),
-        ({"postcondition": {"return_value": {"a.b": 1}}}, "is not a 'value-path'"),
-        ({"postcondition": {"return_value": {"$.a[*]": 1}}}, "is not a 'value-path'"),
-        ({"postcondition": {"state_files": {"a.json": {"$..b": 1}}}}, "is not a 'value-path'"),
+        (expecting("$.a", {"type": "datetime"}), "'datetime' is not one of"),
+        (expecting("$.a", {"type": "number", "minimum": 1}), "'minimum' was unexpected"),
+        (expecting("$.a", {"type": "string", "min": 1}), "'number' was expected"),
+        (expecting("$.a", {"type": "string", "pattern": "("}), "is not a 'regex'"),
+        (expecting("$.a", {}), "'type' is a required property"),
+        (expecting("$.a", [1]), "is not of type"),
+        (expecting("$.a[*]", 1), "is not a 'value-path'"),
         ({"postcondition": {"exit_code": 0}}, "'exit_code' was unexpected"),
-        ({"precondition": {"state_files": {"a.json": "text"}}}, "is not of type"),
-        ({"action": {"tool": "task_add"}}, "'params' is a required property"),
         ({"action": {"tool": "", "params": {}}}, "at $.action.tool"),
         ({"steps": [{"action": {"tool": "task_add", "params": {}}}]}, "is valid under each of"),
         ({"test_id": "Not an id"}, "does not match"),
-        ({"test_id": 5}, "is not of type"),
     ],
 )
 def test_it_says_why_a_file_is_no_fixture(more: dict[str, Any], told: str, tmp_path: Path) -> None:
@@ -395,9 +376,3 @@ def test_it_ends_with_2_where_there_is_nothing_to_play(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2 and "error: " in capsys.readouterr().err
-
-
-def test_its_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0 and "python -m tests.conformance tests/conformance/fixtures" in capsys.readouterr().out
