@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
@@ -13,22 +13,29 @@ from typing import Any
 import pytest
 
 from nexus.compat.nexus_core.arguments import number_of
+from nexus.compat.nexus_core.server import PROJECT_ROOT, answer
+from nexus.core.operations.caller import Caller
 from tests.acceptance.processes import ROOT, environment
-from tests.compat.programs import Program, ours, timeless
+from tests.compat.programs import Program, timeless
 
 OWNER = {"role": "engineer", "resume_tier": "bounded"}
 TASK = {"title": "Write", "context": "Why.", "acceptance": "It runs.", "owner": OWNER}
 
 
 class Project:
-    """A project, and the server for it."""
+    """A project, and calls about it as the server answers them."""
 
-    def __init__(self, root: Path, home: Path) -> None:
+    def __init__(self, root: Path) -> None:
         self.files = root / ".nexus"
-        self.server: Program = ours("nexus-core", home, NEXUS_PROJECT_ROOT=str(root))
 
     def __call__(self, name: str, **arguments: Any) -> Any:
-        return self.server.call(f"nx_{name}", arguments)
+        return self.call(f"nx_{name}", arguments)
+
+    def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        """What a tool answers: an object, or the text of an error."""
+        answered = asyncio.run(answer(Caller("test", connection="test:compat"), name, arguments))
+        (content,) = answered["content"]
+        return content["text"] if answered.get("isError") else json.loads(content["text"])
 
     def read(self, name: str) -> Any:
         path = self.files / name
@@ -40,31 +47,13 @@ class Project:
         path.write_text(text)
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One home for all projects: to prepare a store takes longer than a test."""
-    return tmp_path_factory.mktemp("home")
-
-
 @pytest.fixture
-def nx(starts_processes: None, tmp_path: Path, home: Path) -> Iterator[Project]:
+def nx(committed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     root = tmp_path / "project"
     (root / ".git").mkdir(parents=True)
     (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    project = Project(root, home)
-    yield project
-    project.server.end()
-
-
-def test_it_introduces_itself_as_that_program(nx: Project) -> None:
-    assert nx.server.hello == {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {"tools": {"listChanged": True}},
-        "serverInfo": {"name": "nexus-core", "version": "0.21.0"},
-    }
-    tools = nx.server.request("tools/list")["tools"]
-    assert [tool["name"] for tool in tools][:2] == ["nx_plan_start", "nx_plan_status"]
-    assert len(tools) == 14
+    monkeypatch.setenv(PROJECT_ROOT, str(root))
+    return Project(root)
 
 
 def test_a_day(nx: Project) -> None:
@@ -108,7 +97,7 @@ def test_it_replies_to_mistakes_in_its_words(nx: Project) -> None:
         "Expected integer, received float at issue_id\nNumber must be greater than 0 at issue_id\nRequired at decision"
     )
     assert nx("plan_decide", issue_id=3, decision="x") == "No active plan"
-    assert nx.server.call("nope") == "MCP error -32602: Tool nope not found"
+    assert nx.call("nope", {}) == "MCP error -32602: Tool nope not found"
     assert nx("plan_start", topic="x", issues=[], research_summary=" ").startswith("research_summary is required")
     nx("plan_start", topic="x", issues=["y"], research_summary="z")
     assert nx("plan_update", action="modify", issue_id=1) == "issue_id and title are required for modify"
@@ -148,9 +137,9 @@ def test_it_keeps_artifacts_inside(nx: Project) -> None:
 )
 def test_a_file_that_it_cannot_read_stays_as_it_is(nx: Project, text: str, said: str) -> None:
     nx.write("state/tasks.json", text)
-    for answer in (nx("task_list"), nx("task_add", **TASK), nx("task_close", force=True)):
-        assert said in answer
-        assert "tasks.json" in answer
+    for told in (nx("task_list"), nx("task_add", **TASK), nx("task_close", force=True)):
+        assert said in told
+        assert "tasks.json" in told
     assert (nx.files / "state" / "tasks.json").read_text() == text
 
 
@@ -159,8 +148,8 @@ def test_a_history_of_a_newer_version_stays_as_it_is(nx: Project, newer: dict[st
     cycles = [{"completed_at": "later", "branch": "main", "plan": None, **each} for each in newer.pop("cycles", [{}])]
     text = json.dumps({**newer, "cycles": cycles})
     nx.write("history.json", text)
-    for answer in (nx("history_search"), nx("task_add", **TASK)):
-        assert "'2.0' is newer than this Nexus knows (1.0); update Nexus" in answer
+    for told in (nx("history_search"), nx("task_add", **TASK)):
+        assert "'2.0' is newer than this Nexus knows (1.0); update Nexus" in told
     assert (nx.files / "history.json").read_text() == text
 
 
@@ -176,7 +165,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_it_reads_a_project_that_it_may_not_write(tmp_path: Path) -> None:
+def test_a_process_introduces_itself_as_that_program_and_reads_a_project_that_it_may_not_write(tmp_path: Path) -> None:
     root = tmp_path / "project"
     state = root / ".nexus" / "state"
     state.mkdir(parents=True)
@@ -191,6 +180,13 @@ def test_it_reads_a_project_that_it_may_not_write(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_PRIVILEGE, "manage.py", "runmcp", "--as", "nexus-core"]
     server = Program(Popen(command, cwd=ROOT, env=environ, stdin=PIPE, stdout=PIPE, text=True))
     try:
+        assert server.hello == {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "nexus-core", "version": "0.21.0"},
+        }
+        tools = server.request("tools/list")["tools"]
+        assert [tool["name"] for tool in tools][:2] == ["nx_plan_start", "nx_plan_status"] and len(tools) == 14
         for topic in ("Cache", "Later"):
             (state / "plan.json").write_text(json.dumps({**plan, "topic": topic}))
             for folder in (state, state.parent, root):

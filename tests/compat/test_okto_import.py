@@ -40,7 +40,6 @@ from nexus.core.operations.errors import NexusError
 from tests.acceptance import hub
 from tests.acceptance.processes import environment, nexus
 from tests.compat import okto
-from tests.compat.okto_day import filled
 from tests.conftest import Call, does
 
 pytestmark = pytest.mark.django_db
@@ -106,14 +105,6 @@ def everything() -> dict[str, list[dict[str, Any]]]:
         ]
         for model in MODELS
     }
-
-
-def numbered_anew(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    """Return rows with the numbers of events from 1 on: PostgreSQL does not give out those of an undone one again."""
-    columns = {"Event": "event_id", "Handoff": "created_event_id"}
-    first = min(row[column] for model, column in columns.items() for row in rows[model]) - 1
-    anew = {model: [{**row, column: row[column] - first} for row in rows[model]] for model, column in columns.items()}
-    return {**rows, **anew}
 
 
 def ours(old: str) -> str:
@@ -235,67 +226,6 @@ def test_into_a_store_that_has_events_they_follow_in_order(day: Day, tmp_path: P
     there = [event["event_id"] for event in day.seen["ann"]["events"] if event["stream"] == "workspace"]
     here = call("event_get", project_root=day.project, agent_id="ann", stream="workspace", limit=1000)["events"]
     assert [event["event_id"] - ahead for event in here] == there
-
-
-def test_an_interrupted_import_leaves_nothing_and_the_next_one_everything(
-    day: Day, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with transaction.atomic():
-        run(day.home)
-        whole = numbered_anew(everything())
-        transaction.set_rollback(True)
-
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = everything()
-    with monkeypatch.context() as patched:
-        patched.setattr(Import, "_settings", killed)
-        with pytest.raises(KeyboardInterrupt), transaction.atomic():
-            run(day.home)
-    assert everything() == before
-    run(day.home)
-    assert numbered_anew(everything()) == whole
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("version", okto.VERSIONS)
-def test_a_store_of_a_thousand_messages(version: str, tmp_path: Path, call: Call) -> None:
-    day = played(version, tmp_path, 1000)
-    assert run(day.home).new["messages"] >= 1002
-    compare(day, call)
-    calls: list[tuple[str, dict[str, Any]]] = []
-    for name in day.seen:  # all of the inbox, then all of the history
-        for _ in range(2):
-            ids = ["$", len(calls), "messages", "*", "message_id"]
-            calls.append(("inbox_pull", {"agent_id": name, "limit": 200}))
-            calls.append(("inbox_ack", {"agent_id": name, "message_ids": ids}))
-        more = {"cursor": ["$", len(calls), "next_cursor"]}
-        calls += [("inbox_history", {"agent_id": name, "limit": 200, **cursor}) for cursor in ({}, more)]
-    theirs = okto.repeat(version, Path(shutil.copytree(day.home, tmp_path / "again")), calls)["answers"]
-    mine: list[dict[str, Any]] = []
-    for tool, arguments in calls:
-        mine.append({"data": call(tool, **filled(arguments, mine))})
-    for tool in ("inbox_pull", "inbox_history"):
-        there, here = (_all_mail(tool, calls, answers) for answers in (theirs, mine))
-        assert [[name, ours(old), *row] for name, old, *row in there] == here
-        assert len(here) >= 900
-    assert not any(call("inbox_count", agent_id=name)["unread"] for name in day.seen)
-
-
-def _all_mail(tool: str, calls: list[tuple[str, dict[str, Any]]], answers: list[dict[str, Any]]) -> list[list[str]]:
-    """Return what the calls of a tool answered, by time; without the receipts, which okto-nexus sends as messages."""
-    found = [
-        [
-            arguments["agent_id"],
-            *(row[field] for field in ("message_id", "created_at", "from_agent_id", "subject", "body")),
-        ]
-        for (called, arguments), answer in zip(calls, answers, strict=True)
-        if called == tool
-        for row in answer["data"]["messages"]
-        if not row["subject"].startswith("read receipt")
-    ]
-    return sorted(found, key=lambda row: (row[0], row[2]))
 
 
 # Bad input
