@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -117,18 +115,10 @@ def test_a_damaged_schema_is_said_in_one_line_whatever_the_command(home: Home, c
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_a_damaged_format_in_the_header_is_said_in_one_line(home: Home) -> None:
-    flip(home.database, 47, 0xFF)
-    done = home.process("status")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("[nexus] DB_ERROR") and "damaged" in done.stderr, done
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_damage_in_a_table_that_a_command_reads_itself_is_said_in_one_line(home: Home) -> None:
-    with closing(sqlite3.connect(home.database)) as db:
-        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'message_deliveries'").fetchone()
-    flip(home.database, (page - 1) * PAGE, 0xFF)
+@pytest.mark.parametrize("where", ["the format in the header", "a table that the command reads itself"])
+def test_damage_is_said_in_one_line(home: Home, where: str) -> None:
+    [(page,)] = home.sql("SELECT rootpage FROM sqlite_master WHERE name = 'message_deliveries'")
+    flip(home.database, 47 if where == "the format in the header" else (page - 1) * PAGE, 0xFF)
     done = home.process("status")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("[nexus] DB_ERROR") and "damaged" in done.stderr, done

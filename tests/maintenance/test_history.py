@@ -24,7 +24,7 @@ Nexus = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
-def exported(starts_processes: None, written: Path) -> str:
+def exported(written: Path) -> str:
     """The history of the scenario's first workspace."""
     done = Home(written).process("export", "--workspace-id", workspace_id_of(f"{written}-project"))
     assert done.returncode == 0, done.stderr
@@ -69,6 +69,7 @@ def test_it_holds_every_kind_of_row_of_the_workspace_in_order(lines: list[str]) 
     assert records[-1]["rows"] == len(lines) - 2
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_says_the_same_every_time(written: Path, exported: str, tmp_path: Path) -> None:
     arguments = ("--project", f"{written}-project", "--output", str(tmp_path / "again"))
 
@@ -127,6 +128,7 @@ def test_it_lets_nobody_in_with_a_replayed_session(replay: Replay, exported: str
         assert error["code"] == "NOT_OWNER"
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_is_healthy_in_a_new_home(written: Path, exported: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(exported)
     home = Home(tmp_path / "new")

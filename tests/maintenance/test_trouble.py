@@ -150,24 +150,6 @@ def test_it_names_a_full_disk(home: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("starts_processes")
-@needs_mount
-def test_a_hub_names_a_full_disk_to_the_agents_on_stdio_and_loses_nothing(home: Home, tmp_path: Path) -> None:
-    (tmp_path / "mounted").mkdir()
-    script = 'mount -t tmpfs -o size=16m,mode=700 none "$0" && cp -a "$1"/nexus.db "$0" && exec "$2" -m "$3" "$0"'
-    arguments = [str(tmp_path / "mounted"), str(home.path), sys.executable, "tests.maintenance.relayed"]
-    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script, *arguments]
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=START_SECONDS)
-    assert done.returncode == 0, done.stderr
-
-    said = json.loads(done.stdout)
-    assert (said["refused"]["error"]["code"], said["refused"]["error"]["details"]) == (
-        "DB_ERROR",
-        {"cause": "disk_full"},
-    )
-    assert said["read"]["ok"] and said["again"]["ok"] and said["lost"] == 0
-
-
-@pytest.mark.usefixtures("starts_processes")
 def test_it_names_a_store_that_became_read_only(home: Home, tmp_path: Path) -> None:
     for directory in [home.path, *home.path.parents][:4]:
         if os.geteuid() == 0 and directory != Path("/tmp"):
