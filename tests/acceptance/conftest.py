@@ -13,6 +13,7 @@ import pytest
 from filelock import FileLock
 
 from tests.acceptance.hub import ROOT, Hub, serving
+from tests.acceptance.pool import RUNNERS, Pool, until
 from tests.conftest import Furnish
 from tests.outside import npm_packages, program
 from tests.postgres import Cluster, programs
@@ -30,6 +31,21 @@ def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[
     """One running hub for the tests of a module."""
     with serving(furnish(tmp_path_factory.mktemp("hub") / "home")) as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+def runners(request: pytest.FixtureRequest) -> str:
+    """The runners.toml of a module's pool: its RUNNERS, where it has some."""
+    return str(getattr(request.module, "RUNNERS", RUNNERS))
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, runners: str) -> Iterator[Pool]:
+    """One running hub with a pool for the tests of a module."""
+    pool = Pool(furnish(tmp_path_factory.mktemp("pool") / "home"), runners=runners)
+    yield pool
+    pool.close()
+    until(lambda: not pool.left())
 
 
 @pytest.fixture

@@ -19,20 +19,15 @@ import pytest
 
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
-from tests.acceptance.processes import nexus
 from tests.conftest import Furnish
 from tests.control.openai_server import (
     Handler,
     Reply,
     Server,
-    calls,
     floods,
     hangs_up,
-    refuses,
     says,
-    sends,
     serving,
-    stalls,
 )
 
 AGENT = ROOT / "tests" / "control" / "acp_agent.py"
@@ -60,15 +55,8 @@ class Acp:
 
 
 MENDED = Acp("hello", "", command=WELL_BEHAVED)
-PROCESSES = {
-    "is-not-there": Acp("hello", "was not found", command=["no-such-agent"]),
+PROCESSES = {  # those that cost a hub most; tests/control/test_acp.py has every way to fail
     "is-no-program": Acp("hello", "was not found, or may not be run", command=["/etc/passwd"]),
-    "does-not-start": Acp("hello", "I cannot start like this", flags=["--fails"]),
-    "is-too-old": Acp("hello", "speaks version 0", flags=["--old"]),
-    "is-mute": Acp("hello", "turn_seconds", flags=["--mute"], turn_seconds=2),
-    "dies": Acp("die 3", "exit code 3"),
-    "speaks-nonsense": Acp("nonsense", "that the protocol does not know"),
-    "sends-a-line-without-end": Acp("endless", "it sent a line with over"),
     "sends-text-without-end": Acp("flood", "bytes in one turn"),
     "moans-without-end": Acp("moan", "turn_seconds", turn_seconds=2),
     "is-deaf": Acp("ignore", "turn_seconds", turn_seconds=2),
@@ -97,20 +85,9 @@ def redirects(handler: Handler) -> None:
     handler.begin(307, location="http://127.0.0.1:9/v1/chat/completions", content_length="0")
 
 
-BYSTANDING = """
-[runners.bystanding]
-kind = "rehearsal"
-script = [{ say = "went on with {content}" }]
-"""
-MODELS = {
-    "429": Model(refuses(429, retry_after="0"), "429"),
-    "500": Model(refuses(500), "500"),
+MODELS = {  # tests/control/test_model.py has every way to fail
     "another-way": Model(redirects, "the model"),
     "hangs-up": Model(hangs_up, "the model"),
-    "nothing": Model(sends(b""), "the model"),
-    "an-empty-text": Model(says(""), "answered nothing"),
-    "nonsense": Model(sends(b"data: {nonsense\n\n"), "the model"),
-    "a-stall": Model(stalls("Well, "), "said nothing for 1 second", stall_seconds=1),
     "a-flood": Model(floods(b": " + b"ping " * 10_000 + b"\n"), "the model sent an answer of over"),
 }
 
@@ -214,18 +191,6 @@ def test_a_process_that_misbehaves(stage: Stage, tmp_path: Path, what: str) -> N
         stage.answers(what, "hello", "Hello")
 
 
-def test_a_process_that_wants_a_login_has_its_run_wait_until_it_is_mended(stage: Stage, tmp_path: Path) -> None:
-    what = "is-signed-out"
-    stage.runs(what, Acp("hello", "", flags=["--signed-out"]).table(what))
-    with stage.agent(what, what, tmp_path):
-        sent = stage.pool.threads.submit(stage.pool.send, what, "hello", request_id="good")
-        until(lambda: "env_from" in newest(stage.pool, "turn.put_back").get("why", ""))
-        stage.is_clean()
-        stage.runs(what, MENDED.table(what))
-        assert sent.result()["result"]["content"] == "Hello"
-        stage.is_clean()
-
-
 @pytest.mark.parametrize("what", MODELS)
 def test_a_model_that_misbehaves(stage: Stage, tmp_path: Path, what: str) -> None:
     case = MODELS[what]
@@ -238,36 +203,6 @@ def test_a_model_that_misbehaves(stage: Stage, tmp_path: Path, what: str) -> Non
         stage.answers(what, "And now?", "Hello")
 
 
-def test_a_model_whose_calls_are_none_is_told_so_and_one_that_calls_without_end_is_stopped(
-    stage: Stage, tmp_path: Path
-) -> None:
-    with stage.agent("caller", "small", tmp_path):
-        stage.server.replies = [calls(("read_file", "{nonsense"), ("no_such_tool", {})), says("Hello")]
-        stage.answers("caller", "Work.", "Hello")
-        told = [row["content"] for row in stage.pool.messages("caller") if row["role"] == "tool"]
-        assert [each[:13] for each in told] == ["Error: the ar", "Error: there "]
-        stage.server.replies = [calls(("list_directory", {}))]
-        answer = stage.send("caller", "Work on.", "endless")["result"]
-        assert answer["halted_at_iteration_limit"]
-        stage.server.replies = [WELL.reply]
-        assert stage.send("caller", "And now?", "after")["result"]["content"] == "Hello"
-        stage.is_clean()
-
-
-def test_a_directory_that_vanishes(stage: Stage, tmp_path: Path) -> None:
-    stage.runs("homeless", MENDED.table("homeless"))
-    for runner in ("homeless", "small", "bystanding"):
-        place = tmp_path / runner
-        place.mkdir()
-        with stage.agent(f"{runner}-agent", runner, place):
-            place.rmdir()
-            stage.fails(f"{runner}-agent", "hello", f"{place}, is not there any more")
-            place.mkdir()
-            stage.server.replies = [WELL.reply]
-            assert stage.send(f"{runner}-agent", "hello", "good")["result"]["content"].endswith(("Hello", "hello"))
-            stage.is_clean()
-
-
 def test_a_runner_that_is_taken_out_of_the_file(stage: Stage, tmp_path: Path) -> None:
     stage.runs("gone", MENDED.table("gone"))
     with stage.agent("gone", "gone", tmp_path):
@@ -278,16 +213,3 @@ def test_a_runner_that_is_taken_out_of_the_file(stage: Stage, tmp_path: Path) ->
         stage.runs("gone", "nonsense")  # what was read well before holds on
         assert stage.send("gone", "hello", "again")["result"]["content"] == "Hello"
         stage.runs("gone", "")
-
-
-def test_a_token_that_others_can_read_is_refused(stage: Stage) -> None:
-    pool, home = stage.pool, stage.pool.hub.home
-    port = str(pool.hub.address[1])
-    pool.token_file.chmod(0o644)
-    try:
-        refused = nexus(home, "rpc", "list", "--port", port)
-        assert refused.returncode != 0 and "can be read by others than you" in refused.stderr
-    finally:
-        pool.token_file.chmod(0o600)
-    listed = nexus(home, "rpc", "list", "--port", port)
-    assert listed.returncode == 0 and "bystander" in listed.stdout, listed.stderr

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
-import psutil
 import pytest
 from websockets.sync.client import connect
 
-from tests.acceptance import hub as hubs
-from tests.acceptance.hub import START_SECONDS, Hub
-from tests.conftest import Furnish
-from tests.control.openai_server import KEY, Handler, Server, calls, says, serving, stalls
+from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.pool import Pool
+from tests.control.openai_server import KEY, Server, calls, says, serving, stalls
 
 RUNNERS = """
 [runners.small]
@@ -35,29 +30,14 @@ def server() -> Iterator[tuple[Server, str]]:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, server: tuple[Server, str]) -> Iterator[Hub]:
-    """A hub with a pool over that model."""
-    home = furnish(tmp_path_factory.mktemp("pool") / "home")
-    (home / "runners.toml").write_text(RUNNERS.format(url=server[1]), encoding="utf-8")
+def runners(server: tuple[Server, str]) -> Iterator[str]:
+    """A runner over that model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SMALL_KEY", KEY)
-        with hubs.serving(home, "--home", str(home), "--control") as served:
-            yield served
+        yield RUNNERS.format(url=server[1])
 
 
-def call(hub: Hub, operation: str, **arguments: Any) -> dict[str, Any]:
-    """The envelope of an operation, as an operator."""
-    url = f"{hub.url}/api/v1/control/operations/{operation}"
-    envelope: dict[str, Any] = httpx.post(url, json=arguments, headers=token(hub), timeout=START_SECONDS).json()
-    return envelope
-
-
-def token(hub: Hub) -> dict[str, str]:
-    """The header of who can read the home: a local request without a key is nobody's here."""
-    return {"x-api-key": (hub.home / f"rpc-{hub.address[1]}.token").read_text()}
-
-
-def test_an_agent_writes_what_it_was_sent_for(hub: Hub, server: tuple[Server, str], tmp_path: Path) -> None:
+def test_an_agent_writes_what_it_was_sent_for(pool: Pool, server: tuple[Server, str], tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Remember the milk.")
     server[0].replies = [
         calls(("read_file", {"path": "notes.txt"}), ("agent_whoami", {})),
@@ -66,45 +46,28 @@ def test_an_agent_writes_what_it_was_sent_for(hub: Hub, server: tuple[Server, st
         ),
         says("It is ", "written.", usage=(40, 4)),
     ]
-    assert call(hub, "pool_create_agent", agent_id="ann", cwd=str(tmp_path), allowed_write_paths=["out"])["ok"]
-    answer = call(hub, "pool_send", agent_id="ann", content="Note the milk.")["data"]
+    pool.operate("pool_create_agent", agent_id="ann", cwd=str(tmp_path), allowed_write_paths=["out"])
+    answer = pool.operate("pool_send", agent_id="ann", content="Note the milk.")
     assert answer["content"] == "It is written."
     assert (tmp_path / "out" / "milk.txt").read_text() == "milk"
     assert not (tmp_path / "x").exists()
-    messages = call(hub, "pool_get_messages", agent_id="ann")["data"]["messages"]
+    messages = pool.operate("pool_get_messages", agent_id="ann")["messages"]
     assert [message["role"] for message in messages] == [
         *("user", "assistant", "tool", "tool"),
         *("assistant", "tool", "tool", "assistant"),
     ]
     assert json.loads(messages[3]["content"])["data"]["agent_id"] == "ann"
     assert messages[6]["content"].startswith("Error: x may not be written")
-    tokens = call(hub, "pool_get_tokens", agent_id="ann")["data"]
+    tokens = pool.operate("pool_get_tokens", agent_id="ann")
     assert tokens["tools"] > 1_000
-    log = (hub.home / "logs" / "pool" / "ann.jsonl").read_text()
+    log = (pool.hub.home / "logs" / "pool" / "ann.jsonl").read_text()
     assert "Note the milk." in log and KEY not in log
 
 
-def test_a_turn_is_cancelled_while_the_model_stalls_and_the_next_one_is_answered(
-    hub: Hub, server: tuple[Server, str], tmp_path: Path
-) -> None:
-    script = server[0]
-    script.replies = [stalls("Let me "), says("Here.")]
-    script.seen.clear()
-    script.left.clear()
-    assert call(hub, "pool_create_agent", agent_id="bea", cwd=str(tmp_path))["ok"]
-    with ThreadPoolExecutor(1) as sender:
-        sent = sender.submit(call, hub, "pool_send", agent_id="bea", content="Think.", request_id="long")
-        assert script.seen.wait(START_SECONDS)
-        assert call(hub, "pool_cancel", agent_id="bea", request_id="long")["data"]["cancelled"]
-        assert sent.result(START_SECONDS)["data"] == {"cancelled": True, "request_id": "long"}
-    assert script.left.wait(START_SECONDS)
-    assert call(hub, "pool_send", agent_id="bea", content="And now?")["data"]["content"] == "Here."
-
-
-def messages(hub: Hub, agent_id: str) -> Iterator[dict[str, Any]]:
+def messages(pool: Pool, agent_id: str) -> Iterator[dict[str, Any]]:
     """What is told of an agent, as it comes."""
-    at = f"ws://{hub.authority}/ws/pool/{agent_id}/"
-    with connect(at, additional_headers=token(hub), close_timeout=0.1) as connection:
+    at = f"ws://{pool.hub.authority}/ws/pool/{agent_id}/"
+    with connect(at, additional_headers={"x-api-key": pool.token}, close_timeout=0.1) as connection:
         while True:
             yield json.loads(connection.recv(timeout=START_SECONDS))
 
@@ -121,45 +84,19 @@ def written(heard: Iterator[dict[str, Any]], until: str) -> dict[str, Any]:
     raise AssertionError("the stream ended")
 
 
-def test_what_a_model_writes_is_seen_while_it_writes(hub: Hub, server: tuple[Server, str], tmp_path: Path) -> None:
-    gate = threading.Event()
-
-    def reply(handler: Handler) -> None:
-        handler.begin()
-        handler.chunk({"role": "assistant", "content": "Good "})
-        assert gate.wait(START_SECONDS)
-        handler.chunk({"content": "morning"})
-        handler.chunk({}, "stop")
-        handler.done((120, 7))
-
-    server[0].replies = [reply]
-    assert call(hub, "pool_create_agent", agent_id="cat", cwd=str(tmp_path))["ok"]
-    heard, late = messages(hub, "cat"), messages(hub, "cat")
-    assert next(heard)["type"] == "state"
-    assert call(hub, "pool_send", agent_id="cat", content="Hello", timeout_seconds=0)["ok"]
-    assert written(heard, "Good ")["position"] == 1
-    assert written(late, "Good ")["offset"] == 0
-    gate.set()
-    for listener in (heard, late):
-        said = next(message["entry"] for message in listener if message["type"] == "entry")
-        assert (said["position"], said["content"]) == (1, "Good morning")
-
-
 def test_a_worker_that_dies_takes_what_was_just_written_with_it(
-    hub: Hub, server: tuple[Server, str], tmp_path: Path
+    pool: Pool, server: tuple[Server, str], tmp_path: Path
 ) -> None:
     server[0].replies = [stalls("Half a "), says("Here.")]
-    assert call(hub, "pool_create_agent", agent_id="dot", cwd=str(tmp_path))["ok"]
-    heard = messages(hub, "dot")
-    assert call(hub, "pool_send", agent_id="dot", content="Hello", timeout_seconds=0)["ok"]
+    pool.operate("pool_create_agent", agent_id="dot", cwd=str(tmp_path))
+    heard = messages(pool, "dot")
+    pool.operate("pool_send", agent_id="dot", content="Hello", timeout_seconds=0)
     written(heard, "Half a ")
-    for child in psutil.Process(hub.process.pid).children(recursive=True):
-        if "run-pool" in child.cmdline() and "nexus.control.worker.watchdog" not in child.cmdline():
-            child.kill()
+    pool.worker().kill()
     ends = (message["state"]["last"] for message in heard if message["type"] == "state")
     assert next(last for last in ends if last)["status"] == "interrupted"
-    for message in messages(hub, "dot"):
+    for message in messages(pool, "dot"):
         assert message["type"] != "draft"
         if message["type"] == "state":
             break
-    assert call(hub, "pool_send", agent_id="dot", content="And now?")["data"]["content"] == "Here."
+    assert pool.operate("pool_send", agent_id="dot", content="And now?")["content"] == "Here."

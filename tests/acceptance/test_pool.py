@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
-import psycopg
 import pytest
 
-from nexus.core.database.postgres.store import KINDS
-from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.postgres import Cluster, database_of
 
 Start = Callable[..., Pool]
-ASKS = """
-default = "asks"
-[runners.asks]
-kind = "rehearsal"
-[[runners.asks.script]]
-when = "ask"
-ask = { kind = "question", title = "Which colour?" }
-say = "they said {decision}"
-[[runners.asks.script]]
-say = "went on with {content}"
-"""
 
 
 @pytest.fixture
@@ -89,63 +72,18 @@ def test_a_killed_hub_takes_its_worker_along_and_the_next_one_has_its_agents(poo
         assert {key: again.agents()[name][key] for key in kept} == {key: before[name][key] for key in kept}
 
 
-def test_a_run_killed_with_its_hub_is_retried_in_the_agent_s_own_session(pool: Start, tmp_path: Path) -> None:
-    command = json.dumps([sys.executable, str(ROOT / "tests" / "control" / "acp_agent.py"), "--loads"])
-    runners = f'[runners.acp]\nkind = "acp"\ncommand = {command}\nread_paths = ["{ROOT}"]\n'
-    hub = pool(runners=runners)
-    hub.create("ann", model="acp", cwd=str(tmp_path))
-    session = hub.send("ann", "session")["result"]["content"]
-    hub.threads.submit(hub.send, "ann", "stall")
-    until(lambda: any(row["content"] == "I stall" for row in hub.messages("ann")))
-    hub.kill()
-    until(lambda: not hub.left())
-    again = pool(runners=runners)
-    [lost] = again.operate("pool_list_runs", which="needing_person")["runs"]
-    assert lost["outcome"] == "lost"
-    again.operate("pool_retry_run", run_id=lost["run_id"], content="session")
-    until(lambda: len(again.messages("ann")) == 7)
-    said = [(row["role"], row["content"]) for row in again.messages("ann")]
-    assert said == [
-        ("user", "session"),
-        ("assistant", session),
-        ("user", "stall"),
-        ("assistant", "I stall"),
-        ("assistant", ""),  # its call, which the hub took along
-        ("user", "session"),
-        ("assistant", session),
-    ]
-    assert not again.operate("pool_list_runs", which="needing_person")["runs"]
-
-
-def test_a_hung_worker_is_replaced(pool: Start) -> None:
+@pytest.mark.parametrize("way", ["a worker that hangs", "a killed keeper"])
+def test_a_worker_that_is_lost_is_replaced(pool: Start, way: str) -> None:
     hub = pool("--pool-hang-seconds", "2")
     hub.create("ann")
     stalled = hub.threads.submit(hub.send, "ann", "stall")
     hub.begun("ann", "stall")
-    hub.worker().send_signal(signal.SIGSTOP)
+    if way == "a killed keeper":
+        hub.kill_keeper()
+    else:
+        hub.worker().send_signal(signal.SIGSTOP)
     assert stalled.result()["error"]["data"]["code"] == "TURN_INTERRUPTED"
     assert "went on with again" in hub.send("ann", "again")["result"]["content"]
-
-
-def test_a_killed_keeper_takes_its_worker_along(pool: Start) -> None:
-    hub = pool()
-    hub.create("ann")
-    stalled = hub.threads.submit(hub.send, "ann", "stall")
-    hub.begun("ann", "stall")
-    hub.kill_keeper()
-    assert stalled.result()["error"]["data"]["code"] == "TURN_INTERRUPTED"
-    assert "went on with again" in hub.send("ann", "again")["result"]["content"]
-
-
-def test_a_turn_is_cancelled_and_its_sender_told(pool: Start) -> None:
-    hub = pool()
-    hub.create("ann")
-    stalled = hub.threads.submit(hub.send, "ann", "stall", request_id="mine")
-    hub.begun("ann", "stall")
-    assert hub.result("cancel", "/agent/ann", request_id="mine") == {"cancelled": True, "request_id": "mine"}
-    assert stalled.result()["result"] == {"cancelled": True, "request_id": "mine"}
-    late = hub.result("cancel", "/agent/ann", request_id="mine")
-    assert late == {"cancelled": False, "request_id": "mine", "reason": "not_found_or_completed"}
 
 
 def test_the_server_ends_when_it_is_asked_to(pool: Start) -> None:
@@ -223,45 +161,3 @@ def test_two_hubs_of_one_database_have_one_pool_and_the_other_takes_over(tmp_pat
         for pool in pools:
             pool.close()
     until(lambda: not any(pool.left() for pool in pools))
-
-
-def test_a_database_that_crashed_and_is_back_has_the_same_worker_which_goes_on(
-    tmp_path: Path, cluster: Cluster
-) -> None:
-    home = tmp_path / "one"
-    home.mkdir(mode=0o700)
-    database = database_of(home, cluster.url)
-    pool = Pool(home, database=database, runners=ASKS)
-
-    def asked() -> list[dict[str, Any]]:
-        url = f"{pool.hub.url}/api/v1/control/operations/pool_list_questions"
-        answer = httpx.post(url, json={}, timeout=START_SECONDS).json()
-        questions: list[dict[str, Any]] = answer["data"]["questions"]
-        return questions
-
-    def alone() -> bool:
-        """Whether server and worker have their locks."""
-        with psycopg.connect(database) as store:
-            locks = store.execute("SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s", [KINDS])
-            return len(locks.fetchall()) == 2
-
-    try:
-        pool.create("ann", model="asks")
-        pool.create("bob", model="asks")
-        worker = pool.worker()
-        pool.threads.submit(pool.send, "ann", "ask", request_id="first")
-        until(asked)
-        assert alone()
-        cluster.stop()
-        cluster.start()
-        until(alone)
-        assert "went on with hello" in pool.send("bob", "hello")["result"]["content"]
-        [question] = asked()
-        answered = {"question_id": question["question_id"], "words": "blue"}
-        httpx.post(f"{pool.hub.url}/api/v1/control/operations/pool_answer", json=answered, timeout=START_SECONDS)
-        assert "they said blue" in pool.send("ann", "ask", request_id="first")["result"]["content"]
-        assert pool.worker() == worker
-        assert [row["content"] for row in pool.messages("ann") if row["role"] == "user"] == ["ask"], "taken once"
-    finally:
-        pool.close()
-    until(lambda: not pool.left())

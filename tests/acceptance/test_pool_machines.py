@@ -17,8 +17,6 @@ import pytest
 from tests.acceptance.hub import ROOT
 from tests.acceptance.pool import Pool, end_whole, inner_worker, until
 from tests.acceptance.processes import environment
-from tests.control.openai_server import calls, says, serving
-from tests.maintenance.test_trouble import needs_mount
 from tests.outside import program
 from tests.postgres import Cluster, database_of
 
@@ -138,35 +136,6 @@ def test_three_machines_run_each_turn_once_and_one_that_is_killed_is_noticed(
             assert rows("SELECT is_lost, ended_at IS NOT NULL FROM pool_machines WHERE name = 'one'") == [(False, True)]
 
 
-def test_a_machine_clones_its_agents_directories_although_it_was_killed_meanwhile(
-    database: str, tmp_path: Path
-) -> None:
-    home, account, shop, below = (tmp_path / name for name in ("hub", "account", "shop.git", "below"))
-    for directory in (home, account, below):
-        directory.mkdir(mode=0o700)
-    account.joinpath(".gitconfig").write_text('[core]\nsshCommand = "sleep 1000;:"\n')  # a host that does not answer
-    subprocess.run(["git", "clone", "--quiet", "--bare", "--no-local", "--depth=1", str(ROOT), str(shop)], check=True)
-    table = '{runners}[clones."{below}"]\ngit = "{git}"\n'
-    far, near = (table.format(runners=RUNNERS, below=below, git=git) for git in ("git@example.com:shop.git", str(shop)))
-    with ExitStack() as stack:
-        pool = Pool(home, database=database, runners=RUNNERS)
-        stack.callback(pool.close)
-        with working(tmp_path / "one", "one", database, runners=far, HOME=str(account)) as machine:
-            assert begun(machine).startswith("[nexus] Machine one works")
-            pool.create("ann", model="farm", cwd=str(below / "ann"))
-            pool.result("send", "/agent/ann", content="work", timeout_seconds=0)
-            until(lambda: any(below.glob(".nexus-clone-*/.git/HEAD")))
-            end_whole(machine.pid)
-        (half,) = below.iterdir()
-        with psycopg.connect(database, autocommit=True) as store:
-            until(lambda: store.execute("SELECT status FROM pool_turns").fetchall() == [("interrupted",)])
-        with working(tmp_path / "one", "one", database, runners=near, HOME=str(account)) as again:
-            assert begun(again).startswith("[nexus] Machine one works")
-            assert "did go on" in pool.send("ann", "go on")["result"]["content"]
-            assert [path.name for path in below.iterdir()] == ["ann"] and half.name != "ann"
-            assert (below / "ann" / "manage.py").is_file()
-
-
 def python_whose_clock_is_off(home: Path, hours: int) -> str:
     """A Python that shows its processes another time, and those that they start: so a whole machine has one clock."""
     program("faketime")
@@ -213,35 +182,6 @@ def test_machines_whose_clocks_are_an_hour_off_run_turns_and_count_nobody_as_los
             ) == (True, True), "they go by the database's clock"
             assert row("SELECT count(DISTINCT machine) FROM pool_agents") == (len(OFF),)
             assert row("SELECT count(*) FROM pool_machines WHERE is_lost OR epoch > 1") == (0,)
-
-
-MOUNT = 'mount -t tmpfs -o size=1m,mode=700 none "$0" && cp "$1" "$0" && mkdir "$0/project" && shift'
-FILL = 'chmod 600 "$0/runners.toml"; dd if=/dev/zero of="$0/ballast" bs=512 2>/dev/null; exec "$@"'
-MODEL = '[runners.farm]\nkind = "model"\nmodel = "openai:small"\nbase_url = "{url}"\nlabels = ["linux"]\n'
-
-
-@needs_mount
-def test_a_machine_whose_disk_is_full_says_so_and_ends_its_turns(database: str, tmp_path: Path) -> None:
-    home, disk = tmp_path / "hub", tmp_path / "disk"
-    for directory in (home, disk):
-        directory.mkdir(mode=0o700)
-    written = ("write_file", {"path": "notes.txt", "content": "x" * 5000})
-    with ExitStack() as stack:
-        provider, url = stack.enter_context(serving(calls(written), says("It could not be written.")))
-        runners = MODEL.format(url=url)
-        pool = Pool(home, database=database, runners=runners)
-        stack.callback(pool.close)
-        (tmp_path / "runners.toml").write_text(runners)
-        mount = ("unshare", "--mount", "--map-root-user", "sh", "-c", f"{MOUNT}; {FILL}", str(disk))
-        within = (*mount, str(tmp_path / "runners.toml"))
-        machine = stack.enter_context(working(disk, "full", database, runners=runners, within=within))
-        assert begun(machine).startswith("[nexus] Machine full works")
-        project = str(disk / "project")
-        pool.create("ann", model="farm", cwd=project, preset="trusted", allowed_write_paths=[project])
-        assert pool.send("ann", "Note it.")["result"]["content"] == "It could not be written."
-        (told,) = [row["content"] for row in pool.messages("ann") if row["role"] == "tool"]
-        assert "No space left on device" in told
-        assert "No space left on device" in str(provider.asked[1]["messages"]), "the model is told, too"
 
 
 def test_a_machine_outlives_a_database_that_is_away_longer_than_its_worker(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from nexus.control.runners import sandbox
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish
-from tests.control.test_worktrees import git
 
 AGENT = ROOT / "tests" / "control" / "acp_agent.py"
 RUNNERS = """
@@ -130,68 +128,6 @@ def test_a_write_is_refused_until_a_person_allows_it_on_the_dashboard(pool: Pool
 
 
 ALLOW, ISSUE = "/api/v1/control/operations/pool_allow", "/api/v1/operations/agent_key_issue"
-EVIL = "#!/bin/sh\ntouch {mark}\ncat\n"
-ATTACK = (  # what an agent tries in a directory where it may write, so that the operator's git runs evil.sh
-    "cd {into}; git init -q new; git -C new -c user.name=a -c user.email=a@a commit -q --allow-empty -m x; "
-    "for at in . new; do for name in core.fsmonitor filter.evil.clean filter.evil.smudge diff.evil.textconv; do "
-    "git -C $at config $name {evil}; done; "
-    "for name in pre-commit post-merge post-index-change; do cp {evil} $at/.git/hooks/$name; done; done; "
-    "echo '* filter=evil diff=evil' > .gitattributes; echo text > file"
-)
-
-
-def project(place: Path, mark: Path) -> Path:
-    """Make a repository with a commit there; a program that leaves the mark, which the agent may run."""
-    evil = place / "out" / "evil.sh"
-    evil.write_text(EVIL.format(mark=mark))
-    evil.chmod(0o755)
-    git(place, "init", "--quiet")
-    git(place, "add", ".")
-    git(place, "commit", "--quiet", "-m", "Begin")
-    git(place, "branch", "other")
-    git(place, "commit", "--quiet", "--allow-empty", "-m", "Two")
-    return evil
-
-
-def operates(place: Path, mark: Path) -> None:
-    """Do in a project what an operator does: nothing that leaves the mark is run."""
-    for command in ("status", "diff", "add .", "commit -m Three", "status", "diff", "commit -a -m Four", "merge other"):
-        who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
-        subprocess.run(["git", *who, *command.split()], cwd=place, capture_output=True, check=False)
-        assert not mark.exists(), command
-
-
-def test_the_operators_git_runs_nothing_of_an_agents_in_a_shared_tree(pool: Pool, place: Path, tmp_path: Path) -> None:
-    evil = project(place, tmp_path / "ran")
-    said(pool, f"shell {ATTACK.format(into=place / 'out', evil=evil)}; chmod 311 new")
-    assert (place / "out" / "file").read_text() == "text\n"
-    told = newest(pool, "pool.repositories_set_aside")
-    assert told["agent_id"] == "ann"
-    assert operation(pool, "pool_get_context", agent_id="ann")["new_repositories"]["set_aside"] == told["paths"]
-    operates(place, tmp_path / "ran")
-
-
-def operation(pool: Pool, name: str, **parameters: str) -> Any:
-    """What an operation of the pool answers an operator over HTTP."""
-    url, headers = f"{pool.hub.url}/api/v1/control/operations/{name}", {"authorization": f"Bearer {pool.token}"}
-    answer = httpx.post(url, headers=headers, json=parameters, timeout=START_SECONDS).json()
-    assert answer["ok"], answer
-    return answer["data"]
-
-
-def test_nothing_of_an_agents_runs_when_its_worktree_is_shown_and_merged(pool: Pool, tmp_path: Path) -> None:
-    place, mark = tmp_path / "project", tmp_path / "ran"
-    (place / "out").mkdir(parents=True)
-    project(place, mark)
-    pool.result("create_agent", agent_id="eve", model="coder", cwd=str(place), worktree=True)
-    said(pool, f"shell {ATTACK.format(into='.', evil='$PWD/out/evil.sh')}; git add .; git commit -qm New", "eve")
-    assert {"file", ".gitattributes", "new"} <= set(operation(pool, "pool_worktree_diff", agent_id="eve")["files"])
-    assert operation(pool, "pool_worktree_merge", agent_id="eve")["merged"]
-    assert (place / "file").read_text() == "text\n" and not mark.exists()
-    operates(place, mark)
-    subprocess.run(["git", "status"], cwd=pool.agents()["eve"]["cwd"], capture_output=True, check=False)
-    assert mark.exists(), "the attack works where nothing holds it"
-    pool.result("destroy_agent", agent_id="eve")
 
 
 OPERATORS_OWN = [  # what would make an agent more than it is
