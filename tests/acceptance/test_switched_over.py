@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import pytest
 
 from nexus.reservations.guard import holdings
 from tests.acceptance.hub import Hub, serving
+from tests.acceptance.pool import until
 from tests.acceptance.processes import nexus
-from tests.acceptance.test_two_hubs import envelope, until
-from tests.nats import Network
+from tests.acceptance.test_two_hubs import envelope
 from tests.outside import program
 from tests.postgres import USER, Cluster, Standby, database_of, programs
 
@@ -67,29 +66,6 @@ def test_a_server_that_hangs_is_away(primary: Cluster, tmp_path: Path) -> None:
         assert not said(hub, "Traceback")
 
 
-def test_a_hub_leaves_a_server_that_is_the_primary_no_more(primary: Cluster, tmp_path: Path) -> None:
-    url = database_of(tmp_path, primary.url)
-    name = url.rpartition("/")[2]
-    with Standby(primary) as standby, closing(Network(primary.port)) as network:
-        address = f"postgresql://{USER}@127.0.0.1:{network.port}/{name}"
-        with serving(tmp_path / "home", database=address) as hub:
-            assert register(hub, "ana")["ok"]
-            until(lambda: agents(standby, name) == ["ana"])
-            with psycopg.connect(primary.url + "/postgres", autocommit=True) as former:
-                former.execute("ALTER SYSTEM SET default_transaction_read_only = on")
-                former.execute("SELECT pg_reload_conf()")
-                until(lambda: read_only(primary))
-                error = register(hub, "bob")["error"]  # the address still leads to the former primary
-                assert (error["code"], error["details"]) == ("DB_ERROR", {"retryable": True, "cause": "read_only"})
-                standby.promote()
-                network.to = standby.port
-                until(lambda: register(hub, "bob")["ok"])
-                assert agents(standby, name) == ["ana", "bob"] and agents(primary, name) == ["ana"]
-                connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'nexus'"
-                until(lambda: former.execute(connected).fetchone() == (0,))
-        assert not said(hub, "Traceback")
-
-
 def test_of_several_hosts_it_uses_the_one_that_takes_writes(primary: Cluster, tmp_path: Path) -> None:
     name = database_of(tmp_path, primary.url).rpartition("/")[2]
     with Standby(primary) as standby:
@@ -108,20 +84,6 @@ def test_of_several_hosts_it_uses_the_one_that_takes_writes(primary: Cluster, tm
             primary.start()  # for its end
 
 
-def test_a_server_that_hangs_is_left_for_one_that_took_its_place(primary: Cluster, tmp_path: Path) -> None:
-    name = database_of(tmp_path, primary.url).rpartition("/")[2]
-    with Standby(primary) as standby:
-        hosts = ",".join(f"127.0.0.1:{server.port}" for server in (primary, standby))
-        address = f"postgresql://{USER}@{hosts}/{name}?connect_timeout=2"
-        with serving(tmp_path / "home", database=address) as hub:
-            assert register(hub, "ana")["ok"]
-            until(lambda: agents(standby, name) == ["ana"])
-            with primary.hung():
-                standby.promote()
-                until(lambda: register(hub, "bob")["ok"])
-                assert agents(standby, name) == ["ana", "bob"]
-
-
 def test_a_standby_is_refused_as_the_store_in_one_sentence(primary: Cluster, tmp_path: Path) -> None:
     name = database_of(tmp_path, primary.url).rpartition("/")[2]
     assert nexus(tmp_path / "one", "status", NEXUS_DATABASE_URL=f"{primary.url}/{name}").returncode == 0
@@ -136,8 +98,3 @@ def test_a_standby_is_refused_as_the_store_in_one_sentence(primary: Cluster, tmp
 def agents(server: Cluster, name: str) -> list[str]:
     with psycopg.connect(f"{server.url}/{name}") as connection:
         return [row[0] for row in connection.execute("SELECT agent_id FROM agents ORDER BY agent_id")]
-
-
-def read_only(server: Cluster) -> bool:
-    with psycopg.connect(f"{server.url}/postgres") as connection:
-        return connection.execute("SHOW transaction_read_only").fetchone() == ("on",)

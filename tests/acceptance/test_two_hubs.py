@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,18 +15,15 @@ import psycopg
 import pytest
 from websockets.sync.client import connect
 
-from tests.acceptance.follower import follow
 from tests.acceptance.hub import START_SECONDS, Hub, serving
+from tests.acceptance.pool import until
 from tests.acceptance.processes import nexus
 from tests.acceptance.test_crash import follow as read_stream
-from tests.acceptance.test_crash import send
 from tests.hooks.test_webhooks import Receiver, receiver
 from tests.postgres import Cluster, database_of
 
 __all__ = ["receiver"]
 
-CLIENTS = 4  # of each hub
-BEFORE, AFTER = 150, 100  # answered messages before a hub is killed, and after that
 HANDOFFS = 10
 FLAGS = ("--reaper", "--max-wait-timeout-seconds", "120", "--handoff-lease-ttl-seconds", "1")
 
@@ -68,14 +62,6 @@ def envelope(hub: Hub, name: str, **arguments: Any) -> dict[str, Any]:
 def mail(project: str, to: str, subject: str) -> dict[str, Any]:
     target = {"strategy": "direct", "agent_id": to}
     return {"project_root": project, "from_agent_id": "ana", "subject": subject, "body": "b", "target": target}
-
-
-def until(reached: Callable[[], object]) -> None:
-    """Wait for what comes for sure; a bound against hanging, not a figure."""
-    deadline = time.monotonic() + START_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_what_waits_at_one_hub_sees_what_the_other_commits(hubs: tuple[Hub, Hub], project: str) -> None:
@@ -130,53 +116,6 @@ def test_webhooks_and_the_reaper_act_once_for_both_hubs(
     delivered = Counter(body["data"]["payload"]["message_id"] for _, body in receiver.got)
     assert delivered == Counter(one["message_id"] for one in sent)
     until(lambda: not any(hook["pending"] for hook in hubs[1].call("webhook_list")["webhooks"]))
-
-
-def test_a_killed_hub_loses_nothing_that_it_answered_and_the_other_goes_on(
-    hubs: tuple[Hub, Hub], project: str, database: str
-) -> None:
-    doomed, survivor = hubs
-    survivor.call("agent_register", agent_id="reader")
-    answered: list[list[str]] = [[] for _ in range(2 * CLIENTS)]
-    seen: list[tuple[int, str]] = []
-    threads = [
-        threading.Thread(target=send, args=(hubs[number % 2], project, number, notes))
-        for number, notes in enumerate(answered)
-    ]
-    threads.append(threading.Thread(target=read_stream, args=(survivor, 0, seen)))
-    for thread in threads:
-        thread.start()
-    until(lambda: all(answered) and sum(map(len, answered)) >= BEFORE)
-    doomed.stop(signal.SIGKILL)
-    there = sum(map(len, answered[1::2]))
-    until(lambda: sum(map(len, answered[1::2])) >= there + AFTER)
-
-    pulled: list[str] = []
-    with psycopg.connect(database) as store:
-        head = store.execute("SELECT count(*) FROM messages").fetchone()
-    assert head is not None
-    while len(pulled) < head[0]:
-        got = survivor.call("inbox_pull", agent_id="reader", limit=100)["messages"]
-        pulled += [message["message_id"] for message in got]
-    until(lambda: len(seen) >= head[0])
-    survivor.process.kill()
-    for thread in threads:
-        thread.join()
-    with psycopg.connect(database) as store:
-        stored = {row[0] for row in store.execute("SELECT message_id FROM messages")}
-    assert {message for notes in answered for message in notes} <= stored, "an answered write is lost"
-    assert len(set(pulled)) == len(pulled), "a message came twice"
-    assert [event for event, _ in seen] == sorted({event for event, _ in seen})
-    assert {message for _, message in seen[: head[0]]} <= stored
-
-
-@pytest.mark.parametrize("seconds", [4, pytest.param(120, marks=pytest.mark.long)])
-def test_a_follower_of_all_workspaces_misses_nothing_while_many_write(
-    database: str, tmp_path: Path, seconds: int
-) -> None:
-    report = follow(tmp_path, database, seconds)
-    assert report["events"] > 200, "they were at work"
-    assert (report["unseen"], report["twice"], report["disorder"]) == (0, 0, 0)
 
 
 def test_a_server_that_restarts_costs_no_more_than_the_calls_meanwhile(
