@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from mcp.client.client import Client
 
 from tests import warm
-from tests.acceptance.crowd import Got, crowd, violations
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import Raw, client, environment
-from tests.acceptance.test_toolsets import Session
 
 TOOLS = {
     *("ping", "topic_create", "topic_list", "topic_resolve", "topic_close", "topic_join", "topic_presence"),
@@ -81,29 +78,6 @@ async def test_a_client_of_agent_bus_does_its_work_and_comes_back_after_a_kill(h
         assert "merged" in closed.content[0].text  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_what_many_processes_send_is_received_once_and_in_order_by_all_who_follow(home: Path, processes: int) -> None:
-    """One that sends and one that follows are killed on the way, and come back."""
-    figures = crowd(home, processes=processes, messages=50)
-    assert figures["violations"] == []
-    assert figures["killed"] == 2
-
-
-@pytest.mark.parametrize(
-    ("got", "found"),
-    [
-        ([(1, "a 0"), (2, "a 1")], []),
-        ([(1, "a 0")], ["bob never got 'a 1'"]),
-        ([(1, "a 0"), (2, "a 1"), (3, "a 1")], ["bob got 'a 1' 2 times"]),
-        ([(1, "a 0"), (2, "a 1"), (3, "b 0")], ["bob got 'b 0', which nobody sent"]),
-        ([(1, "a 0"), (3, "a 1")], ["bob got them with gaps or out of order"]),
-        ([(1, "a 1"), (2, "a 0")], ["bob got those of a out of order"]),
-    ],
-)
-def test_the_crowd_is_told_what_was_not_received_once_and_in_order(got: Got, found: list[str]) -> None:
-    assert violations({"bob": got}, ["a"], 2) == found
-
-
 def test_what_a_stdio_client_cannot_have_meant_is_answered_in_the_form_of_topics(home: Path) -> None:
     with Raw(home, "--toolsets", "topics") as raw:
         raw.greet()
@@ -144,47 +118,6 @@ async def test_a_session_over_http_is_a_peer_and_a_key_over_rest_is_one(hub_besi
         answer = rest(name, **arguments)
         assert answer.status_code == status and set(answer.json()) == {"error"}
     assert rest("topic_join", topic_id=topic, agent_name="over-rest", reclaim_token=token).status_code == 200
-
-
-@pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
-async def test_a_poll_that_a_rest_client_gave_up_loses_nothing(hub_beside: Hub, leaves: str) -> None:
-    key = hub_beside.key("builder")
-    url = f"{hub_beside.url}/api/v1/topics/operations/"
-    headers = {"x-api-key": key}
-    async with httpx.AsyncClient(base_url=url, headers=headers) as http:
-        topic = (await http.post("topic_create", json={"name": "cache"})).json()["topic_id"]
-        token = (await http.post("topic_join", json={"topic_id": topic, "agent_name": "ann"})).json()["reclaim_token"]
-        async with Client(f"{hub_beside.url}/mcp/topics?api_key={key}", mode="legacy") as other:
-            await call(other, "topic_join", topic_id=topic, agent_name="bob")
-            if leaves == "hangs up":
-                with pytest.raises(httpx.TimeoutException):
-                    await http.post("sync", json={"topic_id": topic, "wait_seconds": 20}, timeout=0.5)
-            else:
-                poll = asyncio.create_task(http.post("sync", json={"topic_id": topic, "wait_seconds": 20}))
-                while not (await call(other, "topic_presence", topic_id=topic))["count"]:
-                    await asyncio.sleep(0.01)
-                poll.cancel()
-                await asyncio.gather(poll, return_exceptions=True)
-            await call(other, "ping")
-            await call(other, "sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0)
-        got = (await http.post("sync", json={"topic_id": topic, "wait_seconds": 0})).json()
-        assert token and [message["content_markdown"] for message in got["received"]] == ["hello"]
-
-
-def test_a_poll_that_an_mcp_client_over_http_gave_up_loses_nothing(hub_beside: Hub) -> None:
-    key = hub_beside.key("builder")
-    sessions = [Session(hub_beside, key, "/topics") for _ in range(2)]
-    topic = sessions[0].call("topic_create", name="cache")["topic_id"]
-    for session, name in zip(sessions, ("ann", "bob"), strict=True):
-        session.call("topic_join", topic_id=topic, agent_name=name)
-    ann, bob = sessions
-    with pytest.raises(httpx.TimeoutException):
-        body = {"name": "sync", "arguments": {"topic_id": topic, "wait_seconds": 20}}
-        rpc = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": body}
-        httpx.post(ann.url, json=rpc, headers=ann.headers, timeout=1)
-    bob.call("sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0)
-    got = ann.call("sync", topic_id=topic, wait_seconds=0)
-    assert [message["content_markdown"] for message in got["received"]] == ["hello"]
 
 
 def test_a_client_that_reads_no_answers_any_more_is_served_no_longer_and_loses_nothing(home: Path) -> None:
