@@ -175,23 +175,6 @@ def other(connection: socket.socket) -> None:
     connection.sendall(b'{"nexus":"elsewhere","message":"Another version.","answer":{}}\n')
 
 
-def older(connection: socket.socket) -> None:
-    """A hub that takes a hook for a relay."""
-    connection.sendall(b'{"nexus":"welcome","away":{},"lost":{},"repeatable":[]}\n')
-    connection.recv(1)
-
-
-def nonsense(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 400 Bad Request\n")
-
-
-def deaf(connection: socket.socket) -> None:
-    """Takes the question, and says no more."""
-    connection.sendall(json.dumps(WELCOME).encode() + b"\n")
-    connection.recv(len(GO))
-    connection.recv(1)
-
-
 def dies(connection: socket.socket) -> None:
     """Is killed when it was asked, in the middle of its answer."""
     connection.sendall(json.dumps(WELCOME).encode() + b"\n")
@@ -199,7 +182,7 @@ def dies(connection: socket.socket) -> None:
     connection.sendall(b'{"data":["Hel')
 
 
-@pytest.mark.parametrize("play", [silent, other, older, nonsense, deaf, dies])
+@pytest.mark.parametrize("play", [silent, other, dies])
 def test_what_a_hub_does_not_answer_the_hook_tells_itself_once(
     home: Path, hub_beside: Hub, project: str, play: Callable[[socket.socket], None]
 ) -> None:

@@ -79,8 +79,8 @@ def tail(committed: None, project: str) -> Iterator[Callable[..., Tail]]:
     """Start a follower in the project: `tail("--agent", "bob")`."""
     started: list[Tail] = []
 
-    def start(*flags: str) -> Tail:
-        started.append(Tail("--project", project, *flags))
+    def start(*flags: str, everywhere: bool = False) -> Tail:
+        started.append(Tail(*(() if everywhere else ("--project", project)), *flags))
         return started[-1]
 
     yield start
@@ -133,51 +133,46 @@ def test_it_prints_what_others_do_from_now_on(
     assert follower.end() == (0, [])
 
 
-def test_it_shows_everything_where_no_agent_is_named(
-    tail: Callable[..., Tail], send: Callable[..., None], tmp_path: Path
-) -> None:
-    def subjects(follower: Tail, last: str) -> list[str]:
-        found = [follower.next()["payload"].get("subject")]
-        while found[-1] != last:
-            found.append(follower.next()["payload"].get("subject"))
-        return list(filter(None, found))
+def subjects(lines: list[Line]) -> list[str]:
+    """Of the messages among lines; the notice of a handoff has a longer one."""
+    found = [line["payload"]["subject"] for line in lines if "subject" in line["payload"]]
+    return ["notice" if "is for you" in subject else subject for subject in found]
 
+
+def test_each_view_of_the_log_shows_what_belongs_to_it_and_is_no_sign_of_life(
+    tail: Callable[..., Tail], send: Callable[..., None], call: Call, project: str, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
+    send("one")
     send("for cleo alone", to="cleo")
-    send("elsewhere", project_root=str(elsewhere))
-    whole = Tail("--from", "beginning")
-    try:
-        assert subjects(whole, "elsewhere") == ["for cleo alone", "elsewhere"]
-    finally:
-        whole.process.kill()
-    send("here, too")
-    assert subjects(tail("--from", "beginning"), "here, too") == ["for cleo alone", "here, too"]
+    send("two", sender="cleo")
+    send("for bob", to="bob")
+    offer = {"target": {"strategy": "direct", "agent_id": "bob"}, "visibility": "private"}
+    call("handoff_create", project_root=project, from_agent_id="ana", **offer)
+    send("there", to="bob", project_root=str(elsewhere))
+    seen_at = Agent.objects.get(pk="bob").last_seen_at
+    ids: list[int] = []
 
+    def shows(expected: list[str], *flags: str, number: int = signal.SIGTERM, **more: bool) -> None:
+        follower = tail("--from", "beginning", *flags, **more)
+        lines: list[Line] = []
+        while len(subjects(lines)) < len(expected):
+            lines.append(follower.next())
+        code, left = follower.end(number)
+        assert (code, subjects(lines + left)) == (0, expected), flags
+        ids[:] = [line["event_id"] for line in lines if "subject" in line["payload"]]
 
-def test_it_starts_at_the_beginning_or_after_an_event(tail: Callable[..., Tail], send: Callable[..., None]) -> None:
-    for subject in ("one", "two", "three"):
-        send(subject, sender="cleo" if subject == "two" else "ana")
-    whole = tail("--agent", "bob", "--from", "beginning")
-    lines = [whole.next() for _ in range(3)]
-    assert [line["payload"]["subject"] for line in lines] == ["one", "two", "three"]
-    assert tail("--agent", "bob", "--from", str(lines[0]["event_id"])).subjects(2) == ["two", "three"]
-    assert tail("--agent", "bob", "--from", "beginning", "--from-agent", "cleo").subjects(1) == ["two"]
-    assert whole.end(signal.SIGINT) == (0, [])
-
-
-def test_it_shows_one_stream(tail: Callable[..., Tail], send: Callable[..., None], call: Call, project: str) -> None:
-    send("on the workspace stream")
-    call(
-        "handoff_create",
-        project_root=project,
-        from_agent_id="ana",
-        target={"strategy": "broadcast"},
-        visibility="public",
-    )
-    follower = tail("--agent", "bob", "--from", "beginning", "--stream", "handoff")
-    assert follower.next()["type"] == "handoff.created"
-    assert follower.end() == (0, [])
+    shows(["one", "for cleo alone", "two", "for bob", "notice"])
+    shows(["one", "for cleo alone", "two", "for bob", "notice", "there"], everywhere=True)
+    shows(["one", "two", "for bob", "notice"], "--agent", "bob", number=signal.SIGINT)
+    shows(["two", "for bob", "notice"], "--agent", "bob", "--from", str(ids[0]))
+    shows(["two"], "--agent", "bob", "--from-agent", "cleo")
+    shows(["for bob", "notice", "there"], "--agent", "bob", "--inbox")
+    handoffs = tail("--agent", "bob", "--from", "beginning", "--stream", "handoff")
+    assert handoffs.next()["type"] == "handoff.created"
+    assert handoffs.end() == (0, [])
+    assert Agent.objects.get(pk="bob").last_seen_at == seen_at
 
 
 def test_it_resumes_where_a_killed_follower_was(
@@ -200,36 +195,6 @@ def test_it_resumes_where_a_killed_follower_was(
     assert third.subjects(1) == ["last"]
 
 
-def test_it_refuses_a_cursor_file_that_holds_no_cursor(tail: Callable[..., Tail], tmp_path: Path) -> None:
-    cursor = tmp_path / "cursor"
-    cursor.write_text("12abc")
-    refusal = tail("--agent", "bob", "--cursor-file", str(cursor)).refusal()
-    assert refusal.startswith("[nexus] CONFIG_ERROR")
-    assert cursor.read_text() == "12abc"
-
-
-def test_it_follows_an_inbox_across_projects(
-    tail: Callable[..., Tail], send: Callable[..., None], call: Call, project: str, tmp_path: Path
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    send("to another", to="cleo")
-    send("here", to="bob")
-    send("there", to="bob", project_root=str(elsewhere))
-    call(
-        "handoff_create",
-        project_root=project,
-        from_agent_id="ana",
-        target={"strategy": "direct", "agent_id": "bob"},
-        visibility="private",
-    )
-    follower = tail("--agent", "bob", "--inbox", "--from", "beginning")
-    here, there, notice = follower.subjects(3)
-    assert (here, there) == ("here", "there")
-    assert "is for you" in notice
-    assert follower.end() == (0, [])
-
-
 def test_it_says_whom_it_does_not_know_and_follows_all_the_same(
     tail: Callable[..., Tail], send: Callable[..., None]
 ) -> None:
@@ -241,14 +206,6 @@ def test_it_says_whom_it_does_not_know_and_follows_all_the_same(
     assert follower.process.stderr is not None
     told = follower.process.stderr.read().decode()
     assert told == "[nexus] No agent is called 'typo' yet. `nexus agents` lists them.\n"
-
-
-def test_it_is_no_sign_of_life(tail: Callable[..., Tail], send: Callable[..., None]) -> None:
-    send("a", to="bob")
-    before = Agent.objects.get(pk="bob").last_seen_at
-    for flags in ([], ["--inbox"]):
-        tail("--agent", "bob", "--from", "beginning", *flags).subjects(1)
-    assert Agent.objects.get(pk="bob").last_seen_at == before
 
 
 def test_it_ends_when_its_reader_goes_away(
@@ -273,10 +230,10 @@ def test_it_ends_when_its_reader_goes_away(
         process.kill()
 
 
-@pytest.mark.parametrize("flags", [["--from", "yesterday"], ["--inbox", "--stream", "agent"]])
-def test_it_refuses_a_command_line_that_makes_no_sense(tail: Callable[..., Tail], flags: list[str]) -> None:
-    assert "CONFIG_ERROR" in tail("--agent", "bob", *flags).refusal()
-
-
-def test_it_refuses_a_stream_that_there_is_not(tail: Callable[..., Tail]) -> None:
-    assert "INVALID_STREAM" in tail("--agent", "bob", "--stream", "nope").refusal()
+def test_it_refuses_a_command_line_that_makes_no_sense(tail: Callable[..., Tail]) -> None:
+    for flags, code in (
+        (["--from", "yesterday"], "CONFIG_ERROR"),
+        (["--inbox", "--stream", "agent"], "CONFIG_ERROR"),
+        (["--stream", "nope"], "INVALID_STREAM"),
+    ):
+        assert code in tail("--agent", "bob", *flags).refusal()

@@ -13,16 +13,12 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
-    SubscriptionFilter,
-    SubscriptionsListenRequest,
-    SubscriptionsListenRequestParams,
-    SubscriptionsListenResult,
 )
 
 from tests import warm
 from tests.acceptance.hub import Hub, start
 from tests.acceptance.pool import Pool, until
-from tests.acceptance.processes import environment, nexus, pipes
+from tests.acceptance.processes import environment, pipes
 from tests.mcp_bridge import tasking
 from tests.mcp_bridge.tasking import Tasks, begun
 
@@ -113,28 +109,6 @@ def test_it_outlives_the_hub_that_was_killed(hubs: Callable[[], Hub], project: s
     assert [handoff["handoff_id"] for handoff in handoffs.envelope()["data"]["handoffs"]] == [offered]
 
 
-def test_it_outlives_the_stdio_server_that_was_killed(home: Path, project: str) -> None:
-    environ = {"NEXUS_API_KEY": _key(home)}
-
-    async def play() -> tasking.Task:
-        started: list[warm.Process] = []
-        async with over_stdio(home, environ=environ, started=started, extensions=[Tasks()]) as client:
-            await client.call_tool("workspace_resolve", {"project_root": project})
-            task = await begun(client, "event_wait", **asked(project), timeout_seconds=HOUR)
-            started[0].kill()
-        async with over_stdio(home, extensions=[Tasks()]) as other:
-            await other.call_tool("artifact_put", {"project_root": project, **PUT})
-        async with over_stdio(home, environ=environ, extensions=[Tasks()]) as client:
-            return await tasking.get(client.session, task.task_id)
-
-    assert types(asyncio.run(play())) == ["artifact.created"]
-
-
-def _key(home: Path) -> str:
-    made = nexus(home, "agents", "create", "builder", "--json")
-    return str(next(word.strip('",') for word in made.stdout.split() if word.strip('",').startswith("nxs_")))
-
-
 def test_it_sends_once_whatever_is_killed(home: Path) -> None:
     pools = [Pool(home, "--pool-turns", "1")]
     try:
@@ -168,26 +142,6 @@ def test_it_sends_once_whatever_is_killed(home: Path) -> None:
         for pool in pools:
             pool.close()
         until(lambda: not any(pool.left() for pool in pools))
-
-
-def test_it_tells_a_listener_of_its_end_over_http(hubs: Callable[[], Hub], project: str) -> None:
-    hub = hubs()
-    builder, _ = prepared(hub, project)
-
-    async def listen() -> tasking.Task:
-        heard: asyncio.Queue[tasking.Task] = asyncio.Queue()
-        async with over_http(hub, builder, extensions=[Tasks(heard)]) as client:
-            task = await begun(client, "event_wait", **asked(project), timeout_seconds=HOUR)
-            wanted = SubscriptionFilter.model_validate({"taskIds": [task.task_id]})
-            params = SubscriptionsListenRequestParams(notifications=wanted)
-            request = SubscriptionsListenRequest(params=params)
-            listening = asyncio.create_task(client.session.send_request(request, SubscriptionsListenResult))
-            await asyncio.to_thread(hub.call, "artifact_put", project_root=project, **PUT)
-            told = await asyncio.wait_for(heard.get(), 60)
-            listening.cancel()
-            return told
-
-    assert types(asyncio.run(listen())) == ["artifact.created"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

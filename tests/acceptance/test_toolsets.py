@@ -12,7 +12,6 @@ import httpx
 import pytest
 from mcp import Client
 from mcp.shared.subscriptions import ToolsListChanged
-from mcp_types import ToolListChangedNotification
 
 from tests import toy_app
 from tests.acceptance import hub as hubs
@@ -55,11 +54,6 @@ def over_http(hub: Hub, key: str, where: str = "", **more: Any) -> Client:
     return Client(f"{hub.url}/mcp{where}{'&' if '?' in where else '?'}api_key={key}", **more)
 
 
-def over_stdio(command: Path, home: Path, *flags: str, mode: str = "auto", handler: Any = None, **env: str) -> Client:
-    process = pipes(environment(home, **env), *flags, program=command)
-    return Client(process, mode=mode, message_handler=handler)
-
-
 class Session:
     """A session of the older handshake, request by request."""
 
@@ -81,17 +75,13 @@ class Session:
         return {tool["name"] for tool in self.post("tools/list").json()["result"]["tools"]}
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize(
-    ("where", "chosen"),
+    ("where", "chosen", "mode"),
     [
-        ("", {"coordination"}),
-        ("/toy", {"toy"}),
-        ("/toy/", {"toy"}),
-        ("/coordination", {"coordination"}),
-        ("?toolsets=toy", {"toy"}),
-        ("?toolsets=coordination,toy", {"coordination", "toy"}),
-        ("?toolsets=all", {"coordination", "toy"}),
+        ("", {"coordination"}, "auto"),
+        ("/toy/", {"toy"}, "auto"),
+        ("?toolsets=toy", {"toy"}, "legacy"),
+        ("?toolsets=all", {"coordination", "toy"}, "auto"),
     ],
 )
 def test_a_url_chooses_toolsets(hub: Hub, key: str, where: str, chosen: set[str], mode: str) -> None:
@@ -133,28 +123,6 @@ def test_a_session_stays_with_its_choice(hub: Hub, key: str) -> None:
     assert Session(hub, key).tools() == {*TOYS, "toolset_enable"}
 
 
-def test_the_agents_stored_choice_counts_where_none_is_made(hub: Hub, key: str, command: Path) -> None:
-    hub.call("agent_update", agent_id="ann", toolsets=["toy"])
-
-    async def seen() -> list[set[str]]:
-        each = [
-            over_http(hub, key),
-            over_http(hub, key, "/coordination"),
-            over_stdio(command, hub.home, NEXUS_API_KEY=key),
-            over_stdio(command, hub.home, "--toolsets", "coordination", NEXUS_API_KEY=key),
-            over_stdio(command, hub.home, NEXUS_TOOLSETS="all", NEXUS_API_KEY=key),
-            over_stdio(command, hub.home),
-        ]
-        found = []
-        for one in each:
-            async with one as client:
-                found.append(await toolsets_of(client))
-        return found
-
-    toy, team = {"toy"}, {"coordination"}
-    assert asyncio.run(seen()) == [toy, team, toy, team, toy | team, team]
-
-
 def test_a_session_over_http_adds_a_toolset_to_itself_alone(hub: Hub, key: str) -> None:
     mine, other = Session(hub, key), Session(hub, key)
     assert mine.told["capabilities"]["tools"]["listChanged"] is True
@@ -187,63 +155,20 @@ def test_without_sessions_a_toolset_is_added_to_the_key(hub: Hub, key: str) -> N
     assert asyncio.run(seen()) == {"coordination"}
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_stdio_process_adds_a_toolset_to_itself(command: Path, tmp_path: Path, mode: str) -> None:
-    heard: list[Any] = []
-
-    async def hear(message: Any) -> None:
-        heard.append(message)
-
-    async with over_stdio(command, tmp_path, mode=mode, handler=hear) as client:
+async def test_a_stdio_process_adds_a_toolset_to_itself(command: Path, tmp_path: Path) -> None:
+    async with Client(pipes(environment(tmp_path), program=command)) as client:
         assert await toolsets_of(client) == {"coordination"}
-        if mode == "auto":
-            async with client.listen(tools_list_changed=True) as events:
-                await client.call_tool("toolset_enable", {"name": "toy"})
-                assert await asyncio.wait_for(anext(aiter(events)), START_SECONDS) == ToolsListChanged()
-        else:
+        async with client.listen(tools_list_changed=True) as events:
             await client.call_tool("toolset_enable", {"name": "toy"})
-            assert any(isinstance(message, ToolListChangedNotification) for message in heard)
+            assert await asyncio.wait_for(anext(aiter(events)), START_SECONDS) == ToolsListChanged()
         assert await toolsets_of(client) == {"coordination", "toy"}
         answer = await client.call_tool("toy_list", {})
         assert answer.structured_content == {"toys": []}
 
 
-@pytest.mark.parametrize("how", ["flag", "variable"])
-@pytest.mark.parametrize("names", ["toy,bogus", "bogus", "", "toy,,coordination"])
-def test_an_unknown_toolset_is_refused_before_anything_is_written(
-    command: Path, tmp_path: Path, how: str, names: str
-) -> None:
-    home = tmp_path / "home"
-    flags, variables = (["--toolsets=" + names], {}) if how == "flag" else ([], {"NEXUS_TOOLSETS": names})
-    ended = toy_app.run(command, home, "runmcp", *flags, **variables)
-    assert ended.returncode == 1 and ended.stdout == "" and not home.exists()
-    assert "CONFIG_ERROR" in ended.stderr and "Traceback" not in ended.stderr
-    if "bogus" in names:
-        assert (
-            "'bogus'" in ended.stderr and "there are coordination, " in ended.stderr and "toy, or all" in ended.stderr
-        )
-
-
-def test_every_connection_has_a_name_of_its_own(hub: Hub, key: str, command: Path) -> None:
-    """By which an operation tells its callers apart, whatever carries them."""
-    hub.call("settings_update", values={"toy_limit": 100})
-
-    def by_rest(**headers: str) -> str:
-        url = f"{hub.url}/api/v1/toy/operations/toy_add"
-        return str(httpx.post(url, json={"name": "x"}, headers=headers).json()["by"])
-
-    async def by_mcp(client: Client) -> list[str]:
-        async with client:
-            answers = [await client.call_tool("toy_add", {"name": "x"}) for _ in range(2)]
-        return [answer.structured_content["by"] for answer in answers]
-
-    sessions = [Session(hub, key, "/toy") for _ in range(2)]
-    by_session = [session.call("toy_add", name="x")["by"] for session in sessions]
-    assert by_session == [f"mcp:{session.headers['mcp-session-id']}" for session in sessions]
-    without_session = asyncio.run(by_mcp(over_http(hub, key, "/toy")))
-    assert set(without_session) == {by_rest(**{"x-api-key": key})}
-    assert without_session[0].startswith("key:") and key[4:20] not in without_session[0]
-    assert by_rest() == "operator:local"
-    processes = [asyncio.run(by_mcp(over_stdio(command, hub.home, "--toolsets", "toy"))) for _ in range(2)]
-    assert all(first == second and first.startswith("stdio:") for first, second in processes)
-    assert processes[0] != processes[1]
+def test_an_unknown_toolset_is_refused_before_anything_is_written(command: Path, tmp_path: Path) -> None:
+    for flags, variables in ((["--toolsets=toy,bogus"], {}), ([], {"NEXUS_TOOLSETS": "toy,bogus"})):
+        ended = toy_app.run(command, tmp_path / "home", "runmcp", *flags, **variables)
+        assert ended.returncode == 1 and ended.stdout == "" and not (tmp_path / "home").exists()
+        assert "CONFIG_ERROR" in ended.stderr and "Traceback" not in ended.stderr
+        assert "'bogus'" in ended.stderr and "there are coordination, " in ended.stderr
