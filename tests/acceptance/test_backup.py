@@ -141,20 +141,6 @@ def test_it_backs_up_one_moment_while_agents_write_and_restores_it_under_them(
     assert examined.returncode == 0, examined.stdout
 
 
-def test_it_refuses_to_restore_under_a_hub_unless_told(hub: Hub, project: str, tmp_path: Path) -> None:
-    assert nexus(hub.home, "backup", str(tmp_path / "copy.db")).returncode == 0
-    hub.call("agent_register", agent_id="later")
-
-    refused = nexus(hub.home, "restore", str(tmp_path / "copy.db"))
-    assert refused.returncode == 1
-    assert str(hub.process.pid) in refused.stderr
-    assert "later" in str(hub.call("agent_list"))
-
-    assert nexus(hub.home, "restore", str(tmp_path / "copy.db"), "--into-running").returncode == 0
-    assert "later" not in str(hub.call("agent_list"))
-    assert hub.call("agent_register", agent_id="again")
-
-
 def test_every_follower_with_a_cursor_is_told_that_history_was_replaced(hub: Hub, project: str, tmp_path: Path) -> None:
     workspace_id = hub.call("workspace_resolve", project_root=project)["workspace_id"]
     hub.call("agent_register", agent_id="fay")

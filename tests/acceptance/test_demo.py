@@ -18,7 +18,7 @@ from nexus_site.demo.team import DemoFailure
 from nexus_site.demo.timeline import Lines
 from nexus_site.management.commands.demo import CAST
 from tests import warm
-from tests.acceptance.hub import ROOT, START_SECONDS, Hub
+from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.pool import until
 from tests.acceptance.processes import environment, nexus
 from tests.postgres import SERVER, url
@@ -107,13 +107,6 @@ ENDS = pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (sign
 @ENDS
 def test_its_pool_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
     assert ended_in_its_midst(number, tmp_path, "-c", POOL, str(tmp_path / "home"), str(tmp_path)) == code
-
-
-@pytest.mark.long
-@ENDS
-def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
-    demo = (str(ROOT / "manage.py"), "demo", "--rounds", "1", "--pause", "1")
-    assert ended_in_its_midst(number, tmp_path, *demo) == code
 
 
 def ended_in_its_midst(number: int, tmp_path: Path, *program: str) -> int:

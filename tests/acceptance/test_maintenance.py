@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from datetime import UTC, datetime, timedelta
@@ -58,22 +57,3 @@ def test_it_prunes_in_the_background_of_a_hub_with_a_reaper(home: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
     assert notes(home) == 29
-
-
-def test_the_commands_of_operators_work_on_a_store_in_use(home: Path, tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    with serving(home) as hub:
-        hub.call("agent_register", agent_id="bob")
-        issued = json.loads(nexus(home, "agents", "issue-keys", "--json").stdout)["keys"]
-        assert [key["agent_id"] for key in issued] == ["bob"]
-        sent = nexus(
-            home, "send", "--to", "bob", "--project", str(project), "--subject", "s", "--body", "-", stdin="text"
-        )
-        assert (sent.returncode, sent.stderr) == (0, "")
-        assert hub.call("inbox_peek", agent_id="bob")["messages"][0]["body"] == "text"
-        status = json.loads(nexus(home, "status", "--json").stdout)
-        assert status["server"]["pid"] == hub.process.pid
-        pruned = nexus(home, "prune", "--vacuum", "--json")
-        assert json.loads(pruned.stdout)["lanes"]["events"]["deleted"] == 11
-        assert hub.call("inbox_count", agent_id="bob")["unread"] == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,11 +67,3 @@ def test_a_newcomer_sets_up_and_takes_it_back(person: Path) -> None:
     assert setup(person, "--undo", "--yes").returncode == 0
     assert files(person) == before and running(person / ".nexus") is None
     assert setup(person, "--check").returncode == 4
-
-
-def test_a_hub_that_cannot_listen_leaves_no_process_and_the_clients_connected(person: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = setup(person, "--yes", "--port", str(taken.getsockname()[1]))
-    assert (done.returncode, "listens there already" in done.stderr) == (1, True), done.stderr
-    assert running(person / ".nexus") is None
-    assert setup(person, "--check", "--without", "hub").returncode == 0  # over stdio alone
