@@ -31,6 +31,7 @@ from coordination.models import Event, RetentionPass
 from coordination.services import agents, limits
 from coordination.services import settings as stored
 from coordination.toolset import run
+from nexus.control.runners import sandbox
 from nexus.core.operations.caller import Caller
 from nexus.dashboard import site
 from nexus.topics import connections
@@ -230,6 +231,12 @@ TransactionTestCase._fixture_teardown = cleared  # type: ignore[attr-defined]
 def unwatched_templates(django_test_environment: None) -> None:
     """Django's test client would copy the context of each template that a page includes: a tenth of the page's time."""
     Template._render = RENDER  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tried_sandbox(django_test_environment: None) -> None:
+    """A process tries the sandbox of its machine once: here, and not in the midst of a test that asks for it."""
+    sandbox.state()
 
 
 @pytest.fixture(autouse=True)

@@ -89,6 +89,7 @@ class Exporter:
 
     def __init__(self, inner: SpanExporter) -> None:
         self._inner, self._is_away = inner, False
+        self._lock = threading.Lock()  # the SDK's own thread exports beside whoever flushes
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export spans. A failure drops them."""
@@ -99,11 +100,12 @@ class Exporter:
         except Exception as error:
             result, why = SpanExportResult.FAILURE, f"{type(error).__name__}: {error}"
         is_away = result is not SpanExportResult.SUCCESS
-        if is_away and not self._is_away:
+        with self._lock:
+            was_away, self._is_away = self._is_away, is_away
+        if is_away and not was_away:
             log.warning("Spans of runs are not exported, and are dropped until that is possible: %s", why)
-        elif self._is_away and not is_away:
+        elif was_away and not is_away:
             log.warning("Spans of runs are exported again.")
-        self._is_away = is_away
         return result
 
     def shutdown(self) -> None:

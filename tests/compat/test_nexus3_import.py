@@ -23,7 +23,7 @@ from nexus.compat.nexus3.source import Nexus3Home
 from nexus.control import selectors
 from nexus.control.models import Entry, PermissionRule, PoolAgent
 from nexus.control.rules import Action, Kind, Verdict
-from nexus.control.runners import configuration, sandbox
+from nexus.control.runners import configuration
 from nexus.control.services import permissions
 from nexus.control.services.transcript import tool_calls
 from nexus.core.operations.errors import NexusError
@@ -48,12 +48,6 @@ def here(tmp_path: Path, configure: Callable[..., None]) -> Path:
     home.mkdir()
     configure(control=True, home=home)
     return home
-
-
-@pytest.fixture(scope="module")
-def known_sandbox() -> None:
-    """Pages say whether there is a sandbox: the first look at that starts a program, whichever test it is in."""
-    sandbox.state()
 
 
 def imported(there: Path, here: Path) -> Import:
@@ -170,7 +164,6 @@ def test_presets_become_runners_with_rules(there: Path, here: Path, tmp_path: Pa
     assert PermissionRule.objects.count() == len(importing.rules) - 1, "what an operator took back stays so"
 
 
-@pytest.mark.usefixtures("known_sandbox")
 def test_the_pages_show_an_imported_agent(there: Path, here: Path) -> None:
     imported(there, here)
     builder, helper = (PoolAgent.objects.get(agent_id=name) for name in ("builder", "helper"))
@@ -277,7 +270,6 @@ def test_what_no_store_can_hold_is_replaced(there: Path, here: Path) -> None:
     assert entry.content == "a\ufffdb" and tool_calls(entry.meta)[0]["arguments"] == {"a\ufffd": None, "b": "?"}
 
 
-@pytest.mark.usefixtures("known_sandbox")
 def test_what_is_nested_deeply_is_imported_and_shown(there: Path, here: Path) -> None:
     call = '{"id": "c", "name": "x", "arguments": {"a": ' + "[" * 300 + "NaN" + "]" * 300 + "}}"
     message = '{"role": "assistant", "content": "deep", "tool_calls": [' + call + "]}"
