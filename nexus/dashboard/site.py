@@ -16,7 +16,7 @@ from django.urls import URLPattern
 from unfold.sites import UnfoldAdminSite
 
 from nexus.core.access import runs_others_programs
-from nexus.web.login import Throttle
+from nexus.web.login import Throttle, is_token_login
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,9 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """Show the login. If a local request is not enough, it says what is."""
         peer, name = request.META.get("REMOTE_ADDR") or "unknown", request.POST.get("username", "")
-        is_try = request.method == "POST" and bool(request.POST.get("password"))
-        if is_try and (seconds := THROTTLE.wait(peer, name)):
+        password = request.POST.get("password")
+        is_try = request.method == "POST" and bool(password)
+        if is_try and not is_token_login(name, password) and (seconds := THROTTLE.wait(peer, name)):
             THROTTLE.refused += 1
             return _too_early(math.ceil(seconds))
         answer: HttpResponseBase = super().login(

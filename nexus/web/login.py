@@ -27,9 +27,12 @@ class ByToken(ModelBackend):
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: Any
     ) -> User | None:
         """Return the account if the password is the token, otherwise None."""
-        if username != LOCAL_OPERATOR or not is_operators_token((password or "").strip()):
-            return None
-        return local_account()
+        return local_account() if is_token_login(username, password) else None
+
+
+def is_token_login(username: str | None, password: str | None) -> bool:
+    """Return whether this is a login with the token of this run, which nobody can guess."""
+    return username == LOCAL_OPERATOR and is_operators_token((password or "").strip())
 
 
 def local_account() -> User:
@@ -82,7 +85,7 @@ class Throttle:
 
     An address without recent failures never waits for the failures of others: strangers who try a name from elsewhere
     must not lock its owner out. An address with failures waits for its own and for those of the name, whoever made
-    them. Refused tries do not count, otherwise a delay would never end.
+    them. Refused tries do not count, otherwise a delay would never end. The token of the run never waits.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,6 +13,9 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexus.client.tokens import generate_api_key
+from nexus.control.rpc import ENDPOINT
+from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.dashboard import site
 from nexus.web.login import FREE, KEPT, LONGEST_SECONDS, Throttle, network_of
 from nexus_site.serving import metrics
@@ -86,6 +89,15 @@ def test_strangers_elsewhere_do_not_keep_an_operator_out(clock: Clock) -> None:
     for number in range(2 * FREE):
         log_in("wrong", peer=f"203.0.113.{number}")
     assert log_in("correct horse", peer=OPERATOR).status_code == 302
+
+
+def test_the_token_of_the_run_never_waits(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = generate_api_key()
+    monkeypatch.setattr(ENDPOINT, "token", token)
+    for _ in range(FREE):
+        log_in("wrong", LOCAL_OPERATOR)
+    assert log_in("wrong", LOCAL_OPERATOR).status_code == 429
+    assert log_in(token, LOCAL_OPERATOR).status_code == 302
 
 
 def test_a_name_is_tried_no_faster_from_several_addresses_than_from_one(clock: Clock) -> None:
