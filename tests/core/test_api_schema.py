@@ -12,6 +12,8 @@ import pytest
 import schemathesis
 from django.conf import settings as django_settings
 from django.core.wsgi import get_wsgi_application
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
@@ -99,3 +101,12 @@ def test_it_refuses_two_shapes_of_one_name() -> None:
 
 def test_it_documents_every_operation_and_list() -> None:
     assert len(OPERATIONS) > 75
+
+
+def test_a_process_makes_its_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def makes(*_: Any, **__: Any) -> None:
+        raise AssertionError("it takes seconds")
+
+    monkeypatch.setattr(SchemaGenerator, "get_schema", makes)
+    answer = Client(REMOTE_ADDR="127.0.0.1", headers={"host": "localhost"}).get("/api/v1/schema")
+    assert answer.status_code == 200 and "/api/v1/agents" in answer.json()["paths"]
