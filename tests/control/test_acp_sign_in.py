@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import sys
@@ -20,7 +21,7 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import FILE, Acp, presets, read
 from nexus.control.services.transcript import SESSION
 from nexus.core.operations.errors import NexusError
-from nexus.core.waiting import WRITERS, in_thread
+from nexus.core.waiting import OUTSIDE, WRITERS, in_thread
 from tests.control.acp_here import played, take
 from tests.control.turns import Played, create
 
@@ -93,9 +94,51 @@ def test_a_sign_in_is_copied_nowhere_else(place: Path, tmp_path: Path, monkeypat
     agent, outside = PoolAgent(pool_agent_id="pool_x"), tmp_path / "outside"
     outside.mkdir()
     (Path(processes.home_of(agent)) / ".agent").symlink_to(outside)
-    with pytest.raises(RunnerFailed, match="leads elsewhere"):
+    with pytest.raises(RunnerFailed, match="could not be copied into the agent's home: Not a directory"):
         processes.sign_in(Acp(kind="acp", command=["x"], sign_in=["~/.agent/auth.json"]), agent)
     assert not list(outside.iterdir())
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+    os.utime(path, (0, 0))
+
+
+PUT: dict[str, Callable[[Path], None]] = {
+    "a FIFO": fifo,
+    "a link": lambda path: path.symlink_to("../../away"),
+    "a directory": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("put", PUT.values(), ids=PUT)
+async def test_what_an_agent_puts_in_the_way_of_a_sign_in_fails_its_turn_alone(
+    put: Callable[[Path], None], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "operator"))
+    (tmp_path / "operator" / ".agent").mkdir(parents=True)
+    (tmp_path / "operator" / ".agent" / "auth.json").write_text("secret")
+    runner, agent = Acp(kind="acp", command=["x"], sign_in=["~/.agent/auth.json"]), PoolAgent(pool_agent_id="pool_x")
+    home = Path(processes.home_of(agent), ".agent")
+    home.mkdir()
+    put(home / "auth.json")
+    for _ in range(2):
+        with pytest.raises(RunnerFailed, match="no regular file"):
+            await asyncio.wait_for(in_thread(OUTSIDE, partial(processes.sign_in, runner, agent)), 10)
+    assert not any(Path(path).read_text() == "secret" for path in home.parent.parent.rglob("*") if path.is_file())
+
+
+def test_a_sign_in_follows_the_operators_own_links_and_waits_for_no_fifo(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "operator"))
+    (tmp_path / "operator").mkdir()
+    (tmp_path / "dotfiles").write_text("secret")
+    (tmp_path / "operator" / "auth").symlink_to(tmp_path / "dotfiles")
+    os.mkfifo(tmp_path / "operator" / "pipe")
+    agent = PoolAgent(pool_agent_id="pool_x")
+    processes.sign_in(Acp(kind="acp", command=["x"], sign_in=["~/pipe", "~/auth"]), agent)
+    assert {path.name for path in Path(processes.home_of(agent)).iterdir()} == {"auth"}
 
 
 # Presets

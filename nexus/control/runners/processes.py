@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import re
 import shutil
+import stat
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeVar
 
 from nexus.control import protected_paths
@@ -22,12 +24,16 @@ from nexus.control.rules import within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, McpServer, Programs, Runner
+from nexus.core.files import read_regular
 from nexus.core.processes import BASICS, CHUNK, KILL_SECONDS, environment, start_async
 
 PAUSE_SECONDS = 0.005  # after each chunk, to slow down a flood
 TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)  # closed, or cut off behind a backslash or not
 TAIL = 4_000  # bytes kept of the end of stderr
 LARGEST_SIGN_IN = 1_048_576  # bytes of a file
+DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # no link to one
+DRAFT = ".nexus-sign-in"
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
 
 
@@ -269,21 +275,44 @@ def environment_of(agent: PoolAgent, program: Acp | McpServer | None = None) -> 
 
 def sign_in(runner: Acp, agent: PoolAgent) -> None:
     """Copy the runner's sign-in files into the agent's HOME, if they are newer than the copies, which the agent may
-    have renewed."""
-    home = Path(home_of(agent))
+    have renewed. Raises RunnerFailed for what the agent put in the way."""
+    home = home_of(agent)
     for name in runner.sign_in:
-        source, copy = Path(name).expanduser(), home / name.removeprefix("~/")
+        source = os.path.realpath(Path(name).expanduser())  # the operator's own links are followed
+        content = read_regular(source, LARGEST_SIGN_IN + 1)
+        if content is None or len(content) > LARGEST_SIGN_IN:
+            continue
         try:
-            if not source.is_file() or source.stat().st_size > LARGEST_SIGN_IN:
-                continue
-            if copy.is_symlink() or not copy.resolve().is_relative_to(home.resolve()):
-                raise RunnerFailed(f"{copy} leads elsewhere; nothing is copied there")
-            if not copy.exists() or copy.stat().st_mtime < source.stat().st_mtime:
-                copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                copy.touch(mode=0o600)
-                copy.write_bytes(source.read_bytes())
+            _renew(home, name.removeprefix("~/"), content, Path(source).stat().st_mtime)
         except OSError as error:
             raise RunnerFailed(f"{name} could not be copied into the agent's home: {error.strerror}") from None
+
+
+def _renew(home: str, path: str, content: bytes, written_at: float) -> None:
+    """Replace a file below an agent's home if it is older. The agent may have put anything there: no link is followed,
+    and only a regular file is replaced. Raises OSError."""
+    *above, name = PurePath(path).parts
+    at = os.open(home, DIRECTORY)
+    try:
+        for part in above:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o700, dir_fd=at)
+            inner = os.open(part, DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = inner
+        with contextlib.suppress(FileNotFoundError):
+            copy = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if not stat.S_ISREG(copy.st_mode):
+                raise OSError(errno.EINVAL, "its copy is no regular file")
+            if copy.st_mtime >= written_at:
+                return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(DRAFT, dir_fd=at)
+        with os.fdopen(os.open(DRAFT, NEW, 0o600, dir_fd=at), "wb") as written:
+            written.write(content)
+        os.replace(DRAFT, name, src_dir_fd=at, dst_dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def confined(
