@@ -111,10 +111,26 @@ def test_a_machine_whose_kernel_forbids_it_says_so(monkeypatch: pytest.MonkeyPat
     program.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    sandbox.state.cache_clear()
+    monkeypatch.setattr(sandbox, "_state", None)
     assert "No permissions to create new namespace" in sandbox.state().why
-    monkeypatch.undo()
-    sandbox.state.cache_clear()
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_trial_that_ran_out_of_time_says_nothing_and_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program, busy = tmp_path / "bwrap", tmp_path / "busy"
+    program.write_text(f"#!/bin/sh\nwhile [ -e {busy} ]; do /bin/sleep 0.1; done\necho 'no namespaces' >&2\nexit 1\n")
+    program.chmod(0o755)
+    busy.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, value in {"_state": None, "TRIAL_SECONDS": 0.3, "RETRY_SECONDS": 0.1}.items():
+        monkeypatch.setattr(sandbox, name, value)
+    assert sandbox.state().works, "nothing starts outside of a sandbox that may work"
+    monkeypatch.setattr(sandbox, "TRIAL_SECONDS", 30)
+    busy.unlink()
+    until(lambda: not sandbox.state().works)
+    assert "no namespaces" in sandbox.state().why
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -126,7 +142,7 @@ def test_it_is_tried_before_a_server_takes_connections(
 
     configure(control=True, home=tmp_path)
     monkeypatch.setattr(ENDPOINT, "token", None)
-    sandbox.state.cache_clear()
+    monkeypatch.setattr(sandbox, "_state", None)
     admit()
     monkeypatch.setattr(subprocess, "run", starts)
     assert sandbox.in_words(RUNNER)

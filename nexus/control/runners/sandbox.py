@@ -7,13 +7,15 @@ says what limits a process in the sandbox, and what does not.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import shutil
 import stat
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path, PurePath
 
 from nexus.control import protected_paths
@@ -24,6 +26,8 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, Rehearsal, Runner, Ssh
 from nexus.control.runners.programs import with_environment
 from nexus.core.processes import CHUNK, NEUTRAL, environment, run
+
+log = logging.getLogger(__name__)
 
 PROGRAM = "bwrap"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store")
@@ -40,7 +44,8 @@ ALONE = (
 )
 MOST_PROCESSES = 4_096  # of one sandbox
 INSIDE = Path(__file__).parent / "programs" / "sandbox_init.py"
-TRIAL_SECONDS = 10
+TRIAL_SECONDS, RETRY_SECONDS = 10, 60
+FOR_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # why no program starts for a while
 
 ENFORCED = "enforced by bubblewrap: its process sees programs and its directory, writes in its write paths alone, "
 NETWORKS = {True: "and has the network", False: "and has no network"}
@@ -65,9 +70,33 @@ class State:
     bounds_memory: bool = False  # whether temporary files are limited; old versions cannot
 
 
-@lru_cache(maxsize=1)
+_state: State | None = None
+
+
 def state() -> State:
-    """Return whether bubblewrap works here. It is tried once, since the kernels of many containers forbid it."""
+    """Return whether bubblewrap works here. It is tried once, since the kernels of many containers forbid it.
+
+    A trial that ran out of time, on a machine with too much to do, says nothing: programs start in the sandbox or not
+    at all, and it is tried again.
+    """
+    return _state or _find_out()
+
+
+def _find_out() -> State:
+    global _state
+    try:
+        _state = _found()
+    except OSError as error:  # includes TimeoutError
+        _state = State(True)
+        log.warning("bubblewrap did not say whether it works here (%s); it is tried again.", error)
+        again = threading.Timer(RETRY_SECONDS, _find_out)
+        again.daemon = True
+        again.start()
+    return _state
+
+
+def _found() -> State:
+    """Try bubblewrap. Raises OSError if that could not be done now."""
     program = shutil.which(PROGRAM)
     if program is None:
         return State(False, f"there is no bubblewrap ({PROGRAM}) on this machine")
@@ -80,7 +109,9 @@ def state() -> State:
 def _tried(trial: list[str]) -> State:
     try:
         tried = run(trial, cwd=NEUTRAL, env=environment(), seconds=TRIAL_SECONDS, largest=CHUNK)
-    except OSError as error:  # includes TimeoutError
+    except OSError as error:
+        if isinstance(error, TimeoutError) or error.errno in FOR_NOW:
+            raise
         return State(False, f"bubblewrap does not start here ({type(error).__name__})")
     if tried.code:
         said = tried.errors.decode(errors="replace").strip().splitlines()
