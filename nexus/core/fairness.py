@@ -53,7 +53,8 @@ class Turn:
     def begin(self) -> None:
         """Begin the turn; `Turns` calls this."""
         self.held, self.lapsed = True, False
-        self._lapse = self._loop.call_later(LAPSE_SECONDS, self._turns.lapse, self)
+        if self._turns.lapses:
+            self._lapse = self._loop.call_later(LAPSE_SECONDS, self._turns.lapse, self)
 
     @property
     def is_here(self) -> bool:
@@ -62,13 +63,15 @@ class Turn:
 
 
 class Turns:
-    """The turns of one event loop."""
+    """The turns of one event loop, or of those of its calls that take threads of one kind: how many calls are served at
+    once, how many of these may be one caller's, and whether a call that takes long lets others go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = AT_ONCE, share: int = SHARE, *, lapses: bool = True) -> None:
+        self.share, self.lapses = share, lapses
         self._lines: OrderedDict[str, OrderedDict[asyncio.Future[None], Turn]] = OrderedDict()  # the next one first
         self._serving: Counter[str] = Counter()  # by caller, calls that are being served
         self._lapsed: Counter[str] = Counter()  # and calls that go on without one
-        self._free = AT_ONCE
+        self._free = at_once
 
     def waiting(self, caller: str) -> int:
         """Return how many calls of a caller wait for their turn."""
@@ -120,7 +123,7 @@ class Turns:
         self._give_next()
 
     def _is_free(self, caller: str) -> bool:
-        return self._free > 0 and self._serving[caller] < SHARE
+        return self._free > 0 and self._serving[caller] < self.share
 
     def _give(self, turn: Turn) -> None:
         self._free -= 1

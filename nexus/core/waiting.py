@@ -29,6 +29,7 @@ from nexus.core.cancellation import for_client
 from nexus.core.database.base import CommitWatch
 from nexus.core.database.store import store
 from nexus.core.domain import domain
+from nexus.core.fairness import Turn, Turns
 from nexus.core.operations.errors import NexusError
 
 T = TypeVar("T")
@@ -48,9 +49,10 @@ READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
 # Who somebody is takes one look at an index, and never queues behind what others read.
 AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
 # What takes longer than a write may wait comes here, and takes the writers' lock in short steps.
-SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
+SLOW = ThreadPoolExecutor(3, thread_name_prefix="nexus-slow")
 # What may take minutes, such as git or the removal of old rows: beside those who only take long.
 MINUTES = ThreadPoolExecutor(4, thread_name_prefix="nexus-minutes")
+AGENTS = {SLOW: 2, MINUTES: 3}  # threads that calls of agents take, each agent one at a time; the rest is for operators
 
 # What may never answer, such as a mount whose server is gone, is touched here first.
 OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
@@ -63,9 +65,21 @@ def writing_calls() -> ThreadPoolExecutor:
     return WRITERS if store().WRITERS == 1 else ThreadPoolExecutor(store().WRITERS, thread_name_prefix="nexus-call")
 
 
-async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
-    """Run `function` (which uses the ORM) on a thread of `pool`."""
-    return await asyncio.get_running_loop().run_in_executor(pool, partial(with_store, function))
+async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T], agent: str | None = None) -> T:
+    """Run `function` (which uses the ORM) on a thread of `pool`, in the share of an agent where that has shares."""
+    loop, work = asyncio.get_running_loop(), partial(with_store, function)
+    if agent is None or pool not in AGENTS:
+        return await loop.run_in_executor(pool, work)
+    lines = _lines.setdefault(loop, {each: Turns(most, 1, lapses=False) for each, most in AGENTS.items()})
+    turn = Turn(lines[pool], agent)
+    await turn.acquire()
+    running = pool.submit(work)
+    # Its thread goes on although who called has left.
+    running.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(turn.release))
+    return await asyncio.wrap_future(running)
+
+
+_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ThreadPoolExecutor, Turns]] = WeakKeyDictionary()
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
@@ -90,7 +104,7 @@ async def on_loop_or_thread(pool: ThreadPoolExecutor, function: Callable[[], T])
         return await in_thread(pool, function)
 
 
-async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T], agent: str | None = None) -> T:
     """Do what `in_thread` does; if this is cancelled, roll back what the thread has not committed."""
     left = threading.Event()
 
@@ -99,7 +113,7 @@ async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
             return function()
 
     try:
-        return await in_thread(pool, work)
+        return await in_thread(pool, work, agent)
     except asyncio.CancelledError:
         left.set()
         raise

@@ -18,7 +18,7 @@ from django.contrib.auth.backends import ModelBackend
 
 from nexus.control import trees
 from nexus.control.git import GitFailed
-from nexus.control.models import PoolWorktree
+from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.rpc import ENDPOINT
 from nexus.control.services import pool
 from nexus.control.toolset import CONTROL
@@ -120,14 +120,58 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
 
 def with_worktree(place: Path) -> str:
     """An agent that ended and left a worktree; its key."""
-    agent = create("ann", cwd=str(place))
-    moment = now()
-    PoolWorktree.objects.create(
-        worktree_id="tree", agent=agent, path=str(place), git_dir=f"{place}/.git", branch="x", base="x", origin="x",
-        origin_git_dir="x", created_at=moment,
-    )  # fmt: skip
-    pool.end(agent, None, moment, why="a test")
+    agent = at_worktree("ann", place)
+    pool.end(agent, None, now(), why="a test")
     return agent.pk
+
+
+def at_worktree(name: str, place: Path) -> PoolAgent:
+    """An agent with a worktree."""
+    place.mkdir(exist_ok=True)
+    agent = create(name, cwd=str(place))
+    PoolWorktree.objects.create(
+        worktree_id=f"tree {name}", agent=agent, path=str(place), git_dir=f"{place}/.git", branch="x", base="x",
+        origin="x", origin_git_dir="x", created_at=now(),
+    )  # fmt: skip
+    return agent
+
+
+async def test_agents_leave_threads_to_one_another_and_to_operators(
+    committed: None,
+    tmp_path: Path,
+    gate: threading.Event,
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, come = list[str](), threading.Semaphore(0)
+
+    def waits(tree: trees.Tree) -> trees.Difference:
+        begun.append(Path(tree.path).name)
+        come.release()
+        assert gate.wait(PATIENCE)
+        return trees.Difference("", False, [], "")
+
+    async def look(agent_id: str, by: str | None) -> Any:
+        caller = Caller("test", operator="ada") if by is None else Caller("test", agent_id=by)
+        return await runner.arun(CONTROL, caller, "pool_worktree_diff", {"agent_id": agent_id})
+
+    monkeypatch.setattr(trees, "difference", waits)
+    configure(control=True)
+    names = ["ann", "bob", "cid", "dan"]
+    for name in names:
+        await waiting.in_thread(waiting.WRITERS, partial(at_worktree, name, tmp_path / name))
+    left = asyncio.create_task(look("ann", "ann"))
+    assert await asyncio.to_thread(come.acquire, timeout=PATIENCE)
+    left.cancel()  # its thread goes on
+    calls = [asyncio.create_task(look(name, name)) for name in [*["ann"] * 8, *names]]
+    for _ in range(2):
+        assert await asyncio.to_thread(come.acquire, timeout=PATIENCE)
+    assert len(set(begun)) == len(begun) == 3, "one of each agent"
+    calls.append(asyncio.create_task(look("dan", None)))
+    assert await asyncio.to_thread(come.acquire, timeout=PATIENCE)
+    assert begun[3:] == ["dan"]
+    gate.set()
+    assert all(answer["ok"] for answer in await asyncio.gather(*calls))
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
@@ -141,7 +185,7 @@ async def test_who_looks_after_the_hub_waits_for_nobody(committed: None, gate: t
     block(hub.django.threads, DJANGO_THREADS)
     block(waiting.READERS, 4)
     block(waiting.WRITERS, 1)
-    block(waiting.SLOW, 2)
+    block(waiting.SLOW, 3)
     transport = httpx.ASGITransport(app=hub, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await asyncio.wait_for(client.get(path), PATIENCE / 2)

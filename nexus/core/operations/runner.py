@@ -147,7 +147,7 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         # An answer that moves a cursor reaches who asked, or has moved nothing.
         answers = wait is not None and wait.finish is not None
         in_thread = waiting.unless_left if answers else waiting.in_thread
-        calling = in_thread(pool_of(operation, params), partial(_outcome, call))
+        calling = in_thread(pool_of(operation, params), partial(_outcome, call), caller.agent_id)
         if wait is not None and wait.abandoned is not None:
             return await _unless_abandoned(caller, operation, params, calling, seen)
         outcome = await calling
@@ -262,7 +262,7 @@ async def _wait(
             past = parked.past
         position = wait.past(wait.resume(params, data), past)
         while True:
-            read = waiting.on_loop_or_thread if operation.quick else waiting.in_thread
+            read = waiting.on_loop_or_thread if operation.quick else partial(waiting.in_thread, agent=caller.agent_id)
             found, change = await read(looking, partial(_look, operation, params, caller, position, data))
             left = deadline - time.monotonic()
             if wait.done(found):
