@@ -9,7 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
+
+from django.db.models import Q
 
 from coordination.models import Workspace
 from nexus.control import rules
@@ -93,6 +97,12 @@ def check_not_disabled(actor: Actor, tool: str) -> None:
     """Check that a tool which every agent may use on itself was not taken from this agent. Raises NOT_PERMITTED."""
     if actor.agent is not None and tool in actor.agent.disabled_tools:
         raise refused("tools", f"The tool {tool} was taken from {actor.name!r}.")
+
+
+def family(agent: PoolAgent) -> tuple[str, Q]:
+    """Return the pool_agent_id of the agent that all these are below, and the condition for an agent to be of them."""
+    *_, top = (agent.pk, *ancestors(agent))
+    return top, reduce(or_, (Q(**{f"{'parent__' * level}pk": top}) for level in range(rules.DEEPEST + 1)))
 
 
 def ancestors(agent: PoolAgent) -> Iterator[str]:

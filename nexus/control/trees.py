@@ -14,9 +14,10 @@ import shutil
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -46,8 +47,11 @@ EMPTY = {  # the tree without files, by object format
 MOST_BRANCHES = 100  # numbers that are tried for one name
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
-# Of the four threads that wait for programs, one is never held for long by repositories that make git take long.
-AT_ONCE, TIME_LIMIT_SECONDS = threading.BoundedSemaphore(3), 3
+# Calls at work at once, so that repositories that make git take long leave room for others: of one agent with all
+# below it, of all agents, and with those of operators.
+SHARE, AT_ONCE, WITH_OPERATORS = 2, 3, 4
+TIME_LIMIT_SECONDS = 3  # to wait for room
+MOST_BYTES = 8 * 1024**3  # of the files of a worktree, all of which git reads
 BUSY = "another call is at work on it; call again in a moment"
 
 # A fresh git directory around a tree: its own configuration, attributes and index are not read.
@@ -63,6 +67,17 @@ export GIT_DIR="$SCRATCH/git" GIT_WORK_TREE="$TREE"
 # change, as long as the pointer is of it. This needs no git-lfs here, and no filter of the configuration runs.
 ADD = """
 git read-tree "$head"
+size=0
+for bytes in $(
+    git -c core.excludesFile="$own/info/exclude" ls-files -z --cached --others --exclude-standard |
+        xargs -0 -r stat -c %s -- 2>/dev/null || true
+); do
+    if [ "$bytes" -gt "$((MOST_BYTES - size))" ]; then
+        echo "its files have over $MOST_BYTES bytes; remove or ignore what is large" >&2
+        exit 1
+    fi
+    size=$((size + bytes))
+done
 cat > "$SCRATCH/clean" << 'END'
 if [ "$(head -c 42 < "$1")" = "version https://git-lfs.github.com/spec/v1" ]; then exec cat; fi
 sum=$(sha256sum < "$1")
@@ -262,11 +277,12 @@ class Tree:
     origin: str  # the work tree that it was made from, and merges into
     origin_git_dir: str
     borrowed: tuple[str, ...] = ()  # the object directories that it borrows from, its origin's first
+    owner: str | None = field(default="", compare=False)  # in whose share calls work on it; None: an operator's
 
     @property
     def as_kept(self) -> dict[str, object]:
         """Its fields, as a row stores them."""
-        return asdict(self) | {"borrowed": list(self.borrowed)}
+        return {name: getattr(self, name) for name in STORED} | {"borrowed": list(self.borrowed)}
 
     @property
     def kept_ref(self) -> str:
@@ -298,6 +314,9 @@ class Tree:
             cwd=self.in_worktree(permissions.cwd),
             write_paths=tuple(self.in_worktree(path) for path in permissions.write_paths),
         )
+
+
+STORED = [field.name for field in fields(Tree) if field.name != "owner"]
 
 
 @dataclass(frozen=True)
@@ -402,10 +421,10 @@ def _first_line(path: Path) -> str:
         return os.fsdecode(opened.read(LINK_BYTES)).partition("\n")[0].replace("\0", "")
 
 
-def make(origin: Origin, path: str, wanted: str) -> Tree:
+def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree:
     """Create a branch at the origin's commit, and a worktree of it at `path`. Raises GitFailed and leaves nothing
     behind then."""
-    with _few():
+    with _few(owner):
         try:
             base = origin.head()
         except GitFailed as error:
@@ -422,7 +441,8 @@ def make(origin: Origin, path: str, wanted: str) -> Tree:
         except BaseException:
             Path(path).rmdir()
             raise
-        tree = Tree(path, os.path.join(path, ".git"), branch, base, origin.top, origin.git_dir, origin.objects)
+        git_dir = os.path.join(path, ".git")
+        tree = Tree(path, git_dir, branch, base, origin.top, origin.git_dir, origin.objects, owner)
         try:
             with alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
                 origin.writing().run("update-ref", tree.kept_ref, base)
@@ -519,9 +539,8 @@ def in_place(directory: str, since: datetime) -> Tree:
     if not head:
         raise GitFailed("the repository has no commit yet")
     base = git.line("rev-list", "--max-count=1", "--first-parent", f"--before={int(since.timestamp())}", head)
-    return Tree(
-        origin.top, origin.git_dir, "", base or EMPTY[_format(head)], origin.top, origin.git_dir, origin.objects
-    )
+    base = base or EMPTY[_format(head)]
+    return Tree(origin.top, origin.git_dir, "", base, origin.top, origin.git_dir, origin.objects, owner=origin.top)
 
 
 def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
@@ -824,6 +843,7 @@ def _script(
         "TREE": tree.path,
         "FORMAT": _format(tree.base),
         "OBJECTS": alternates(tree.borrowed),
+        "MOST_BYTES": str(MOST_BYTES),
         "OWN_OBJECTS": _quoted(os.path.join(tree.git_dir, "objects")),
     }
     git = Git(tree.path, tree.git_dir, (*reading, *tree.borrowed), writing)
@@ -884,19 +904,32 @@ def _at_work(tree: Tree) -> Iterator[None]:
     """
     with _lock(tree.path) as is_free:
         _wait(is_free, PATIENCE_SECONDS, BUSY)
-        with _few():
+        with _few(tree.owner):
             yield
 
 
+_at_work_for: Counter[str | None] = Counter()  # calls, by owner
+_changed = threading.Condition()
+
+
 @contextmanager
-def _few() -> Iterator[None]:
-    """Limit the calls at work at once, so that others get a thread, too. Raises GitFailed if there are too many."""
-    if not AT_ONCE.acquire(timeout=TIME_LIMIT_SECONDS):
-        raise Busy("other calls are at work on other worktrees; call again in a moment")
+def _few(owner: str | None) -> Iterator[None]:
+    """Limit the calls at work at once, of an owner and of all. Raises Busy if there are too many."""
+
+    def has_room() -> bool:
+        total = _at_work_for.total()
+        return total < WITH_OPERATORS if owner is None else _at_work_for[owner] < SHARE and total < AT_ONCE
+
+    with _changed:
+        if not _changed.wait_for(has_room, TIME_LIMIT_SECONDS):
+            raise Busy("other calls are at work on other worktrees; call again in a moment")
+        _at_work_for[owner] += 1
     try:
         yield
     finally:
-        AT_ONCE.release()
+        with _changed:
+            _at_work_for[owner] -= 1
+            _changed.notify_all()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pytest
 
 from nexus.control import trees
 from nexus.control.git import GitFailed
+from nexus.control.members import Actor
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.runners import processes, sandbox
 from nexus.control.runners.configuration import Acp
@@ -316,20 +317,56 @@ def test_one_call_at_a_time_is_at_work_on_a_tree(made: Path, monkeypatch: pytest
     assert does("pool_worktree_diff", agent_id="smith")["ok"]
 
 
-def test_repositories_that_make_git_take_long_leave_a_thread_for_others(
+def test_repositories_that_make_git_take_long_leave_room_for_others_and_for_operators(
     made: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trees, "TIME_LIMIT_SECONDS", 0)
-    others = [trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "other") for n in range(3)]
+    others = [
+        trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "other", owner)
+        for n, owner in enumerate(["one", "one", "one", "two", "three", None])
+    ]
+    one, again, third, two, three, operators = map(trees._at_work, others)
+    row = PoolWorktree.objects.get()
     with ExitStack() as held:
-        for tree in others:
-            held.enter_context(trees._at_work(tree))
+        held.enter_context(one)
+        held.enter_context(again)
+        with pytest.raises(trees.Busy):
+            held.enter_context(third)
+        held.enter_context(two)
+        with pytest.raises(trees.Busy):
+            held.enter_context(three)
+        with pytest.raises(trees.Busy):
+            trees.survey(worktrees.own(row))
         for answer in (
             does("pool_worktree_diff", agent_id="smith"),
             does("pool_create_agent", agent_id="new", cwd=str(repository), worktree=True),
         ):
-            assert answer["error"]["code"] == "WORKTREE_REFUSED" and "call again" in answer["error"]["message"]
+            assert answer["ok"], "an operator's"
+        held.enter_context(operators)
+        answer = does("pool_worktree_diff", agent_id="smith")
+        assert answer["error"]["code"] == "WORKTREE_REFUSED" and "call again" in answer["error"]["message"]
     assert does("pool_worktree_diff", agent_id="smith")["ok"]
+
+
+def test_the_calls_of_agents_below_one_count_as_its_own(made: Path) -> None:
+    assert does("pool_create_agent", agent_id="lead", cwd="/", preset="trusted")["ok"]
+    smith, lead = PoolAgent.objects.get(agent_id="smith"), PoolAgent.objects.get(agent_id="lead")
+    PoolAgent.objects.filter(pk=smith.pk).update(parent=lead)
+    smith.refresh_from_db()
+    row = PoolWorktree.objects.select_related("agent").get()
+    assert worktrees.own(row).owner == lead.pk == worktrees.own(row, Actor("smith", smith)).owner
+    assert worktrees.own(row, Actor("ada")).owner is None
+
+
+def test_a_tree_with_more_than_git_can_read_in_time_is_refused_at_once(made: Path) -> None:
+    with (made / "sparse").open("wb") as sparse:
+        sparse.truncate(60 * 1024**3)
+    error = does("pool_worktree_diff", agent_id="smith")["error"]
+    assert (
+        error["code"] == "WORKTREE_REFUSED" and f"over {trees.MOST_BYTES} bytes; remove or ignore" in error["message"]
+    )
+    (made / ".gitignore").write_text("sparse\n")
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == [".gitignore"]
 
 
 def _as_agent(agent: PoolAgent, command: str) -> str:

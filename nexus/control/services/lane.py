@@ -76,7 +76,7 @@ def queue(
     merge_id = new_id("merge")
     ref = f"{LANE}/{merge_id}"
     try:
-        tree = worktrees.own(row)
+        tree = worktrees.own(row, actor)
         target = merging.target(tree.source)
         commit = trees.hand_in(tree, f"Work of {row.branch}", ref)
     except GitFailed as error:

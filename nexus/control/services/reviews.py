@@ -492,7 +492,7 @@ def look(actor: Actor, agent_id: str, worktree_id: str | None) -> tuple[PoolWork
     """Return what changed in a worktree, in figures. Raises the errors of `worktrees.difference`."""
     row = worktrees.get(actor, agent_id, worktree_id)
     try:
-        survey = trees.survey(worktrees.own(row))
+        survey = trees.survey(worktrees.own(row, actor))
     except GitFailed as error:
         raise refusal(str(error)) from None
     worktrees.record_commits(row, survey)

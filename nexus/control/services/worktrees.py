@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from nexus.control import rules, trees
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_event
 from nexus.control.git import GitFailed
-from nexus.control.members import Actor, check_authority, refused
+from nexus.control.members import Actor, check_authority, family, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.services import pool
 from nexus.control.trees import FOLDER, Difference, Merge, Survey, Tree
@@ -49,7 +49,7 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
     pool.granted(order, cwd, parent, actor)  # before git works in vain
     pool.check_exists(cwd, "cwd")
     try:
-        tree = _tree(order, cwd, parent)
+        tree = _tree(order, cwd, parent, actor)
     except GitFailed as error:
         raise refusal(str(error)) from None
     try:
@@ -69,7 +69,7 @@ def _may_write(order: pool.Order, parent: PoolAgent | None, cwd: str) -> bool:
     return preset != rules.Preset.WORKER and (parent is None or rules.may_write(parent.permissions, cwd))
 
 
-def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
+def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -> Tree:
     """Make a worktree. Raises GitFailed, and NOT_PERMITTED for a repository that is not wholly below the parent's
     directory."""
     within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
@@ -81,7 +81,8 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
     name = (order.agent_id or "").lstrip(".")
     if not name or name.endswith((".", ".lock")):
         name = secrets.token_hex(4)
-    return trees.make(origin, str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}"), name)
+    path = str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}")
+    return trees.make(origin, path, name, None if actor.agent is None else family(actor.agent)[0])
 
 
 def at(directory: str) -> PoolWorktree | None:
@@ -113,7 +114,7 @@ def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> t
     """Return the changes in an agent's worktree. Raises the errors of `get`, and WORKTREE_REFUSED."""
     row = get(actor, agent_id, worktree_id)
     try:
-        return row, trees.difference(own(row))
+        return row, trees.difference(own(row, actor))
     except GitFailed as error:
         raise refusal(str(error)) from None
 
@@ -125,7 +126,7 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
     """
     row = decided(actor, agent_id, worktree_id, "merge")
     try:
-        merged = trees.merge(own(row), f"Merge {row.branch}, the work of {row.agent.agent_id}")
+        merged = trees.merge(own(row, actor), f"Merge {row.branch}, the work of {row.agent.agent_id}")
     except GitFailed as error:
         raise refusal(str(error)) from None
     moment = now()
@@ -150,7 +151,7 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
     """Commit the uncommitted changes on the worktree's branch, and keep both. Raises the errors of `merge`."""
     row = decided(actor, agent_id, worktree_id, "keep")
     try:
-        trees.keep(own(row), f"Work of {row.agent.agent_id}, kept")
+        trees.keep(own(row, actor), f"Work of {row.agent.agent_id}, kept")
     except GitFailed as error:
         raise refusal(str(error)) from None
     _settle(row, WorktreeState.KEPT, actor)
@@ -175,9 +176,9 @@ def discard(
     row = decided(actor, agent_id, worktree_id, "discard")
     _check_unused(row, by_others=end is not None)
     try:
-        tree = own(row)
+        tree = own(row, actor)
     except GitFailed:
-        tree = _of(row)
+        tree = _in_share(row, actor)
     try:
         with trees.removal(tree, f"Discarded {row.branch}", changes_too=changes_too, lost_too=lost_too), write():
             if end is not None:
@@ -263,21 +264,26 @@ def tree_of(agent_id: str) -> Tree | None:
     """Return the latest worktree of an agent that has or had this name; None if it has none."""
     rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).filter(agent__agent_id=agent_id)
     row = rows.order_by("-created_at", "-worktree_id").first()
-    return None if row is None else _of(row)
+    return None if row is None else _in_share(row)
 
 
 def _of(row: PoolWorktree) -> Tree:
-    tree = Tree(**{field.name: getattr(row, field.name) for field in fields(Tree)})
+    tree = Tree(**{name: getattr(row, name) for name in trees.STORED})
     return replace(tree, borrowed=tuple(tree.borrowed))
 
 
-def own(row: PoolWorktree) -> Tree:
-    """Return the worktree of a row. One that an older version linked to its origin's repository gets its own repository
-    first.
+def _in_share(row: PoolWorktree, actor: Actor | None = None) -> Tree:
+    """Return the worktree of a row, for calls in the share of an operator, or of its agent's family."""
+    return replace(_of(row), owner=None if actor and actor.is_operator else family(row.agent)[0])
+
+
+def own(row: PoolWorktree, actor: Actor | None = None) -> Tree:
+    """Return the worktree of a row, for a call of `actor`, or of the hub's. One that an older version linked to its
+    origin's repository gets its own repository first.
 
     Raises GitFailed.
     """
-    tree = _of(row)
+    tree = _in_share(row, actor)
     if tree.is_own:
         return tree
     above = PoolWorktree.objects.filter(path=row.origin).first()
