@@ -36,14 +36,26 @@ class ControlSettings(Settings):
         live=False,
         bare="~/.nexus3",
     )
-    pool_agents: int = setting(100, "The most agents in the pool.", minimum=1, maximum=10_000)
+    pool_agents: int = setting(
+        100,
+        "The most agents in the pool. An agent creates at most half of them, with all below it, and agents leave a "
+        "tenth to operators.",
+        minimum=1,
+        maximum=10_000,
+    )
     pool_turns: int = setting(
         8,
-        "The most turns at once. Beside each of them may run one more: a turn that its agent started and may wait for.",
+        "The most turns at once. A tenth, and one of four or more, is for what operators send. Beside each turn may "
+        "run one more: a turn that its agent started and may wait for.",
         minimum=1,
         maximum=1_000,
     )
-    pool_queue: int = setting(100, "The most turns that wait for one agent.", minimum=1, maximum=10_000)
+    pool_queue: int = setting(
+        100,
+        "The most turns that wait for one agent. A tenth, and one of four or more, is for what operators send.",
+        minimum=1,
+        maximum=10_000,
+    )
     pool_idle_seconds: int = setting(
         0, "An agent that is idle for this long (s) ends; 0: it stays.", minimum=0, maximum=31_536_000
     )

@@ -19,7 +19,11 @@ class ControlCode(ErrorCode):
         409,
         "No working machine has what the agent's runner needs; the message says what is missing.",
     )
-    POOL_FULL = "POOL_FULL", 429, "The number of agents, or of waiting turns, has reached the setting's limit."
+    POOL_FULL = (
+        "POOL_FULL",
+        429,
+        "The number of agents, or of waiting turns, has reached the setting's limit, or an agent its share.",
+    )
     WORKTREE_REFUSED = (
         "WORKTREE_REFUSED",
         409,

@@ -100,6 +100,16 @@ def grant(wish: Wish, *, parent: Permissions | None, default_cwd: str, by_parent
     )
 
 
+def reserve(most: int) -> int:
+    """Return how many of so many places no agent takes, so that operators get one."""
+    return max(most // 10, 1) if most > 3 else 0
+
+
+def share(most: int) -> int:
+    """Return how many of so many places one agent takes, together with all below it."""
+    return max(most // 2, 2)
+
+
 def may_use(permissions: Permissions, tool: str) -> bool:
     """Return whether the agent has this tool at all."""
     return tool in USES[permissions.preset] and tool not in permissions.disabled_tools

@@ -17,7 +17,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
-from tests.control.wire import Wire, request
+from tests.control.wire import Wire, narrowed, request
 
 OPERATOR = Caller("test", operator="ops")
 FAMILY = {"top": None, "kid": "top", "grandkid": "kid", "sibling": "top", "stranger": None}
@@ -300,3 +300,41 @@ def test_a_turn_of_one_that_ended_acts_no_more_though_another_bears_its_name(rpc
     rpc.call("destroy_agent", agent_id="kid")
     rpc.call("create_agent", agent_id="kid", cwd=str(family))
     assert call("coordination", "agent_whoami") == call("control", "pool_list_agents") == {"rule": "member"}
+
+
+def creates(rpc: Wire, parent: str, where: Path) -> tuple[int, str]:
+    """How many agents an agent could create, and why not one more."""
+    made = 0
+    while "error" not in (answer := create(rpc, parent, where)):
+        made += 1
+    assert answer["error"]["data"] == {"code": "POOL_FULL"}
+    return made, answer["error"]["message"]
+
+
+def create(rpc: Wire, parent: str | None, where: Path) -> Any:
+    asked = request("create_agent", {"cwd": str(where), "preset": "worker"})
+    return rpc.post("/rpc", asked, headers=narrowed(parent)).json
+
+
+def test_one_agent_fills_its_share_of_the_pool_and_all_leave_room_for_operators(
+    rpc: Wire, family: Path, configure: Callable[..., None]
+) -> None:
+    configure(control=True, pool_agents=20)
+    made, why = creates(rpc, "kid", family)
+    assert made == 6 and "are 10 at most" in why
+    assert creates(rpc, "sibling", family)[0] == 0, "it is below the same agent"
+    made, why = creates(rpc, "stranger", family)
+    assert made == 7 and "ask an operator" in why
+    answers = [create(rpc, None, family) for _ in range(3)]
+    assert ["error" in answer for answer in answers] == [False, False, True]
+
+
+def test_agents_leave_a_place_for_operators_in_the_queue_of_an_agent(
+    rpc: Wire, family: Path, configure: Callable[..., None]
+) -> None:
+    configure(control=True, pool_queue=5)
+    sent: dict[str, Any] = {"content": "x", "timeout_seconds": 0}
+    for _ in range(4):
+        rpc.call("send", "/agent/kid", as_agent="top", **sent)
+    assert rpc.refused("send", "/agent/kid", as_agent="top", **sent)["data"] == {"code": "POOL_FULL"}
+    rpc.call("send", "/agent/kid", **sent)

@@ -16,6 +16,7 @@ import pytest
 from django.db import transaction
 
 from nexus.control import agent_stream, monitoring, selectors, wakeups
+from nexus.control.members import Actor
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.services import pool, transcript, turns, waking
@@ -200,6 +201,31 @@ async def test_what_a_turn_used_that_was_cut_off_is_counted(
     for turn, status in ((await ended(stalled), "cancelled"), (await ended(await asend("ann", "fail")), "failed")):
         assert (turn.status, turn.input_tokens, turn.output_tokens) == (status, 700, 30)
         assert (turn.cost, turn.currency, turn.cost_source) == (410, "USD", "prices.toml of 2026-11-01")
+
+
+async def test_the_turns_of_agents_leave_a_place_for_those_of_operators(worker: Worker, plays: Plays) -> None:
+    begun: asyncio.Queue[str] = asyncio.Queue()
+    let_go = asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.put_nowait(scene.agent.agent_id)
+        await let_go.wait()
+        return DONE
+
+    def send_as_lead() -> list[str]:
+        lead = create("lead")
+        for agent_id in ("a", "b", "c", "d"):
+            create(agent_id, parent_agent_id="lead", preset="worker")
+        return [send(agent_id, actor=Actor("lead", lead)).pk for agent_id in ("a", "b", "c", "d")]
+
+    plays(take)
+    await acreate("operators")
+    sent = await in_thread(WRITERS, send_as_lead)
+    assert {await begun.get() for _ in range(3)} < {"a", "b", "c", "d"}
+    await asend("operators")
+    assert await begun.get() == "operators"
+    let_go.set()
+    assert [(await ended(turn)).status for turn in sent] == ["done"] * 4
 
 
 async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(

@@ -22,7 +22,7 @@ from nexus.control import protected_paths, rules, wakeups
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import BY, emit_event
-from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
+from nexus.control.members import Actor, check_authority, check_not_disabled, family, find, get, refused
 from nexus.control.models import HUB, STREAM, PoolAgent, PoolWorktree, Turn
 from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
 from nexus.control.runners.configuration import runners
@@ -82,10 +82,7 @@ def create(
     moment = now()
     with write():
         parent = parent_of(actor, order.parent_agent_id)
-        if PoolAgent.objects.living().count() >= ControlSettings.current().pool_agents:
-            raise NexusError(
-                ControlCode.POOL_FULL, "The pool holds as many agents as `pool_agents` allows; end one first."
-            )
+        _check_room(actor)
         agent_id = _name(order.agent_id, actor)
         permissions = granted(order, cwd, parent, actor)
         if cwd is not None and order.is_here:  # the parent's need not be checked here: each turn does
@@ -129,6 +126,23 @@ def create(
         if message is not None:
             turn = turns.queue(actor, agent, content=message, request_id=None, source="rpc", moment=moment)
     return agent, turn
+
+
+def _check_room(actor: Actor) -> None:
+    """Check that the pool has room for one more agent. Raises POOL_FULL."""
+    living, most = PoolAgent.objects.living(), ControlSettings.current().pool_agents
+    if living.count() >= most - (0 if actor.is_operator else rules.reserve(most)):
+        raise NexusError(
+            ControlCode.POOL_FULL,
+            "The pool holds as many agents as `pool_agents` allows"
+            + ("; end one first." if actor.is_operator else " agents to create; end one, or ask an operator."),
+        )
+    if actor.agent is not None and living.filter(family(actor.agent)[1]).count() >= rules.share(most):
+        raise NexusError(
+            ControlCode.POOL_FULL,
+            f"One agent and all below it are {rules.share(most)} at most, by `pool_agents`; end one, or ask an "
+            "operator.",
+        )
 
 
 def check_name(agent_id: str | None) -> None:

@@ -39,6 +39,7 @@ from nexus.control.models import (
     Wake,
 )
 from nexus.control.prices import Cost
+from nexus.control.rules import reserve
 from nexus.control.runners.configuration import runners
 from nexus.control.services import budgets, outages, questions, transcript
 from nexus.core.clock import iso, now
@@ -203,7 +204,8 @@ def queue(
         if known.content != content:
             raise invalid(f"request_id {request_id!r} names another message to this agent.", field="request_id")
         return known
-    if len(_open_of(agent=agent.pk)) >= ControlSettings.current().pool_queue:
+    most = ControlSettings.current().pool_queue
+    if len(_open_of(agent=agent.pk)) >= most - (0 if actor.is_operator else reserve(most)):
         raise NexusError(ControlCode.POOL_FULL, f"As many turns wait for {agent.agent_id!r} as `pool_queue` allows.")
     turn = Turn(
         turn_id=new_id("turn"),

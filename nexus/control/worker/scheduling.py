@@ -20,6 +20,7 @@ from coordination.models import Event
 from nexus.control import maintenance
 from nexus.control.config import ControlSettings
 from nexus.control.models import HUB, Incarnation, Turn
+from nexus.control.rules import reserve
 from nexus.control.runners.configuration import runners
 from nexus.control.runners.new_repositories import look_after_crash
 from nexus.control.services import machines, outages, pool, turns
@@ -255,14 +256,19 @@ class Worker:
             self._supersede()
             return False
         running = [each.turn for each in list(self.running.values())]
-        is_full = draining or len(running) >= (self.capacity or ControlSettings.current().pool_turns)
-        awaited = self._awaited(running) if is_full else set()
+        places = self.capacity or ControlSettings.current().pool_turns
+        is_full = draining or len(running) >= places
+        busy, senders = {turn.agent_id for turn in running}, [turn.source_agent_id for turn in running]
+        # The last places are for what operators send.
+        is_reserved = len(running) - senders.count(None) >= places - reserve(places)
+        awaited = self._awaited(running) if is_full or is_reserved else set()
         if self._stopping.is_set() or (is_full and not awaited):
             return False
         ways = outages.ways(now())
         rows = (Waiting(*row) for row in turns.waiting(ways, self.own.machine))
-        queued = {turn for turn in rows if not is_full or turn.agent in awaited}
-        busy, senders = {turn.agent_id for turn in running}, [turn.source_agent_id for turn in running]
+        queued = {
+            turn for turn in rows if turn.agent in awaited or not (is_full or (is_reserved and turn.sender is not None))
+        }
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
         ) is not None:
@@ -276,7 +282,7 @@ class Worker:
                 transaction.on_commit(partial(self._claimed, chosen, turn))  # runs at once outside of a transaction
                 break
             self._unsure.remove(chosen.turn_id)  # it was cancelled meanwhile
-        self._may_wait = is_full or bool(queued)
+        self._may_wait = is_full or is_reserved or bool(queued)
         return chosen is not None
 
     def _supersede(self) -> None:
