@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# of all connections; of those with one agent's key, which cannot crowd out others
+# of all connections, the last of which no agent takes; of those with one agent's key, which cannot crowd out others
 MAX_HEARINGS, MOST_OF_AGENT = 1024, 64
 
 
@@ -79,9 +79,9 @@ class ResourceBus:
 
     def hear(self, hearing: Hearing) -> Callable[[], None]:
         """Begin to notify, after `start`; the returned function ends it. Raises an MCP error at a limit."""
-        if len(self._hearings) >= MAX_HEARINGS:
-            raise MCPError(INTERNAL_ERROR, "Too many subscriptions are open; end some.")
         agent_id = hearing.caller.agent_id
+        if len(self._hearings) >= MAX_HEARINGS - (0 if agent_id is None else MOST_OF_AGENT):
+            raise MCPError(INTERNAL_ERROR, "Too many subscriptions are open; end some.")
         if agent_id is not None and self._of_agent[agent_id] >= MOST_OF_AGENT:
             raise MCPError(INTERNAL_ERROR, f"Too many subscriptions of {agent_id!r} are open; end some.")
         self._hearings.add(hearing)

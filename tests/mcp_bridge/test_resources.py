@@ -138,6 +138,13 @@ async def test_it_lets_no_agents_subscriptions_crowd_out_anothers(
             await others.enter_async_context(listen())
         acting = "ann"
         await others.enter_async_context(listen())  # where one has ended, another may begin
+        monkeypatch.setattr(subscriptions, "MAX_HEARINGS", 5)  # three are open
+        acting = "cid"
+        with pytest.raises(MCPError, match="Too many subscriptions are open"):
+            await others.enter_async_context(listen())
+        operator = build_server(lambda context: Caller("memory", operator="ada"))
+        async with Client(operator) as page:
+            await others.enter_async_context(page.listen(resource_subscriptions=["nexus://inbox/ann"]))
 
 
 @pytest.mark.parametrize("revoke", [("agent_delete", {}), ("agent_key_set_active", {"active": False})])
