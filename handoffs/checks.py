@@ -23,7 +23,7 @@ from handoffs.lifecycle import CREATOR, parse_verifier
 from handoffs.models import ReviewedChecks
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.files import read_regular
+from nexus.core.foreign_files import beginning
 from nexus.core.operations.errors import Code, NexusError, invalid
 
 FILE = "nexus.toml"
@@ -109,7 +109,7 @@ class Found(NamedTuple):
 def read(root: str) -> Found:
     """Read the checks in a project's `nexus.toml`. Raises NOT_FOUND where it has no such file (a link or a pipe is
     none), and VALIDATION_ERROR."""
-    content = read_regular(os.path.join(root, FILE), LARGEST + 1)
+    content = beginning(os.path.join(root, FILE), LARGEST + 1)
     if content is None:
         raise NexusError(Code.NOT_FOUND, f"{root} has no readable file {FILE}; a link is not followed.", {"file": FILE})
     if len(content) > LARGEST:

@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nexus.core import files
+from nexus.core import files, foreign_files
 from nexus.core.files import own_user
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def connect(path: Path, seconds: float) -> socket.socket:
 
 def _read(path: Path) -> tuple[int, bytes]:
     """Return the port and the token. Raises OSError where the file is not a hub's."""
-    text = files.read_regular(str(path), 1000)
+    text = foreign_files.beginning(str(path), 1000)
     if text is None or not _is_private(path):
         raise PermissionError(0, f"{path} is no hub's")
     try:

@@ -17,6 +17,7 @@ from nexus.control.models import PoolWorktree
 from nexus.control.rules import Permissions, Preset
 from nexus.control.tools import files
 from nexus.control.tools.files import ToolFailed
+from nexus.core import foreign_files
 
 NAMES = ("NEXUS.md", "AGENTS.md")  # in a directory the first that exists counts
 MOST = 128 * 1024  # bytes of all together; the nearest to the agent come first
@@ -57,7 +58,7 @@ def _text(cwd: str, directory: str, path: str, most: int) -> str | None:
     """Return the text of a file, at most so many bytes; None if it is missing or not to be read. It may be a symlink to
     another file in its directory."""
     try:
-        with files.file(_real(directory, path)) as opened:
+        with foreign_files.open_file(_real(directory, path)) as opened:
             if not rules.within(directory, (cwd,)) and not _is_operators(os.fstat(opened.fileno())):
                 return None
             data = opened.read(most + 1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -25,8 +24,9 @@ from nexus.control.runners.configuration import problem
 from nexus.control.runners.processes import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.services import questions, transcript
-from nexus.control.trees import FOLDER, LEAVING, LOCKS
+from nexus.control.trees import FOLDER, LEAVING, LOCKS, sweep
 from nexus.control.wakeups import MAIL
+from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
@@ -182,6 +182,7 @@ def clear() -> None:
     living = PoolAgent.objects.living().values_list("pk", flat=True)
     known = PoolAgent.objects.values_list("agent_id", flat=True).distinct()
     _remove(_left(home, there, set(living), set(known)))
+    sweep(Path(os.path.realpath(home), FOLDER, LEAVING))
     written = PoolAgent.objects.values_list("ended_at", "write_paths")
     paths = {path for ended_at, each in written if ended_at is not None for path in each}
     remove_placeholders(paths - {path for ended_at, each in written if ended_at is None for path in each})
@@ -208,11 +209,8 @@ def _files_in(directory: Path) -> list[Path]:
 
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        with contextlib.suppress(OSError):
+            foreign_files.remove(str(path))
 
 
 def _check_leftovers(examination: Any) -> Iterator[Finding]:

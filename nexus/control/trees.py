@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import threading
 import time
@@ -24,6 +23,8 @@ from pathlib import Path
 from nexus.control import moving, protected_paths
 from nexus.control.git import Git, GitFailed, Said
 from nexus.control.rules import Permissions
+from nexus.core import foreign_files
+from nexus.core.foreign_files import Bounds
 
 FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
@@ -411,14 +412,7 @@ def _linked(path: Path, is_shown: bool) -> tuple[str, str]:
 
 def _first_line(path: Path) -> str:
     """Return the first line of a regular file; empty if there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        return os.fsdecode(opened.read(LINK_BYTES)).partition("\n")[0].replace("\0", "")
+    return os.fsdecode(foreign_files.beginning(str(path), LINK_BYTES) or b"").partition("\n")[0].replace("\0", "")
 
 
 def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree:
@@ -494,11 +488,11 @@ def adopt(tree: Tree, origin: Origin) -> Tree:
         git = Git(common, tree.git_dir, (common,))
         head = git.line("rev-parse", "--verify", "HEAD^{commit}")
         tip = git.commit_of(f"refs/heads/{tree.branch}") or head
-        _remove(Path(own.git_dir))
+        foreign_files.remove(own.git_dir)
         _create(own, tip, head, CREATE + "git read-tree HEAD\n")
         if origin.common != common:  # it was made from a worktree, which now holds the branch
             origin.writing().run("update-ref", f"refs/heads/{tree.branch}", tip)
-        shutil.rmtree(tree.git_dir)
+        foreign_files.remove(tree.git_dir)
         if origin.common != common:
             Git(common, common, (), (common,)).run("update-ref", "-d", f"refs/heads/{tree.branch}")
     return own
@@ -643,22 +637,18 @@ def _shown(name: str) -> str:
 def _is_large(path: str) -> bool:
     """Return whether an ignored file, or the files in an ignored directory, have LARGE_BYTES; also if that is not to be
     found out."""
-    size = count = 0
+    size, bounds = 0, Bounds(MOST_FILES)
     try:
         if not stat.S_ISDIR((about := os.lstat(path)).st_mode):
             return about.st_size >= LARGE_BYTES
-        for directory, _, files in os.walk(path, onerror=_raise):
-            for name in files:
-                size, count = size + os.lstat(os.path.join(directory, name)).st_size, count + 1
-                if size >= LARGE_BYTES or count >= MOST_FILES:
+        with foreign_files.directory(path) as top:
+            for _, _, entry in foreign_files.walk(top, bounds):
+                size += entry.stat(follow_symlinks=False).st_size
+                if size >= LARGE_BYTES:
                     return True
     except OSError:
         return True
-    return False
-
-
-def _raise(error: OSError) -> None:
-    raise error
+    return bounds.missed or bounds.reached is not None
 
 
 @contextmanager
@@ -682,8 +672,15 @@ def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> I
             raise
         with suppress(GitFailed):  # it is removed; what is left in the origin is refs
             _drop_branch(tree, is_kept)
-        for path in leaving.parent.iterdir():  # with what a crash left there
-            shutil.rmtree(path, ignore_errors=True)
+    sweep(leaving.parent)
+
+
+def sweep(leaving: Path) -> None:
+    """Remove what removals, and kills in the middle of one, have left in a directory."""
+    for left in leaving.iterdir() if leaving.is_dir() else ():
+        with _lock(str(leaving.parent / left.name)) as is_free, suppress(OSError):  # what cannot go is tried again
+            if is_free():
+                foreign_files.remove(str(left))
 
 
 def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
@@ -727,7 +724,8 @@ def _drop_branch(tree: Tree, is_kept: bool) -> None:
         return
     with alone(common):
         if not tree.is_own:
-            shutil.rmtree(tree.git_dir, ignore_errors=True)
+            with suppress(OSError):
+                foreign_files.remove(tree.git_dir)
         git, branch = Git(common, common, tree.borrowed[1:], (common,)), f"refs/heads/{tree.branch}"
         if not is_kept:
             git.run("update-ref", "-d", tree.kept_ref)
@@ -796,7 +794,8 @@ def scratch(origin: Origin, commit: str, path: str) -> Iterator[Tree]:
         _create(tree, commit, commit, CREATE + CHECKOUT)
         yield tree
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            foreign_files.remove(path)
 
 
 def content_of(tree: Tree, commit: str) -> str:
@@ -869,7 +868,8 @@ def _receive(tree: Tree, commit: str, pack: bytes, message: str) -> str:
 
 def take_away(tree: Tree) -> None:
     """Remove a worktree that nobody has used, and its branch. Raises GitFailed."""
-    shutil.rmtree(tree.path, ignore_errors=True)
+    with suppress(OSError):
+        foreign_files.remove(tree.path)
     common = tree.source.common
     if not Path(common).is_dir():
         return
@@ -885,14 +885,6 @@ def repository_of(linked: Tree) -> str:
     if path.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
         raise GitFailed(f"{path} is not the git directory of {linked.path}")
     return str(path.parents[1])
-
-
-def _remove(path: Path) -> None:
-    """Remove whatever is at a path, without following symlinks."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager

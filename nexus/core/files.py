@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,21 +45,6 @@ def replace(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = 
         if durable:
             sync(new)
         new.replace(path)
-
-
-def read_regular(path: str, largest: int) -> bytes | None:
-    """Return up to `largest` bytes of a regular file; None for anything else, a symbolic link too, without waiting."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        opened = os.open(path, flags)
-    except (OSError, ValueError):  # a path with NUL is a ValueError
-        return None
-    try:
-        return os.read(opened, largest) if stat.S_ISREG(os.fstat(opened).st_mode) else None
-    except OSError:
-        return None
-    finally:
-        os.close(opened)
 
 
 def diff(path: Path, before: str | None, after: str | None) -> str:

@@ -13,18 +13,18 @@ import logging
 import os
 import platform
 import re
-import secrets
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import BufferedReader
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
-from nexus.core.files import read_regular
+from nexus.core import foreign_files
+from nexus.core.foreign_files import CLOSED, beginning
 from nexus.core.operations.errors import ErrorCode, NexusError
 
 NO_BRANCH = "_default"  # where there is no branch, because consumers need a name
@@ -68,7 +68,6 @@ EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
 ARTIFACTS = "state/artifacts"
 DECISIONS = "state/decisions.json"  # some consumers write it
 LOG, NOTES = "state/tool-log.jsonl", "state/hook-notes.jsonl"
-DEEPEST = 16  # folders in each other, of those whose files are listed
 MAX_BYTES = 32 << 20  # the largest file that is read
 SLACK = 1 / 32  # share of it that is never used by a write: a handoff may lengthen a file a little, and must not fail
 REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no directory is where one should be"}
@@ -76,9 +75,6 @@ ROOM = 1 << 20  # a disk with less free space counts as full
 STALE_SECONDS = 30  # after which nexus-core's programs remove another's lock of a file
 TIME_LIMIT_SECONDS = 5.0  # for the lock: as long as a busy store may delay its holder
 _in_vain: dict[str, float] = {}  # by root, when a call last waited in vain: others then do not wait, too
-_flags = {name: getattr(os, name, 0) for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")}
-DIRECTORY, NOFOLLOW, NONBLOCK, CLOEXEC = _flags.values()  # 0 where the system does not support it
-FOLDER = os.O_RDONLY | DIRECTORY | NOFOLLOW | CLOEXEC
 _threads: dict[str, threading.Lock] = {}  # by root, for systems without locks between processes
 
 
@@ -120,16 +116,10 @@ class Directory:
         with self._explained(path):
             folder, name = self._at(path, make=False)
             try:
-                flags = os.O_RDONLY | NOFOLLOW | NONBLOCK | CLOEXEC
-                descriptor = None if folder is None else os.open(name, flags, dir_fd=folder)
+                opened = None if folder is None else foreign_files.open_file(name, folder)
             except FileNotFoundError:
-                descriptor = None
-            if descriptor is None:
-                yield None
-                return
-            with os.fdopen(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise OSError(errno.EINVAL, "it is no regular file")
+                opened = None
+            with opened or contextlib.nullcontext() as file:
                 yield file
 
     def stamp(self, path: str) -> str:
@@ -138,11 +128,8 @@ class Directory:
             folder, name = self._at(path, make=False)
             if folder is None:
                 return ""
-            try:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
-                return ""
-            return f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+            status = foreign_files.status(name, folder)
+            return f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}" if status else ""
 
     def size(self, path: str) -> int:
         """Return the size of a file in bytes; 0 where there is none."""
@@ -154,30 +141,16 @@ class Directory:
         with self._explained(path):
             folder, name = self._at(path, make=True)
             assert folder is not None
-            draft = f".{name}.{secrets.token_hex(6)}.partial"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
-            descriptor = os.open(draft, flags, 0o644, dir_fd=folder)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    if durable:
-                        os.fsync(descriptor)
-                os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(draft, dir_fd=folder)
-                raise
-            if durable:
-                os.fsync(folder)
+            foreign_files.replace(name, content, folder, durable=durable)
 
     def append(self, path: str, line: bytes) -> None:
         """Append a line to a file, all of it or nothing. The caller must hold the lock."""
         with self._explained(path):
             folder, name = self._at(path, make=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NOFOLLOW | CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | CLOSED
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
             try:
+                foreign_files.check_regular(os.fstat(descriptor))
                 before, left = os.fstat(descriptor).st_size, line
                 try:
                     while left:
@@ -192,13 +165,7 @@ class Directory:
         """Remove a file; return whether there was one."""
         with self._explained(path):
             folder, name = self._at(path, make=False)
-            if folder is None:
-                return False
-            try:
-                os.unlink(name, dir_fd=folder)
-            except FileNotFoundError:
-                return False
-            return True
+            return folder is not None and foreign_files.unlink(name, folder)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted; empty where there is no such folder."""
@@ -208,17 +175,13 @@ class Directory:
 
     def files(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the regular files below a folder, by their paths in it, sorted; nothing where there is no folder."""
-        for name in self.names(folder):
-            with self._explained(folder):
-                above = self._folder(folder, make=False)
-                try:
-                    status = os.stat(name, dir_fd=above, follow_symlinks=False)
-                except FileNotFoundError:  # it was removed meanwhile
-                    continue
-            if stat.S_ISDIR(status.st_mode) and folder.count("/") < DEEPEST:
-                yield from ((f"{name}/{path}", below) for path, below in self.files(f"{folder}/{name}"))
-            elif stat.S_ISREG(status.st_mode):
-                yield name, status
+        with self._explained(folder):
+            top = self._folder(folder, make=False)
+            found = list[tuple[str, os.stat_result]]()
+            for path, _, entry in () if top is None else foreign_files.walk(top, foreign_files.Bounds()):
+                with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                    found.append((path, entry.stat(follow_symlinks=False)))
+        yield from sorted(found, key=itemgetter(0))
 
     def initialise(self) -> None:
         """Create the directory, its state folder and its .gitignore where they are missing."""
@@ -267,15 +230,15 @@ class Directory:
 
     def _open_lock(self) -> int:
         folder, name = self._at(LOCK, make=True)
-        return os.open(name, os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC, 0o644, dir_fd=folder)
+        return os.open(name, os.O_RDWR | os.O_CREAT | CLOSED, 0o644, dir_fd=folder)
 
     def _open_to_read(self) -> int:
         """Open the lock's file; the project's root where it is missing and cannot be created."""
         folder, name = self._at(LOCK, make=False)
         if folder is not None:
             with contextlib.suppress(FileNotFoundError):
-                return os.open(name, os.O_RDONLY | NOFOLLOW | CLOEXEC, dir_fd=folder)
-        return os.open(self.root, FOLDER)
+                return os.open(name, os.O_RDONLY | CLOSED, dir_fd=folder)
+        return os.open(self.root, foreign_files.LISTING)
 
     def _wait_for(self, take: Callable[[], bool], patience: float) -> None:
         began = time.monotonic()
@@ -319,7 +282,7 @@ class Directory:
         except FileExistsError:
             raise
         except OSError:
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o644, dir_fd=folder))
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSED, 0o644, dir_fd=folder))
 
     def _let_go(self, path: str) -> None:
         with contextlib.suppress(NexusError):
@@ -373,16 +336,18 @@ class Directory:
     def _folder(self, path: str, *, make: bool) -> int | None:
         if path in self._folders:
             return self._folders[path]
-        if not path:
-            root = os.open(self.root, FOLDER)
-            try:
-                descriptor = _folder_in(NAME, root, make=make)
-            finally:
-                os.close(root)
-        else:
-            parent, _, name = path.rpartition("/")
-            above = self._folder(parent, make=make)
-            descriptor = None if above is None else _folder_in(name, above, make=make)
+        parent, _, name = path.rpartition("/")
+        above = self._folder(parent, make=make) if path else os.open(self.root, foreign_files.LISTING)
+        try:
+            below = name or NAME
+            descriptor = None if above is None else foreign_files.open_directory(below, above, may_make=lambda _: make)
+        except FileNotFoundError:
+            if make:
+                raise
+            descriptor = None
+        finally:
+            if not path and above is not None:
+                os.close(above)
         if descriptor is not None:
             self._folders[path] = descriptor
         return descriptor
@@ -401,17 +366,6 @@ class Directory:
                 "plain file or directory that this user may write, on a disk with room.",
                 {"file": f".nexus/{path}"},
             ) from None
-
-
-def _folder_in(name: str, parent: int, *, make: bool) -> int | None:
-    try:
-        return os.open(name, FOLDER, dir_fd=parent)
-    except FileNotFoundError:
-        if not make:
-            return None
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=parent)
-        return os.open(name, FOLDER, dir_fd=parent)
 
 
 def machine() -> str:
@@ -446,5 +400,5 @@ def _named(head: str) -> str:
 
 
 def _first_line(path: Path) -> str:
-    content = read_regular(str(path), LONGEST_HEAD) or b""
+    content = beginning(str(path), LONGEST_HEAD) or b""
     return content.partition(b"\n")[0].decode(errors="replace").replace("\0", "").strip()

@@ -10,12 +10,13 @@ import pytest
 from django.db import connection
 
 from coordination.services import keys
-from nexus.control import maintenance
+from nexus.control import maintenance, trees
 from nexus.control.models import PoolAgent, TurnStatus
 from nexus.control.runners.base import LOGS
 from nexus.control.services import pool, turns
 from nexus.core.clock import now
 from tests.control.pool import HERE, create, send
+from tests.core.test_foreign_files import nested
 from tests.keys import agent_of_key
 
 pytestmark = pytest.mark.django_db
@@ -82,6 +83,26 @@ def test_doctor_tells_of_it_and_mends_it(home: Path, agents: dict[str, PoolAgent
     finding.mend()
     assert list(maintenance.CHECKS[-1].check(Looked(home))) == []
     assert (home / "pool" / agents["lives"].pk / "deep").is_dir()
+
+
+@pytest.mark.parametrize("by", ["the hub", "doctor"])
+def test_nested_directories_of_an_agent_stop_neither(home: Path, agents: dict[str, PoolAgent], by: str) -> None:
+    nested(home / "pool" / agents["ended"].pk)
+    (finding,) = maintenance.CHECKS[-1].check(Looked(home))
+    assert finding.mend is not None
+    finding.mend() if by == "doctor" else maintenance.clear()
+    assert list(maintenance.CHECKS[-1].check(Looked(home))) == []
+
+
+def test_what_removals_left_goes_unless_one_is_under_way(home: Path, agents: dict[str, PoolAgent]) -> None:
+    worktrees = home.resolve() / trees.FOLDER
+    for name in ("crashed", "under way"):
+        (worktrees / trees.LEAVING / name).mkdir(parents=True)
+        nested(worktrees / trees.LEAVING / name, 5)
+    with trees._lock(str(worktrees / "under way")) as is_free:
+        assert is_free()
+        maintenance.clear()
+    assert [each.name for each in (worktrees / trees.LEAVING).iterdir()] == ["under way"]
 
 
 def test_a_home_without_a_pool_has_nothing_left(tmp_path: Path, configure: Callable[..., None]) -> None:

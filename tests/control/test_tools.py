@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from nexus.control.rules import Permissions, Preset
 from nexus.control.tools import files, searching
 from nexus.control.tools.files import ToolFailed, ToolRefused
+from nexus.core.foreign_files import Bounds
 
 SECRET = "not for agents"
 
@@ -399,9 +401,9 @@ def test_it_bounds_a_search(may: Permissions, cwd: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(searching, "MOST_FOUND", 10)
     for found, cut in (searching.glob(may, "**/*.txt"), searching.grep(may, "word")):
         assert (len(found), cut) == (10, "10 were found")
-    monkeypatch.setattr(searching, "MOST_SEEN", 5)
+    monkeypatch.setattr(searching, "Bounds", partial(Bounds, 5))
     assert searching.grep(may, "nowhere")[1] == "5 entries were looked at"
-    monkeypatch.setattr(searching, "SECONDS", -1.0)
+    monkeypatch.setattr(searching, "Bounds", partial(Bounds, seconds=-1.0))
     assert searching.glob(may, "nowhere")[1] == "-1 seconds were over"
 
 

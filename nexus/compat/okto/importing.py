@@ -41,7 +41,7 @@ from nexus.compat.okto.source import NOTHING, OktoStore, Row, moment, value
 from nexus.core.clock import now
 from nexus.core.config import TABLE, CoreSettings
 from nexus.core.database.store import store, write
-from nexus.core.files import read_regular
+from nexus.core.foreign_files import beginning
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.maintenance.store_file import Progress
 
@@ -284,11 +284,11 @@ class Import:
         if not file.is_relative_to(home):
             return None, {}
         try:
-            manifest = json.loads(read_regular(str(file.parent / "manifest.json"), largest) or b"")
+            manifest = json.loads(beginning(str(file.parent / "manifest.json"), largest) or b"")
         except (ValueError, RecursionError):
             manifest = None
         try:
-            content = read_regular(str(file), largest + 1)
+            content = beginning(str(file), largest + 1)
             text = None if content is None or len(content) > largest else content.decode()
         except UnicodeDecodeError:
             text = None

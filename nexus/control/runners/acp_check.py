@@ -33,6 +33,7 @@ from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.configuration import Acp, Ssh, presets
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
+from nexus.core import foreign_files
 from nexus.core.clock import now
 from nexus.core.processes import in_foreground
 from nexus.core.waiting import OUTSIDE, in_thread
@@ -79,8 +80,9 @@ async def _taken(runner: Acp, say: Say) -> Ended:
     """Take a turn in a new directory, in the sandbox if there is one. Raises TimeoutError."""
     state = sandbox.state()
     _check_program(runner, say)
-    with tempfile.TemporaryDirectory(prefix="nexus-check-") as cwd, tempfile.TemporaryDirectory() as scratch:
-        agent = _agent(runner, os.path.realpath(cwd))
+    cwd = os.path.realpath(tempfile.mkdtemp(prefix="nexus-check-"))
+    with tempfile.TemporaryDirectory() as scratch:
+        agent = _agent(runner, cwd)
         home = await in_thread(OUTSIDE, partial(processes.home_of, agent))
         try:
             scene = _scene(agent)
@@ -98,7 +100,9 @@ async def _taken(runner: Acp, say: Say) -> Ended:
                 finally:
                     await terminals.end()
         finally:
-            shutil.rmtree(home, ignore_errors=True)
+            for made in (home, cwd):
+                with contextlib.suppress(OSError):
+                    foreign_files.remove(made)
 
 
 async def login(runner: Acp | Ssh, *, method: str | None, say: Say) -> None:

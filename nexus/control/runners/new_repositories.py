@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import secrets
-import stat
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -35,6 +34,7 @@ from nexus.control.rules import Permissions, within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.repositories import DOT_GIT, HEAD, Identity
+from nexus.core import foreign_files
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
@@ -235,7 +235,7 @@ def _set_aside(path: str) -> str | None:
             try:
                 os.rename(name, new, src_dir_fd=at, dst_dir_fd=at)
             except PermissionError:
-                _permit(at)
+                foreign_files.grant(at)
                 os.rename(name, new, src_dir_fd=at, dst_dir_fd=at)
             return os.path.join(parent, new)
         finally:
@@ -244,13 +244,8 @@ def _set_aside(path: str) -> str | None:
 
 
 def _is_empty(name: str, parent: int) -> bool:
-    with suppress(OSError):
-        at = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            with os.scandir(at) as entries:
-                return next(entries, None) is None
-        finally:
-            os.close(at)
+    with suppress(OSError), foreign_files.directory(name, parent) as at, os.scandir(at) as entries:
+        return next(entries, None) is None
     return False
 
 
@@ -259,19 +254,10 @@ def _open_up(path: str) -> bool:
     with suppress(OSError):
         at = sandbox.reached(path)
         try:
-            return _permit(at)
+            return foreign_files.grant(at)
         finally:
             os.close(at)
     return False
-
-
-def _permit(directory: int) -> bool:
-    """Give the owner all rights to an open directory; False if it is not a directory. Raises OSError."""
-    mode = os.fstat(directory).st_mode
-    if not stat.S_ISDIR(mode):
-        return False
-    Path(f"/proc/self/fd/{directory}").chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
-    return True
 
 
 def _report(watch: Watch, aside: Sequence[str], why: str) -> None:

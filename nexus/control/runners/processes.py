@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import re
 import shutil
 import stat
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from nexus.control import protected_paths
@@ -24,7 +24,7 @@ from nexus.control.rules import within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, McpServer, Programs, Runner
-from nexus.core.files import read_regular
+from nexus.core import foreign_files
 from nexus.core.processes import BASICS, CHUNK, KILL_SECONDS, environment, start_async
 
 PAUSE_SECONDS = 0.005  # after each chunk, to slow down a flood
@@ -279,40 +279,16 @@ def sign_in(runner: Acp, agent: PoolAgent) -> None:
     home = home_of(agent)
     for name in runner.sign_in:
         source = os.path.realpath(Path(name).expanduser())  # the operator's own links are followed
-        content = read_regular(source, LARGEST_SIGN_IN + 1)
+        copy = os.path.join(home, name.removeprefix("~/"))
+        content = foreign_files.beginning(source, LARGEST_SIGN_IN + 1)
         if content is None or len(content) > LARGEST_SIGN_IN:
             continue
         try:
-            _renew(home, name.removeprefix("~/"), content, Path(source).stat().st_mtime)
+            known = foreign_files.status(copy)
+            if known is None or not stat.S_ISREG(known.st_mode) or known.st_mtime < Path(source).stat().st_mtime:
+                foreign_files.replace(copy, content, mode=0o600, may_make=partial(within, roots=(home,)))
         except OSError as error:
             raise RunnerFailed(f"{name} could not be copied into the agent's home: {error.strerror}") from None
-
-
-def _renew(home: str, path: str, content: bytes, written_at: float) -> None:
-    """Replace a file below an agent's home if it is older. The agent may have put anything there: no link is followed,
-    and only a regular file is replaced. Raises OSError."""
-    *above, name = PurePath(path).parts
-    at = os.open(home, DIRECTORY)
-    try:
-        for part in above:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(part, 0o700, dir_fd=at)
-            inner = os.open(part, DIRECTORY, dir_fd=at)
-            os.close(at)
-            at = inner
-        with contextlib.suppress(FileNotFoundError):
-            copy = os.stat(name, dir_fd=at, follow_symlinks=False)
-            if not stat.S_ISREG(copy.st_mode):
-                raise OSError(errno.EINVAL, "its copy is no regular file")
-            if copy.st_mtime >= written_at:
-                return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(DRAFT, dir_fd=at)
-        with os.fdopen(os.open(DRAFT, NEW, 0o600, dir_fd=at), "wb") as written:
-            written.write(content)
-        os.replace(DRAFT, name, src_dir_fd=at, dst_dir_fd=at)
-    finally:
-        os.close(at)
 
 
 def confined(

@@ -25,6 +25,7 @@ from nexus.control.rules import Permissions, within
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, Rehearsal, Runner, Ssh
 from nexus.control.runners.programs import with_environment
+from nexus.core import foreign_files
 from nexus.core.processes import CHUNK, NEUTRAL, environment, run
 
 log = logging.getLogger(__name__)
@@ -260,16 +261,7 @@ def found(path: str) -> os.stat_result | None:
 def reached(path: str) -> int:
     """Return a descriptor (O_PATH) of a path without following symlinks; the last part may be one itself. Raises
     OSError."""
-    at = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    try:
-        for part in PurePath(path).parts[1:]:
-            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = inner
-    except BaseException:
-        os.close(at)
-        raise
-    return at
+    return foreign_files.open_directory(path, flags=os.O_PATH | foreign_files.CLOSED)
 
 
 def python() -> list[str]:

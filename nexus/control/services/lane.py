@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import shutil
 import socket
 import time
 from collections import defaultdict
@@ -41,6 +40,7 @@ from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import FOLDER, LOCKS, Origin
 from nexus.control.verification import NotNow, check_sandbox, failures
+from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
@@ -369,7 +369,8 @@ def _clear(origin: Origin, entry: WorktreeMerge) -> None:
     """Delete the refs of entries that ended, whose work is in their branch or still in their worktree, and what a
     killed hub left of this entry."""
     for left in (CoreSettings.current().home / SCRATCH).glob(f"{entry.pk}-*"):
-        shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):
+            foreign_files.remove(str(left))
     named = {ref.removeprefix(f"{LANE}/"): ref for ref in merging.refs(origin)}
     ended = WorktreeMerge.objects.filter(pk__in=named, ended_at__isnull=False).values_list("pk", flat=True)
     merging.release(origin, [named[pk] for pk in ended])

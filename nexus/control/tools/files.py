@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import secrets
-import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
-from pathlib import PurePath
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from nexus.control import protected_paths, rules
 from nexus.control.rules import Permissions
+from nexus.core import foreign_files
 from nexus.core.waiting import OUTSIDE
 
 LARGEST_FILE = 8 * 1024 * 1024  # bytes
@@ -63,7 +62,7 @@ def list_directory(permissions: Permissions, path: str = ".") -> tuple[list[str]
     all."""
     check_tool(permissions, "list_directory")
     resolved = readable(permissions, path)
-    with directory(resolved, flags=LISTING) as at, os.scandir(at) as entries:
+    with failing(resolved), foreign_files.directory(resolved) as at, os.scandir(at) as entries:
         names = [_marked(entry) for entry in islice(entries, MOST_ENTRIES + 1)]
     return sorted(names[:MOST_ENTRIES]), len(names) <= MOST_ENTRIES
 
@@ -86,11 +85,8 @@ def _marked(entry: os.DirEntry[str]) -> str:
 
 
 def _text(resolved: str, path: str) -> str:
-    with file(resolved) as opened:
-        data = opened.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        raise ToolFailed(f"{path} has over {LARGEST_FILE} bytes.")
-    text = decoded(data)
+    with failing(path):
+        text = decoded(foreign_files.read(resolved, largest=LARGEST_FILE))
     if text is None:
         raise ToolFailed(f"{path} is not UTF-8 text.")
     return text
@@ -103,47 +99,16 @@ def _store(permissions: Permissions, resolved: str, content: str) -> None:
         raise ToolFailed("The content is not UTF-8 text.") from None
     if len(data) > LARGEST_FILE:
         raise ToolFailed(f"A file has {LARGEST_FILE} bytes at most; this has {len(data)}.")
-    with directory(permissions.cwd):  # never created again if it is gone
+    with failing(permissions.cwd), foreign_files.directory(permissions.cwd):  # never created again if it is gone
         pass
-    parent, name = os.path.split(resolved)
-    with directory(parent, made_below=permissions.write_paths) as at, failing(resolved):
-        _replace(at, name, data)
-
-
-def _replace(at: int, name: str, data: bytes) -> None:
-    """Replace a file in one step. Raises OSError."""
-    mode = _mode(at, name)
-    unfinished = f".{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(unfinished, flags, 0o666, dir_fd=at), "wb") as written:
-            if mode is not None:
-                os.fchmod(written.fileno(), mode)
-            written.write(data)
-        os.replace(unfinished, name, src_dir_fd=at, dst_dir_fd=at)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(unfinished, dir_fd=at)
-        raise
-
-
-def _mode(at: int, name: str) -> int | None:
-    """Return the permissions of an existing file; None if there is none."""
-    try:
-        there = os.stat(name, dir_fd=at, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(there.st_mode):
-        raise ToolFailed(f"{name} exists already and is not a regular file.")
-    return stat.S_IMODE(there.st_mode) & 0o777
+    with failing(resolved):
+        may_make = partial(rules.within, roots=permissions.write_paths)
+        foreign_files.replace(resolved, data, may_make=may_make)
 
 
 T = TypeVar("T")
 
 SECONDS = 60.0  # a file may lie on a mount that never answers
-PASSING = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-LISTING = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
-READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would wait for a writer
 
 
 class ToolFailed(Exception):
@@ -211,46 +176,6 @@ def writable(permissions: Permissions, path: str) -> str:
 
 
 @contextmanager
-def directory(path: str, *, flags: int = PASSING, made_below: tuple[str, ...] = ()) -> Iterator[int]:
-    """Yield a descriptor of a directory, by its real path; create those at or below `made_below`. Raises ToolFailed."""
-    with failing(path):
-        at = os.open("/", flags if path == "/" else PASSING)
-        try:
-            parts = PurePath(path).parts[1:]
-            for number, part in enumerate(parts):
-                if made_below and rules.within("/" + "/".join(parts[: number + 1]), made_below):
-                    _make(part, at)
-                inner = os.open(part, flags if number + 1 == len(parts) else PASSING, dir_fd=at)
-                os.close(at)
-                at = inner
-            yield at
-        finally:
-            os.close(at)
-
-
-@contextmanager
-def file(path: str) -> Iterator[BinaryIO]:
-    """Yield a regular file, by its real path, open for reading. Raises ToolFailed."""
-    parent, name = os.path.split(path)
-    with directory(parent) as at, failing(path), open_file(name, at) as opened:
-        yield opened
-
-
-def open_file(name: str, at: int) -> BinaryIO:
-    """Open a regular file of the directory `at` for reading. Raises OSError."""
-    descriptor = os.open(name or ".", READING, dir_fd=at)
-    try:
-        if stat.S_ISDIR(mode := os.fstat(descriptor).st_mode):
-            raise IsADirectoryError(errno.EISDIR, "is a directory")
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "is no regular file")
-    except OSError:
-        os.close(descriptor)
-        raise
-    return os.fdopen(descriptor, "rb")
-
-
-@contextmanager
 def failing(path: str) -> Iterator[None]:
     """Turn OSError into a ToolFailed with a message for the agent."""
     try:
@@ -266,10 +191,3 @@ def _shown(permissions: Permissions, real: str, path: str) -> str:
     if protected_paths.is_hidden(real, permissions.cwd):
         raise ToolRefused("home", f"{path} is the hub's own, which no agent opens.")
     return real
-
-
-def _make(part: str, at: int) -> None:
-    try:
-        os.mkdir(part, dir_fd=at)
-    except FileExistsError:
-        return

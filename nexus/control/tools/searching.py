@@ -6,10 +6,8 @@ RE2 matches the patterns in time that is linear in the text, so an agent's regul
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
 
 import re2
 
@@ -17,35 +15,14 @@ from nexus.control import protected_paths
 from nexus.control.rules import Action, Effect, Kind, Permissions, Rule, Verdict, decide
 from nexus.control.tools import files
 from nexus.control.tools.files import ToolFailed, check_tool, decoded
+from nexus.core import foreign_files
+from nexus.core.foreign_files import Bounds
 
-SECONDS = 10.0
-DEEPEST = 64  # directories
-MOST_SEEN = 200_000  # entries that are looked at
 MOST_FOUND = 200  # paths, or lines
 LARGEST_FILE = 4 * 1024 * 1024  # bytes; larger ones are not searched
 LONGEST_LINE = 500  # characters of a line that are shown
 LONGEST_PATTERN = 1_000
 LEFT_OUT = frozenset((".git",))  # directories that are not searched
-
-
-@dataclass
-class Bounds:
-    """The progress of a search; `reached` names the limit that ended it."""
-
-    until: float = field(default_factory=lambda: time.monotonic() + SECONDS)
-    seen: int = 0
-    reached: str | None = None
-    closed: str = ""  # the relative path of a directory that was not searched
-    left_out: bool = False  # a rule kept a file from the agent
-
-    def stop(self) -> bool:
-        """Count one more entry; return whether a limit is reached."""
-        self.seen += 1
-        if self.seen > MOST_SEEN:
-            self.reached = f"{MOST_SEEN} entries were looked at"
-        elif time.monotonic() > self.until:
-            self.reached = f"{SECONDS:g} seconds were over"
-        return self.reached is not None
 
 
 def glob(permissions: Permissions, pattern: str, path: str = ".") -> tuple[list[str], str | None]:
@@ -85,19 +62,19 @@ def grep(
     top = files.readable(permissions, path)
     wanted, bounds = _compiled(pattern), Bounds()
     named = None if names is None else _compiled(translated(names if "/" in names else f"**/{names}"))
-    found: list[str] = []
+    found, left_out = list[str](), False
     for relative, at, name in _files(permissions, path, bounds):
         if named is not None and not named.fullmatch(relative):
             continue
         if known and not _is_open(known, permissions, os.path.join(top, relative)):
-            bounds.left_out = True
+            left_out = True
             continue
         for number, line in enumerate(_lines(at, name), start=1):
             if wanted.search(line):
                 found.append(f"{relative}:{number}: {line[:LONGEST_LINE]}")
                 if len(found) == MOST_FOUND:
                     return found, f"{MOST_FOUND} were found"
-    return found, bounds.reached or ("rules keep some files from this agent" if bounds.left_out else None)
+    return found, bounds.reached or ("rules keep some files from this agent" if left_out else None)
 
 
 def _is_open(known: Sequence[Rule], permissions: Permissions, path: str) -> bool:
@@ -147,61 +124,30 @@ def _files(permissions: Permissions, path: str, bounds: Bounds) -> Iterator[tupl
     """Yield the regular files below a directory, or the one file that `path` is: relative path, directory, name."""
     resolved = files.readable(permissions, path)
     parent, name = os.path.split(resolved)
-    with files.directory(parent) as at:
+    hides = protected_paths.is_hidden(home := protected_paths.home(), permissions.cwd)
+    closed = os.path.relpath(home, resolved) if hides else None
+    with ExitStack() as opened:
         with files.failing(path):
-            top = _opened(name or ".", at)
-        if top is None:
-            yield name, at, name
-            return
-        if protected_paths.is_hidden(home := protected_paths.home(), permissions.cwd):
-            bounds.closed = os.path.relpath(home, resolved)
-        try:
-            yield from _below(top, "", 0, bounds)
-        finally:
-            os.close(top)
-
-
-def _below(at: int, prefix: str, depth: int, bounds: Bounds) -> Iterator[tuple[str, int, str]]:
-    deeper = []
-    with os.scandir(at) as entries:
-        for entry in entries:
-            if bounds.stop():
+            at = opened.enter_context(foreign_files.directory(parent, flags=foreign_files.PASSING))
+            try:
+                top = opened.enter_context(foreign_files.directory(name, at))
+            except NotADirectoryError:
+                yield name, at, name
                 return
-            with suppress(OSError, UnicodeEncodeError):
+        for relative, there, entry in foreign_files.walk(top, bounds, lambda path: _is_left_out(path, closed)):
+            with suppress(UnicodeEncodeError):
                 entry.name.encode()
-                if entry.is_dir(follow_symlinks=False):
-                    deeper.append(entry.name)
-                elif entry.is_file(follow_symlinks=False):
-                    yield prefix + entry.name, at, entry.name
-    for name in sorted(set(deeper) - LEFT_OUT) if depth < DEEPEST else ():
-        if bounds.reached:
-            return
-        if prefix + name == bounds.closed:
-            continue
-        try:
-            inner = os.open(name, files.LISTING, dir_fd=at)
-        except OSError:
-            continue  # removed meanwhile, or not readable
-        try:
-            yield from _below(inner, f"{prefix}{name}/", depth + 1, bounds)
-        finally:
-            os.close(inner)
+                yield relative, there, entry.name
 
 
-def _opened(name: str, at: int) -> int | None:
-    """Return a descriptor of the directory; None if it is a file."""
-    try:
-        return os.open(name, files.LISTING, dir_fd=at)
-    except NotADirectoryError:
-        return None
+def _is_left_out(path: str, closed: str | None) -> bool:
+    return os.path.basename(path) in LEFT_OUT or path == closed  # noqa: PTH119
 
 
 def _lines(at: int, name: str) -> list[str]:
     """Return the lines of a text file; none if it is not text, too large, or gone."""
     try:
-        with files.open_file(name, at) as opened:
-            data = opened.read(LARGEST_FILE + 1)
+        text = decoded(foreign_files.read(name, at, largest=LARGEST_FILE))
     except OSError:
         return []
-    text = decoded(data) if len(data) <= LARGEST_FILE else None
     return [] if text is None else text.splitlines()

@@ -10,8 +10,8 @@ import asyncio
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +22,7 @@ from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFail
 from nexus.control.runners import processes
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Clone
-from nexus.control.tools import files
+from nexus.core import foreign_files
 from nexus.core.waiting import OUTSIDE, in_thread, uninterrupted
 
 SAID = 400  # characters of git's words
@@ -54,7 +54,7 @@ async def ensure(clone: Clone, cwd: str, machine: str) -> None:
                     await _on_thread(partial(_finish, clone.directory, new, cwd))
             finally:
                 await _on_thread(partial(_remove, clone.directory, new))
-        except (files.ToolFailed, GitFailed, OSError) as error:
+        except (GitFailed, OSError) as error:
             raise RunnerFailed(f"the agent's directory, {cwd}, could not be cloned: {_shown(str(error))}") from None
 
 
@@ -62,9 +62,10 @@ def _begin(directory: str, cwd: str, mine: str, new: str) -> bool:
     """Make the new directory, and remove what a kill left; False if the agent's is there."""
     if os.path.lexists(cwd):
         return False
-    with files.directory(directory, flags=files.LISTING) as at, os.scandir(at) as entries:
+    with foreign_files.directory(directory) as at, os.scandir(at) as entries:
         for left in [entry.name for entry in entries if entry.name.startswith(mine)]:
-            shutil.rmtree(left, ignore_errors=True, dir_fd=at)
+            with suppress(OSError):
+                foreign_files.remove(left, at)
         os.mkdir(new, 0o700, dir_fd=at)
     return True
 
@@ -110,14 +111,14 @@ async def _clone(clone: Clone, new: str) -> None:
 
 def _finish(directory: str, new: str, cwd: str) -> None:
     """Rename the new directory to the agent's. Raises OSError, except where something of its name came meanwhile."""
-    with files.directory(directory) as at:
+    with foreign_files.directory(directory) as at:
         if not os.path.lexists(cwd):
             os.rename(new, Path(cwd).name, src_dir_fd=at, dst_dir_fd=at)
 
 
 def _remove(directory: str, new: str) -> None:
-    with files.directory(directory) as at:
-        shutil.rmtree(new, ignore_errors=True, dir_fd=at)
+    with suppress(OSError):
+        foreign_files.remove(os.path.join(directory, new))
 
 
 async def _on_thread(function: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nexus.core.files import read_regular
+from nexus.core.foreign_files import beginning
 
 POINTER = "gitdir: "
 LONGEST = 65_536  # bytes that are read of a file, wherever a link leads
@@ -78,7 +78,7 @@ def at(top: str) -> Repository:
 
 def _line(file: str) -> str | None:
     """Return the path in a file of git's; None for a directory, or a file that cannot be read."""
-    content = read_regular(file, LONGEST)
+    content = beginning(file, LONGEST)
     return None if content is None else os.fsdecode(content.partition(b"\0")[0]).rstrip("\n")
 
 
