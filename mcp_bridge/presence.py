@@ -92,6 +92,9 @@ class Presence(Work[Present, None]):
         if item.agents:
             sessions.keep_present(item.agents, item.sessions)
 
+    def given_up(self, item: Present, why: str) -> None:
+        """Go on: nothing was claimed, and what is due is found again."""
+
     def settle(self, item: Present, outcome: None) -> bool:
         return False  # once per tick
 

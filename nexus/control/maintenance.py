@@ -262,6 +262,9 @@ class Expiry(Work[str, None]):
     def act(self, item: str) -> None:
         """Do nothing: `claim` has recorded the expiry."""
 
+    def given_up(self, item: str, why: str) -> None:
+        """Go on: nothing was claimed, and what is due is found again."""
+
     def settle(self, item: str, outcome: None) -> bool:
         return True
 

@@ -85,6 +85,9 @@ class Verification(Work[AbstractCheckRun, "Verdict | NotNow | Lost"]):
         except (NotNow, Lost) as why:
             return why
 
+    def given_up(self, item: AbstractCheckRun, why: str) -> NotNow:
+        return NotNow(why)
+
     def settle(self, item: AbstractCheckRun, outcome: Verdict | NotNow | Lost) -> bool:
         if isinstance(outcome, NotNow):
             check_runs.put_off(item, str(outcome))

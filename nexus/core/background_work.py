@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from django.db import Error
+from django.db import Error, InterfaceError, OperationalError
 
 from nexus.core.database.store import store
 from nexus.core.database.store_file import moved
@@ -59,6 +59,11 @@ class Work(ABC, Generic[Item, Outcome]):
     def act(self, item: Item) -> Outcome:
         """Do the work, however long it takes, without holding a transaction. A failure is returned as an outcome, not
         raised."""
+
+    @abstractmethod
+    def given_up(self, item: Item, why: str) -> Outcome:
+        """Return the outcome of an item that failed twice for a reason that nobody knows; `why` is for people. It must
+        not be due again at once."""
 
     @abstractmethod
     def settle(self, item: Item, outcome: Outcome) -> bool:
@@ -143,6 +148,7 @@ class _Worker(Generic[Item, Outcome]):
         # Lanes whose last item here succeeded. All others share half of the threads, so that what never answers
         # holds up only its like.
         self.proven: set[str] = set()
+        self.doubted: set[str] = set()  # lanes whose last item failed, nobody knows why
         self.unproven = asyncio.Semaphore(max(1, work.threads // 2))
 
     async def work(self) -> None:
@@ -196,7 +202,20 @@ class _Worker(Generic[Item, Outcome]):
             item = await in_thread(WRITERS, partial(self.kind.claim, lane))
             if item is None:
                 return False
-            outcome = await in_thread(self.threads, partial(self.kind.act, item))
-        going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
+            try:
+                outcome = await in_thread(self.threads, partial(self.kind.act, item))
+                going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
+            except Exception as error:
+                if isinstance(error, (OperationalError, InterfaceError)) or store().failure(error) or moved(error):
+                    raise
+                if lane not in self.doubted:
+                    self.doubted.add(lane)
+                    raise
+                log.exception("%s: %s was given up, since it failed twice.", self.kind.name, lane)
+                reason = error.message if isinstance(error, NexusError) else type(error).__name__
+                why = f"it failed twice for a reason that Nexus does not know ({reason}); the hub's log has more"
+                outcome = self.kind.given_up(item, why)
+                going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
+        self.doubted.discard(lane)
         (self.proven.add if going else self.proven.discard)(lane)
         return going

@@ -109,6 +109,9 @@ class Rounds(Work[Step, Found]):
             found.error = ForgeError(error.message)
         return found
 
+    def given_up(self, item: Step, why: str) -> Found:
+        return Found(etag=item.forge.etag, error=ForgeError(why))
+
     def settle(self, item: Step, outcome: Found) -> bool:
         if item.issue is not None:
             services.settle_issue(item.forge, item.issue, outcome)

@@ -66,6 +66,9 @@ class Submissions(Work[Submission, "str | None"]):
         self._retry_at[handoff.pk] = monotonic() + pause
         return None
 
+    def given_up(self, item: Submission, why: str) -> None:
+        self._retry_at[item.handoff.pk] = monotonic() + RETRY_SECONDS
+
     def settle(self, item: Submission, outcome: str | None) -> bool:
         handoff = item.handoff
         if outcome is None:

@@ -328,6 +328,9 @@ class Notices(Work[Notice, Sent]):
     def act(self, item: Notice) -> Sent:
         return send(item)
 
+    def given_up(self, item: Notice, why: str) -> Sent:
+        return Sent(why)
+
     def settle(self, item: Notice, outcome: Sent) -> bool:
         settle(item, outcome)
         self.looked = None

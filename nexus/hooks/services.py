@@ -229,6 +229,9 @@ class Webhooks(Work[WebhookDelivery, str | None]):
             return str(problem)
         return None
 
+    def given_up(self, item: WebhookDelivery, why: str) -> str:
+        return why
+
     def settle(self, item: WebhookDelivery, outcome: str | None) -> bool:
         settle(item, outcome)
         return outcome is None  # after a failure the webhook is paused

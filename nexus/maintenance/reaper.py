@@ -35,6 +35,9 @@ class Reaper(Work[Step, None]):
     def act(self, item: Step) -> None:
         item()
 
+    def given_up(self, item: Step, why: str) -> None:
+        """Go on: nothing was claimed, and what is due is found again."""
+
     def settle(self, item: Step, outcome: None) -> bool:
         return False  # once per tick, so that others can write meanwhile
 

@@ -514,3 +514,36 @@ def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, re
     assert does("pool_destroy_agent", agent_id="smith")["ok"]
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True, lost_too=True)["ok"]
     assert not place.exists() and list((place.parent / trees.LEAVING).iterdir()) == []
+
+
+@pytest.mark.usefixtures("runs_sandbox")
+def test_an_entry_that_fails_twice_comes_back_and_the_next_goes_on(
+    committed: None, make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approve(repository, fit="true")
+    merges = []
+    for name in ("smith", "other"):
+        make(name, **{name: "1\n"})
+        merges.append(queue(name))
+    checks = verification.failures
+
+    def failures(known: Any, tree: trees.Tree, alive: Any) -> str:
+        if Path(tree.path, "smith.txt").exists() and not Path(tree.path, "other.txt").exists():
+            raise RecursionError
+        return checks(known, tree, alive)
+
+    monkeypatch.setattr(lane, "failures", failures)
+    monkeypatch.setattr(LANE_WORK, "tick_seconds", 0.01)
+
+    async def work() -> None:
+        async with asyncio.timeout(60):
+            task = asyncio.create_task(work_forever(LANE_WORK))
+            while await in_thread(READERS, WorktreeMerge.objects.open().exists):
+                await asyncio.sleep(0.01)
+            task.cancel()
+
+    asyncio.run(work())
+    first, second = (WorktreeMerge.objects.get(pk=merge["merge_id"]) for merge in merges)
+    assert (first.state, first.cause, first.needs_person) == (MergeState.RETURNED, "refused", True)
+    assert "failed twice" in first.why and "RecursionError" in first.why
+    assert second.state == MergeState.MERGED

@@ -57,6 +57,9 @@ class Toys(Work[str, str]):
             assert self.let_go.wait(LONG)
         return f"{item}, made"
 
+    def given_up(self, item: str, why: str) -> str:
+        return f"{item}, given up: {why}"
+
     def settle(self, item: str, outcome: str) -> bool:
         for items in self.due.values():
             with contextlib.suppress(ValueError):
@@ -155,14 +158,16 @@ async def test_it_goes_on_after_a_failure(
 async def test_it_logs_the_traceback_of_a_failure_once_and_then_a_count(caplog: pytest.LogCaptureFixture) -> None:
     work, failures = Toys(bears=["a"]), iter(range(9))
 
-    def failing(item: str) -> str:
+    claim = work.claim
+
+    def failing(lane: str) -> str | None:
         if (number := next(failures, None)) is not None:
             raise ValueError(f"failure {number}, made by the test")
-        return "made"
+        return claim(lane)
 
-    work.act = failing  # type: ignore[method-assign]
+    work.claim = failing  # type: ignore[method-assign]
     async with at_work(work):
-        await until(lambda: work.settled == ["made"] and "again, after" in caplog.text)
+        await until(lambda: work.settled == ["a, made"] and "again, after" in caplog.text)
     assert caplog.text.count("Traceback") == 1
     told = [record.getMessage() for record in caplog.records if record.name == "nexus.core.background_work"]
     assert len(told) == 5
@@ -175,15 +180,50 @@ async def test_it_logs_the_traceback_of_a_failure_once_and_then_a_count(caplog: 
 async def test_it_logs_the_traceback_of_each_other_failure(caplog: pytest.LogCaptureFixture) -> None:
     work, failures = Toys(bears=["a"]), [ValueError("one"), ValueError("one"), KeyError("two")]
 
-    def failing(item: str) -> str:
+    claim = work.claim
+
+    def failing(lane: str) -> str | None:
         if failures:
             raise failures.pop(0)
-        return "made"
+        return claim(lane)
 
-    work.act = failing  # type: ignore[method-assign]
+    work.claim = failing  # type: ignore[method-assign]
     async with at_work(work):
-        await until(lambda: work.settled == ["made"])
+        await until(lambda: work.settled == ["a, made"])
     assert caplog.text.count("Traceback") == 2
+
+
+@pytest.mark.parametrize("step", ["act", "settle"])
+async def test_what_fails_twice_for_an_unknown_reason_is_given_up(
+    step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    work, really, failed = Toys(bears=["a", "b"]), getattr(Toys, step), list[str]()
+
+    def failing(self: Toys, item: str, *outcome: str) -> Any:
+        if item == "a" and "given up" not in str(outcome):
+            failed.append(item)
+            raise RecursionError("made by the test")
+        return really(self, item, *outcome)
+
+    monkeypatch.setattr(Toys, step, failing)
+    async with at_work(work):
+        await until(lambda: len(work.settled) == 2)
+    assert failed == ["a", "a"]
+    assert work.settled[0].startswith("a, given up: it failed twice") and "RecursionError" in work.settled[0]
+    assert work.settled[1] == "b, made"
+    assert "toys: bears was given up" in caplog.text
+
+
+async def test_what_fails_for_a_known_reason_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    work, failures = Toys(bears=["a"]), [OperationalError("made by the test")] * 3
+    made = work.act
+    monkeypatch.setattr(work, "act", lambda item: made(item) if not failures else _raise(failures.pop()))
+    async with at_work(work):
+        await until(lambda: work.settled == ["a, made"])
+
+
+def _raise(error: Exception) -> str:
+    raise error
 
 
 async def test_it_finds_lanes_that_come_later() -> None:

@@ -44,6 +44,10 @@ class HalfMoves(Work[Origin, bool]):
             log.warning("Nobody knows whether a kill cut a merge in two in %s: %s", item.top, error)
         return True
 
+    def given_up(self, item: Origin, why: str) -> bool:
+        log.warning("Nobody knows whether a kill cut a merge in two in %s: %s", item.top, why)
+        return True
+
     def settle(self, item: Origin, outcome: bool) -> bool:
         if outcome:
             del self._left[item.top]

@@ -232,6 +232,9 @@ class Lane(Work[Claimed, "Outcome | None"]):
             except (GitFailed, OSError) as error:
                 return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
 
+    def given_up(self, item: Claimed, why: str) -> Outcome:
+        return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, why)
+
     def settle(self, item: Claimed, outcome: Outcome | None) -> bool:
         if outcome is None:
             return True

@@ -629,6 +629,9 @@ class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
         except (GitFailed, OSError):  # its page says why
             return NOTHING
 
+    def given_up(self, item: tuple[PoolWorktree, datetime], why: str) -> Survey:
+        return NOTHING
+
     def settle(self, item: tuple[PoolWorktree, datetime], outcome: Survey | None) -> bool:
         if outcome is None:
             return False

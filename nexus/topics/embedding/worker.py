@@ -51,6 +51,14 @@ class EmbeddingWork(Work[Sequence[Text], Embedded | None]):
             log.warning("messages of topics are not indexed by meaning: %s", failure)
             return None
 
+    def given_up(self, item: Sequence[Text], why: str) -> Embedded | None:
+        if (embedder := source.loaded()) is None:
+            return None
+        from nexus.topics.embedding.vectors import nothing, stored
+
+        log.warning("%d messages of topics are found by their words alone: %s", len(item), why)
+        return Embedded(embedder.identity, [stored(row) for _ in item for row in nothing(embedder.dimension)])
+
     def settle(self, item: Sequence[Text], outcome: Embedded | None) -> bool:
         if outcome is not None and item:
             index.keep(outcome.identity, item, outcome.vectors)
