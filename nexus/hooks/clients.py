@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from nexus.core.files import own_user
 from nexus.core.harness_events import EDITING, HarnessEvent
 from nexus.core.operations.errors import invalid
 from nexus.hooks.harness import MATCHED, NAMES, PLANNING, POINTS
@@ -315,7 +316,11 @@ def dump(format: Format, document: Mapping[str, Any], indent: str | int = 2) -> 
 
 
 def locate(path: str, project_root: Path) -> Path:
-    """Return the file on this machine for one of the paths in the table of clients."""
+    """Return the file on this machine for one of the paths in the table of clients.
+
+    Links of the user's that lead to a file of the user's are followed. No other link ever is: whoever reads or writes
+    this file refuses it.
+    """
     home = Path.home()
     if sys.platform == "darwin":
         app_data = home / "Library" / "Application Support"
@@ -323,6 +328,9 @@ def locate(path: str, project_root: Path) -> Path:
         app_data = Path(os.environ.get("APPDATA", home / "AppData" / "Roaming"))
     else:
         app_data = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    if path.startswith(APP_DATA):
-        return app_data / path.removeprefix(APP_DATA + "/")
-    return home / path[2:] if path.startswith("~/") else project_root / path
+    if not path.startswith(("~/", APP_DATA)):
+        return project_root / path
+    file = home / path[2:] if path.startswith("~/") else app_data / path.removeprefix(APP_DATA + "/")
+    real = file.resolve()
+    owner = next(each for each in (real, *real.parents) if each.exists()).stat().st_uid
+    return real if own_user() in (owner, None) else file

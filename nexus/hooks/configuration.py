@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import json
 import re
 import stat
@@ -12,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nexus.core import files
+from nexus.core import files, foreign_files
 from nexus.core.files import Change
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
@@ -31,7 +32,6 @@ def plan(file: Path, format: Format, edit: Edit) -> Change:
 
     Raises CONFIG_ERROR, which names the file, if it cannot be read or has another format. Writes nothing.
     """
-    file = file.resolve()  # write to a link's target
     return edited(file, format, read(file), edit)
 
 
@@ -53,11 +53,11 @@ def edited(file: Path, format: Format, before: str | None, edit: Edit) -> Change
 
 
 def read(file: Path) -> str | None:
-    """Return a file's text, None if there is no file. Raises CONFIG_ERROR."""
-    try:
-        return file.read_bytes().decode("utf-8") if file.exists() else None
-    except (OSError, UnicodeDecodeError) as error:
-        refuse(file, f"cannot be read ({type(error).__name__})")
+    """Return a file's text, None if there is no file. Raises CONFIG_ERROR, also for a link: `clients.locate` followed
+    those of the user."""
+    with _refusing(file, "read"), contextlib.suppress(FileNotFoundError):
+        return foreign_files.read(str(file)).decode("utf-8")
+    return None
 
 
 def apply(change: Change, *, backups: Path | None = None) -> Path | None:
@@ -72,8 +72,8 @@ def apply(change: Change, *, backups: Path | None = None) -> Path | None:
         with _refusing(file):
             if backups:
                 private_directory(backups)
-            backup = (backups or file.parent) / name
-            files.replace(backup, change.before.encode(), mode=_mode(file, change.before))
+            backup = (backups.resolve() if backups else file.parent) / name
+            foreign_files.replace(str(backup), change.before.encode(), mode=_mode(file, change.before))
     write(change)
     return backup
 
@@ -88,11 +88,10 @@ def write(change: Change, *, new_mode: int = files.PRIVATE) -> None:
     _check_unchanged(change)
     with _refusing(file):
         if change.after is None:
-            file.unlink(missing_ok=True)
+            foreign_files.unlink(str(file))
             return
-        file.parent.mkdir(parents=True, exist_ok=True)
         mode = new_mode if change.before is None else _mode(file, change.after)
-        files.replace(file, change.after.encode(), mode=mode)
+        foreign_files.replace(str(file), change.after.encode(), mode=mode, may_make=lambda _: True)
 
 
 def _check_unchanged(change: Change) -> None:
@@ -101,16 +100,19 @@ def _check_unchanged(change: Change) -> None:
 
 
 @contextlib.contextmanager
-def _refusing(file: Path) -> Iterator[None]:
+def _refusing(file: Path, done: str = "written") -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        refuse(file, f"cannot be written ({type(error).__name__})")
+    except (OSError, UnicodeDecodeError) as error:
+        if getattr(error, "errno", None) in (errno.ELOOP, errno.ENOTDIR):
+            refuse(file, "is a link, or is behind one, and no link of a project is followed")
+        why = getattr(error, "strerror", None) or type(error).__name__
+        refuse(file, f"cannot be {done} ({why})")
 
 
 def _mode(file: Path, text: str) -> int:
     """Return the mode of `file`, without others' rights if `text` contains a key."""
-    mode = stat.S_IMODE(file.stat().st_mode)
+    mode = stat.S_IMODE(file.lstat().st_mode)
     return mode & 0o700 if redact(text) != text else mode
 
 

@@ -122,7 +122,9 @@ def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterato
 
 
 def _guide(root: Path, name: str) -> str:
-    """Return the file that a client reads, or the one that it imports."""
+    """Return the file that a client reads, or the one that it imports or links to."""
+    if (root / name).is_symlink() and (root / name).readlink() == Path(AGENTS):
+        return AGENTS
     try:
         text = configuration.read(root / name) or ""
     except NexusError:

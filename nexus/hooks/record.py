@@ -102,12 +102,11 @@ def load(home: Path, project_root: Path) -> Record:
 
 def read(file: Path) -> Record:
     """Return the record in a file. Raises CONFIG_ERROR if it cannot be read."""
-    text = configuration.read(file) or ""
     try:
-        held = json.loads(text)
+        held = json.loads(file.read_bytes())
         written = {name: Written(**each) for name, each in held.pop("files").items()}
         return Record(files=written, **held)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         configuration.refuse(file, "is no record of `nexus setup`")
 
 
@@ -128,13 +127,13 @@ def plan(pieces: Sequence[Piece]) -> tuple[dict[Path, Change], list[tuple[Piece,
     changes: dict[Path, Change] = {}
     refused: list[tuple[Piece, NexusError]] = []
     for piece in pieces:
-        file = piece.file.resolve()  # write to a link's target
+        file = piece.file
         try:
             known = changes[file] if file in changes else Change(file, text := configuration.read(file), text)
             changes[file] = Change(file, known.before, piece.put(known.after).after)
         except NexusError as error:
             refused.append((piece, error))
-    unread = {piece.file.resolve() for piece, _ in refused}
+    unread = {piece.file for piece, _ in refused}
     return {file: change for file, change in changes.items() if change.diff and file not in unread}, refused
 
 
@@ -145,7 +144,7 @@ def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequenc
     for change in changes:
         known = record.files.get(str(change.file))
         before = known.reverted(change.file, change.before) if known else change.before
-        parts = [(piece.kind, piece.client) for piece in pieces if piece.file.resolve() == change.file]
+        parts = [(piece.kind, piece.client) for piece in pieces if piece.file == change.file]
         made = [*(known.made if known else ()), *map(str, _missing(change.file))]
         record.files[str(change.file)] = Written(before, change.after, parts, made)
     save(home, record)  # first, so that a killed run can be undone

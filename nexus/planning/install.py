@@ -7,9 +7,10 @@ another hash was changed by somebody. Both are left as they are.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,13 @@ from typing import Any, NoReturn
 import tomlkit
 import yaml
 
-from nexus.core import files
+from nexus.core import foreign_files
 from nexus.core.files import Change
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning.catalog.capability_map import OUR_TOOLS, tools
 from nexus.planning.catalog.loader import Agent
 
 MARK = re.compile(r"\A(---\n)?# Written by `nexus planning install` \(sha256:([0-9a-f]{64})\)\n")
-READABLE = 0o644  # agents are not secret, and belong into the repository
 LARGEST = 2**20  # bytes of a file that are read
 
 
@@ -63,17 +63,19 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plan(directory: Path, suffix: str, wanted: Mapping[str, str], within: Path | None) -> Plan:
+def plan(directory: Path, suffix: str, wanted: Mapping[str, str]) -> Plan:
     """Return the changes that bring our files in a directory to `wanted`, texts by file name; our other files are
     removed.
 
-    `within` is the project that must contain the directory, with links resolved. Raises CONFIG_ERROR for a directory
-    outside of it, for one that is not a directory, and for one that cannot be read.
+    Raises CONFIG_ERROR for one that is not a directory or behind a link, and for one that cannot be read.
     """
-    _check(directory, within)
+    there: list[str] = []
     try:
-        there = sorted(file.name for file in directory.glob(f"*{suffix}")) if directory.is_dir() else []
+        with contextlib.suppress(FileNotFoundError), foreign_files.directory(str(directory)) as opened:
+            there = [name for name in os.listdir(opened) if name.endswith(suffix)]  # noqa: PTH208
         found = {name: _read(directory / name) for name in {*there, *wanted}}
+    except (NotADirectoryError, FileExistsError):
+        _refuse(directory, "is no directory, or is behind a link, and no link of a project is followed")
     except OSError as error:
         _refuse(directory, f"cannot be read ({type(error).__name__})")
     changes: list[Change] = []
@@ -92,28 +94,16 @@ def plan(directory: Path, suffix: str, wanted: Mapping[str, str], within: Path |
     return Plan(tuple(changes), tuple(unchanged), left)
 
 
-def _check(directory: Path, within: Path | None) -> None:
-    try:
-        if within and not directory.resolve().is_relative_to(within.resolve()):
-            _refuse(directory, f"leads out of {within}")
-        for path in (directory, *directory.parents):
-            if path.is_symlink() and not path.exists():
-                _refuse(path, "is a link to nothing")
-            if path.exists() and not path.is_dir():
-                _refuse(path, "is no directory")
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-        _refuse(directory, f"cannot be read ({type(error).__name__})")
-
-
 def _read(file: Path) -> str | None:
     """Return the text of a file; for one that is not regular, a text that is never ours; None where there is none."""
     try:
-        kind = file.lstat().st_mode
+        return foreign_files.read(str(file), largest=LARGEST).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(kind) or file.stat().st_size > LARGEST:
-        return ""
-    return file.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.EFBIG):
+            return ""
+        raise
 
 
 @contextlib.contextmanager
@@ -152,11 +142,9 @@ def applied(changes: Iterable[Change], directory: Path) -> Iterator[None]:
 
 def _put(file: Path, text: str | None) -> None:
     if text is None:
-        file.unlink(missing_ok=True)
-        return
-    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else READABLE
-    file.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(file, text.encode(), mode=mode)
+        foreign_files.unlink(str(file))
+    else:
+        foreign_files.replace(str(file), text.encode(), may_make=lambda _: True)
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -170,14 +170,16 @@ def test_it_leaves_alone_what_it_cannot_understand(tmp_path: Path) -> None:
         assert file.read_bytes() == content and list(tmp_path.iterdir()) == [file]
 
 
-def test_it_keeps_a_backup_the_mode_and_the_link(tmp_path: Path) -> None:
+def test_it_keeps_a_backup_the_mode_and_the_users_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     real = tmp_path / "dotfiles" / "settings.json"
     real.parent.mkdir()
     real.write_text('{"a": 1}')
     real.chmod(0o640)
     link = tmp_path / "settings.json"
     link.symlink_to(real)
-    backup = configuration.apply(configuration.plan(link, "json", configuration.put_hooks("codex", COMMAND)))
+    file = clients.locate("~/settings.json", tmp_path / "project")
+    backup = configuration.apply(configuration.plan(file, "json", configuration.put_hooks("codex", COMMAND)))
     assert backup is not None and backup.read_text() == '{"a": 1}'
     assert link.is_symlink() and "hooks" in real.read_text()
     assert real.stat().st_mode & 0o777 == 0o640

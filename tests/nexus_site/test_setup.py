@@ -187,14 +187,14 @@ def test_it_puts_nothing_in_a_file_that_cannot_take_all(home: Path, shop: Path) 
 
 def test_a_failed_write_leaves_every_file_as_it_was(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, made = everything(home, shop), directories(home, shop)
-    replace = Path.replace
+    replace = os.replace
 
-    def full(self: Path, target: Path) -> Path:
+    def full(source: str, target: str, **at: int) -> None:
         if Path(target).name == "SKILL.md":
             raise OSError(28, "No space left on device")
-        return replace(self, target)
+        replace(source, target, **at)
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     code, _, err = ran(shop, "--yes", "--without", "hub")
     assert (code, "SKILL.md cannot be written" in err) == (1, True)
     assert everything(home, shop) == before
@@ -383,3 +383,71 @@ def test_a_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(verify, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# A repository that somebody else made
+
+
+def test_it_writes_through_no_link_of_a_repository_and_waits_for_nothing(home: Path, shop: Path) -> None:
+    outside = home / ".bashrc"
+    outside.write_text("mine\n")
+    (home / ".ssh").mkdir()
+    for name in (".mcp.json", ".cursor/mcp.json", ".codex/config.toml", "AGENTS.md", "CLAUDE.md", "opencode.json"):
+        (shop / name).unlink(missing_ok=True)
+        (shop / name).parent.mkdir(exist_ok=True)
+    (shop / "AGENTS.md").symlink_to(outside)
+    (shop / ".mcp.json").symlink_to(home / ".ssh" / "authorized_keys")
+    (shop / ".cursor" / "mcp.json").symlink_to("/dev/zero")
+    (shop / ".agents").symlink_to(home / ".ssh")
+    (shop / ".claude").symlink_to("/dev/zero")
+    os.mkfifo(shop / ".codex" / "config.toml")
+    os.mkfifo(shop / "CLAUDE.md")
+    os.mknod(shop / "opencode.json", stat.S_IFSOCK | 0o600)
+    code, out, err = ran(shop, "--yes", "--without", "hub")
+    assert code == setup.LACKING, (out, err)
+    assert outside.read_text() == "mine\n" and list((home / ".ssh").iterdir()) == []
+    for name in ("AGENTS.md", ".mcp.json", ".cursor/mcp.json", ".agents", ".claude", ".codex/config.toml", "CLAUDE.md"):
+        assert str(shop / name) in err, name
+    assert stat.S_ISSOCK((shop / "opencode.json").lstat().st_mode)
+    assert stat.S_ISFIFO((shop / "CLAUDE.md").lstat().st_mode)
+
+
+def test_it_follows_a_link_of_the_users_to_their_own_file_and_keeps_it(home: Path, shop: Path) -> None:
+    file, kept = home / ".gemini" / "settings.json", home / "dotfiles" / "gemini.json"
+    kept.parent.mkdir()
+    file.rename(kept)
+    file.symlink_to(kept)
+    before = kept.read_bytes()
+    set_up(shop, "--client", "gemini", "--scope", "user")
+    assert file.is_symlink() and "nexus" in json.loads(kept.read_text())["mcpServers"]
+    ran(shop, "--undo", "--yes")
+    assert file.is_symlink() and kept.read_bytes() == before
+
+
+def test_it_follows_no_link_of_the_users_to_anothers_file(home: Path, shop: Path) -> None:
+    file, other = home / ".gemini" / "settings.json", home.parent / "other.json"
+    file.rename(other)
+    os.chown(other, 1234, -1)
+    file.symlink_to(other)
+    before = other.read_bytes()
+    _, _, err = ran(shop, "--yes", "--without", "hub", "--client", "gemini", "--scope", "user")
+    assert f"{file} is a link" in err
+    assert other.read_bytes() == before
+
+
+def test_a_guide_that_is_a_link_to_the_other_has_the_paragraph_once(home: Path, shop: Path) -> None:
+    (shop / "CLAUDE.md").symlink_to("AGENTS.md")
+    set_up(shop, "--client", "claude-code", "--client", "codex")
+    assert (shop / "CLAUDE.md").is_symlink()
+    assert (shop / "AGENTS.md").read_text().count(pieces.BEGIN) == 1
+
+
+@pytest.mark.parametrize("hook", ["fifo", "device"])
+def test_the_guard_neither_waits_for_nor_replaces_what_is_no_file(home: Path, shop: Path, hook: str) -> None:
+    file = shop / ".git" / "hooks" / "pre-commit"
+    file.unlink(missing_ok=True)
+    file.parent.mkdir(exist_ok=True)
+    os.mknod(file, (stat.S_IFIFO if hook == "fifo" else stat.S_IFSOCK) | 0o600)
+    with pytest.raises(NexusError, match="pre-commit cannot be read"):
+        guard.install(str(shop), *asked())
+    assert not stat.S_ISREG(file.lstat().st_mode)

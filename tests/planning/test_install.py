@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.core import files as core_files
+from nexus.core import foreign_files
 from nexus.core.config import CoreSettings
 from nexus.hooks import clients
 from nexus.hooks.management.commands import hook
@@ -314,13 +314,13 @@ def test_a_file_that_came_back_with_other_line_ends_is_still_ours(planning: Plan
 
 def test_it_keeps_a_linked_settings_file_linked(planning: Planning, tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
-    settings = planning.root / ".claude" / "settings.local.json"
-    settings.parent.mkdir()
+    settings = Path.home() / ".claude" / "settings.json"
+    settings.parent.mkdir(parents=True, exist_ok=True)
     settings.symlink_to(tmp_path / "dotfiles" / "settings.json")
     (tmp_path / "dotfiles" / "settings.json").write_text("{}\n")
-    planning.install()
+    planning.install("claude-code", "--scope=user")
     assert "nexus hook" in settings.read_text()
-    planning.uninstall()
+    planning.uninstall("claude-code", "--scope=user")
     assert settings.is_symlink() and settings.read_text() == "{}\n"
 
 
@@ -452,11 +452,12 @@ def test_it_refuses_a_directory_that_is_not_the_project_s(
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_it_takes_a_directory_that_is_linked_within_the_project(planning: Planning) -> None:
+def test_it_follows_no_link_of_the_project(planning: Planning) -> None:
     (planning.root / "dotfiles").mkdir()
     (planning.root / ".claude").symlink_to(planning.root / "dotfiles")
-    assert planning.install() == 0
-    assert (planning.root / "dotfiles" / "agents" / "writer.md").exists()
+    assert planning.install() == 1
+    assert "no link of a project is followed" in planning.told
+    assert list((planning.root / "dotfiles").iterdir()) == []
 
 
 def test_it_changes_nothing_beside_hooks_that_it_cannot_read(planning: Planning) -> None:
@@ -480,17 +481,17 @@ def test_it_puts_everything_back_when_a_file_cannot_be_written(
         settings = planning.root / ".claude" / "settings.local.json"
         settings.write_text(settings.read_text().replace("/opt/nexus", "/elsewhere/nexus"))
     before, left = tree(planning.root), [nth]
-    whole = core_files.replace
+    whole = foreign_files.replace
 
-    def full(path: Path, content: bytes, **how: Any) -> None:
-        left[0] -= path.suffix != ".backup"
+    def full(path: str, content: bytes, **how: Any) -> None:
+        left[0] -= not path.endswith(".backup")
         if left[0] == 0:
             raise OSError(28, "No space left on device")
         whole(path, content, **how)
 
-    monkeypatch.setattr(core_files, "replace", full)
+    monkeypatch.setattr(foreign_files, "replace", full)
     assert planning.install() == 1
-    assert "cannot be written (OSError)" in planning.told
+    assert "cannot be written (" in planning.told
     assert tree(planning.root) == before
 
 
@@ -498,14 +499,14 @@ def test_it_puts_everything_back_when_a_file_cannot_be_removed(
     planning: Planning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planning.install()
-    before, whole = tree(planning.root), Path.unlink
+    before, whole = tree(planning.root), foreign_files.unlink
 
-    def unlink(self: Path, missing_ok: bool = False) -> None:
-        if self.name == "tester.md":
+    def unlink(path: str) -> bool:
+        if path.endswith("tester.md"):
             raise PermissionError(13, "Permission denied")
-        whole(self, missing_ok)
+        return whole(path)
 
-    monkeypatch.setattr(Path, "unlink", unlink)
+    monkeypatch.setattr(foreign_files, "unlink", unlink)
     assert planning.uninstall() == 1
     assert "tester.md cannot be written (PermissionError). Nothing was changed." in planning.told
     assert tree(planning.root) == before
@@ -526,15 +527,15 @@ def test_it_does_not_overwrite_what_came_while_it_asked(planning: Planning, monk
 
 def test_it_writes_while_no_other_install_does(planning: Planning, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[str] = []
-    whole = core_files.replace
+    whole = foreign_files.replace
 
-    def watched(path: Path, content: bytes, **how: Any) -> None:
+    def watched(path: str, content: bytes, **how: Any) -> None:
         with pytest.raises(Timeout):
             FileLock(CoreSettings.current().home / LOCK).acquire(blocking=False)
-        held.append(path.name)
+        held.append(Path(path).name)
         whole(path, content, **how)
 
-    monkeypatch.setattr(core_files, "replace", watched)
+    monkeypatch.setattr(foreign_files, "replace", watched)
     planning.install()
     assert len(held) == 10
     FileLock(CoreSettings.current().home / LOCK).acquire(blocking=False).lock.release()

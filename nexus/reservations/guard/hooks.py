@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from nexus.core import files
+from nexus.core import files, foreign_files
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, environment, run
 
@@ -121,9 +121,11 @@ def _hash(body: bytes) -> str:
 
 def _look(file: Path) -> Hook:
     try:
-        content = file.read_bytes() if os.path.lexists(file) else None
+        content = _content(file)
+    except FileNotFoundError:
+        content = None
     except OSError as error:
-        raise _refused(f"{file} cannot be read ({type(error).__name__})") from None
+        raise _refused(f"{file} cannot be read ({error.strerror})") from None
     keeps = os.path.lexists(f"{file}{KEPT}")
     if content is None:
         return Hook(file, None, "none", keeps)
@@ -132,6 +134,11 @@ def _look(file: Path) -> Hook:
         return Hook(file, content, "other", keeps)
     ours = _hash(content[mark.end() :]) == mark[1].decode()
     return Hook(file, content, "installed" if ours else "edited", keeps)
+
+
+def _content(file: Path) -> bytes:
+    """Return the content of a hook; of a link, where it leads: it is kept as it is. Raises OSError."""
+    return os.fsencode(os.readlink(file)) if file.is_symlink() else foreign_files.read(str(file))  # noqa: PTH115
 
 
 def install(repository: str, store: str, unreadable: str, flags: str) -> list[Path]:
@@ -190,7 +197,7 @@ def _refuse_what_is_in_the_way(hook: Hook) -> None:
 def _same(file: Path, kept: Path) -> bool:
     """Return whether a hook was kept already, by an installation that was interrupted."""
     try:
-        return file.is_symlink() == kept.is_symlink() and file.read_bytes() == kept.read_bytes()
+        return file.is_symlink() == kept.is_symlink() and _content(file) == _content(kept)
     except OSError:
         return False
 

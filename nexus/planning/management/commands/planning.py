@@ -273,8 +273,8 @@ def _setup(
 ) -> Setup:
     name = options["client"]
     client, of_user = CLIENTS[name], options["scope"] == "user"
-    directory = Path.home() / client.user if of_user else root / client.project
-    agents = install.plan(directory, client.suffix, wanted, within=None if of_user else root)
+    directory = clients.locate(f"~/{client.user}" if of_user else client.project, root)
+    agents = install.plan(directory, client.suffix, wanted)
     hooks = emptied = None
     if name in clients.HOOKED:
         known = clients.CLIENTS[name]
@@ -283,7 +283,8 @@ def _setup(
         file = clients.locate(path, root)
         hooks = configuration.plan(file, "json", edit)
         holds_nothing = hooks.diff and json.loads(hooks.after or "{}") == ({"version": 1} if name == "cursor" else {})
-        if holds_nothing and not file.is_symlink():  # the target of a link is managed elsewhere
+        is_linked = (root / Path(path).expanduser()).is_symlink()  # its target is managed elsewhere
+        if holds_nothing and not is_linked:
             emptied = Change(hooks.file, hooks.before, None)
     elif wanted:
         notes.append(NO_HOOKS)
@@ -317,12 +318,9 @@ def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
         assert path is not None, "Codex has both"
         file = clients.locate(path, root)
         try:
-            entry = tomllib.loads(file.read_text("utf-8")).get(known.servers, {}).get(clients.SERVER)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, AttributeError) as error:
-            why = "is not well-formed TOML" if isinstance(error, ValueError) else "cannot be read"
-            raise NexusError(Code.CONFIG_ERROR, f"{file} {why}. Nothing was changed.", {"file": str(file)}) from None
+            entry = tomllib.loads(configuration.read(file) or "").get(known.servers, {}).get(clients.SERVER)
+        except (ValueError, AttributeError):
+            configuration.refuse(file, "is not well-formed TOML")
         if isinstance(entry, dict):
             # Without key and headers: the agent's file names the server, and Codex adds the rest from its entry.
             address = {name: entry[name] for name in ("command", "args", "url") if name in entry}
