@@ -16,6 +16,7 @@ from typing import Any
 
 from nexus.control import command_lines
 from nexus.control.command_lines import Match
+from nexus.core.foreign_files import is_dot_git
 
 DEEPEST = 5  # levels of agents; an agent without a parent is at 0
 LONGEST_ID = 62  # characters of an id, without the leading dot of a temporary agent
@@ -129,7 +130,7 @@ def may_write(permissions: Permissions, path: str) -> bool:
 def is_gits(path: str, write_paths: Iterable[str]) -> bool:
     """Return whether a path lies in a `.git` or is a configuration of git that no write path names, or could turn a
     directory into a repository, as a file HEAD does. git may run what is written there."""
-    makes_one = _in_git(path) or PurePath(path).name == "HEAD"
+    makes_one = _in_git(path) or PurePath(path).name.lower() == "head"
     return makes_one and not any(_in_git(root) and within(path, (root,)) for root in write_paths)
 
 
@@ -140,7 +141,8 @@ def opens_git(write_paths: Iterable[str]) -> list[str]:
 
 def _in_git(path: str) -> bool:
     parts = PurePath(path.lower()).parts
-    return ".git" in parts or parts[-1:] in ((".gitconfig",), ("gitconfig",)) or (".config", "git") in pairwise(parts)
+    is_configuration = parts[-1:] in ((".gitconfig",), ("gitconfig",)) or (".config", "git") in pairwise(parts)
+    return is_configuration or any(map(is_dot_git, parts))
 
 
 def may_create(permissions: Permissions) -> bool:

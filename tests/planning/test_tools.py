@@ -86,6 +86,15 @@ def test_it_writes_artifacts(nexus: Project) -> None:
     assert path.read_text() == "Two."
 
 
+GITS = ["a/.git/config", "a/.GIT/x", "git~1/x", ".git ", "HEAD", "x/head", "objects/x", "refs/x"]
+
+
+@pytest.mark.parametrize("name", [*GITS, "commondir"])
+def test_it_makes_no_repository_of_artifacts(nexus: Project, name: str) -> None:
+    assert nexus.refused("artifact_write", filename=name, content="[core]")[0] == "PATH_OUTSIDE_WORKSPACE"
+    assert not (nexus.state / "artifacts").exists()
+
+
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "..", ".", "a//b", " ", "x" * 300, "a\\..\\b"])
 def test_it_refuses_an_artifact_that_leads_out(nexus: Project, name: str) -> None:
     assert nexus.refused("artifact_write", filename=name, content="x")[0] == "PATH_OUTSIDE_WORKSPACE"

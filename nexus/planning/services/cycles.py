@@ -15,6 +15,7 @@ from coordination.services.workspaces import ProjectDirectory
 from handoffs import check_runs
 from nexus.core.clock import iso_milliseconds, now
 from nexus.core.database.store import write
+from nexus.core.foreign_files import is_of_repository
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import documents, mirror
@@ -194,6 +195,13 @@ def artifact_name(filename: str) -> str:
     bad = not filename.strip() or any(
         part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 200 for part in parts
     )
+    if any(map(is_of_repository, parts)):  # git runs what the configuration of a repository says
+        raise NexusError(
+            CoordinationCode.PATH_OUTSIDE_WORKSPACE,
+            "filename is git's, or could make a directory a repository of git: name no part of it .git, HEAD, objects, "
+            "refs or commondir, in any case.",
+            {"filename": filename[:200]},
+        )
     if bad or len(parts) > 8 or not filename.isprintable():
         raise NexusError(
             CoordinationCode.PATH_OUTSIDE_WORKSPACE,
