@@ -1,0 +1,96 @@
+"""Rooms that touch what others made go through one module, which follows no link, waits for nothing and has bounds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("nexus/control", "nexus/hooks", "nexus/planning", "nexus/reservations")
+OF_PATHS = {"read_text", "write_text", "read_bytes", "write_bytes", "iterdir", "glob", "rglob"}
+OF_MODULES = {
+    "os": {"open", "listdir", "scandir", "walk", "fwalk", "removedirs"},
+    "shutil": {"rmtree", "copy", "copy2", "copyfile", "copytree", "move"},
+    "io": {"open"},
+}
+OURS, PACKAGE, OPERATORS = "in the hub's own home", "of this package", "a file that the operator names"
+OPENED = "by a descriptor of that module"
+EXCEPTIONS = {
+    "nexus/control/maintenance.py _check_worktrees": OURS,
+    "nexus/control/maintenance.py _files_in": OURS,
+    "nexus/control/management/commands/rpc.py logs": OURS,
+    "nexus/control/prices.py _read": OURS,
+    "nexus/control/runners/configuration.py _read": OURS,
+    "nexus/control/runners/configuration.py presets": PACKAGE,
+    "nexus/control/runners/new_repositories.py _is_empty": OPENED,
+    "nexus/control/runners/new_repositories.py _read": OURS,
+    "nexus/control/runners/new_repositories.py keep": OURS,
+    "nexus/control/runners/new_repositories.py look_after_crash": OURS,
+    "nexus/control/runners/programs/far.py _prepare": "on another machine, by its file alone, in a new directory",
+    "nexus/control/runners/ssh.py _greeted": PACKAGE,
+    "nexus/control/runners/ssh.py open": "a new directory with ssh's socket",
+    "nexus/control/runners/ssh.py running": PACKAGE,
+    "nexus/control/runners/traffic.py lines_of": OURS,
+    "nexus/control/runners/traffic.py write": OURS,
+    "nexus/control/services/lane.py _clear": OURS,
+    "nexus/control/services/lane.py _lock": OURS,
+    "nexus/control/tools/files.py list_directory": OPENED,
+    "nexus/control/trees.py _lock": OURS,
+    "nexus/control/trees.py sweep": OURS,
+    "nexus/control/worker/clones.py _begin": OPENED,
+    "nexus/hooks/memory.py _load": OURS,
+    "nexus/hooks/memory.py alone": OURS,
+    "nexus/hooks/memory.py faults": OURS,
+    "nexus/hooks/notices.py _key_file": OURS,
+    "nexus/hooks/notices.py push_key": OURS,
+    "nexus/hooks/problems.py _installed": OURS,
+    "nexus/hooks/record.py others": OURS,
+    "nexus/hooks/record.py read": OURS,
+    "nexus/hooks/setup.py _source": PACKAGE,
+    "nexus/hooks/views.py notice_worker": PACKAGE,
+    "nexus/planning/catalog/bundled.py manifest": PACKAGE,
+    "nexus/planning/catalog/bundled.py skill_body": PACKAGE,
+    "nexus/planning/catalog/loader.py read": OPERATORS,
+    "nexus/planning/catalog/manifest.py _entries": PACKAGE,
+    "nexus/planning/catalog/manifest.py main": PACKAGE,
+    "nexus/planning/directory.py _create": OPENED,
+    "nexus/planning/directory.py _folder": "the project's root, a real path",
+    "nexus/planning/directory.py _open_lock": OPENED,
+    "nexus/planning/directory.py _open_to_read": OPENED,
+    "nexus/planning/directory.py append": OPENED,
+    "nexus/planning/directory.py names": OPENED,
+    "nexus/planning/install.py plan": OPENED,
+    "nexus/reservations/guard/hooks.py _keep": "a new file beside the hook",
+    "nexus/reservations/guard/repository.py at": "names alone",
+    "nexus/reservations/hook.py handle": "the file that the client names for the variables of its shells",
+}
+
+
+def calls(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield the calls that open files, each with the function around it."""
+    within = {
+        inner: each.name
+        for each in ast.walk(ast.parse(file.read_text()))
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for inner in ast.walk(each)
+    }
+    for call, function in within.items():
+        if not isinstance(call, ast.Call):
+            continue
+        match call.func:
+            case ast.Name("open"):
+                yield function, "open"
+            case ast.Attribute(ast.Name(module), name) if name in OF_MODULES.get(module, ()):
+                yield function, f"{module}.{name}"
+            case ast.Attribute(_, name) if name in OF_PATHS:
+                yield function, name
+            case ast.Attribute(_, "open") if any(isinstance(mode, ast.Constant) for mode in call.args) or call.keywords:
+                yield function, "open"
+
+
+def test_what_others_made_is_touched_by_one_module_alone() -> None:
+    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py") if "migrations" not in file.parts]
+    found = {f"{file.relative_to(ROOT)} {function}" for file in files for function, _ in calls(file)}
+    assert found - set(EXCEPTIONS) == set(), "use nexus/core/foreign_files.py, or say here why not"
+    assert set(EXCEPTIONS) - found == set()
