@@ -123,7 +123,7 @@ async def test_what_an_agent_puts_in_the_way_of_a_sign_in_fails_its_turn_alone(
     home.mkdir()
     put(home / "auth.json")
     for _ in range(2):
-        with pytest.raises(RunnerFailed, match="no regular file"):
+        with pytest.raises(RunnerFailed, match="could not be copied into the agent's home"):
             await asyncio.wait_for(in_thread(OUTSIDE, partial(processes.sign_in, runner, agent)), 10)
     assert not any(Path(path).read_text() == "secret" for path in home.parent.parent.rglob("*") if path.is_file())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
@@ -25,9 +26,10 @@ from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
 from nexus.control.runners import sandbox
 from nexus.control.services import lane
 from nexus.control.services.lane import LANE_WORK, Claimed
-from nexus.core.background_work import work_once
+from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
+from nexus.core.waiting import READERS, in_thread
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, sandboxed, told
 from tests.core.test_foreign_files import nested

@@ -31,9 +31,6 @@ PAUSE_SECONDS = 0.005  # after each chunk, to slow down a flood
 TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)  # closed, or cut off behind a backslash or not
 TAIL = 4_000  # bytes kept of the end of stderr
 LARGEST_SIGN_IN = 1_048_576  # bytes of a file
-DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # no link to one
-DRAFT = ".nexus-sign-in"
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
 
 
