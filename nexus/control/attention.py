@@ -33,6 +33,7 @@ from nexus.control.models import (
 from nexus.control.services import budgets, reviews
 from nexus.core.clock import now
 from nexus.core.contributions import Action, Answerable, AttentionItem, AttentionKind, BrowserNotification, Found
+from nexus.core.quoting import visible
 
 WHOLE = 500  # characters; a longer question is answered on its own page, which shows it in full
 
@@ -57,7 +58,9 @@ def _expired_questions(picture: Picture, each: int) -> Found:
     rows = rows.with_parents().order_by("-expires_at")
     count = rows.count()
     needs = [
-        AttentionItem(f"Nobody answered {row.agent_id}: {row.title}", row.detail[:WHOLE], row.pk, since=row.expires_at)
+        AttentionItem(
+            f"Nobody answered {row.agent_id}: {visible(row.title)}", row.detail[:WHOLE], row.pk, since=row.expires_at
+        )
         for row in (rows[:each] if count else ())
     ]
     return Found(count, needs)
@@ -74,7 +77,7 @@ def _need(question: Question) -> AttentionItem:
     cut = f"{said[:WHOLE]}… ({len(said) - WHOLE} characters more)" if len(said) > 2 * WHOLE else said
     below = f", below {question.parent_name}," if question.parent_name else ""
     return AttentionItem(
-        f"{question.agent_id}{below} asks: {question.title}", cut, question.pk, until=question.expires_at
+        f"{question.agent_id}{below} asks: {visible(question.title)}", cut, question.pk, until=question.expires_at
     )
 
 

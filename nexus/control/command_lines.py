@@ -50,6 +50,7 @@ LINES = SHELLS | frozenset(  # of these, a word may be a line of shell
     "doas entr env eval flock parallel runuser script ssh su sudo systemd-run trap watch watchexec".split()
 )
 FROM_INPUT = frozenset(("xargs", "parallel"))  # they add words from their input
+SETTERS = STARTERS | frozenset("declare export local readonly typeset".split())
 HEADS = frozenset("! { } if then else elif fi while until do done".split())  # a command follows
 HEADERS = frozenset("for select case esac function".split())  # no command follows at once
 
@@ -356,12 +357,17 @@ class _Reader:
     def _end_command(self) -> None:
         self._end_word()
         words, self.words = self.words, []
+        before = words
         while words and not words[0].quoted and words[0].known and (
             words[0].text in HEADS or ASSIGNMENT.match(words[0].text)
         ):  # fmt: skip
             words = words[1:]
         while words and ASSIGNMENT.match(words[0].text):  # of a value that is not known
             words = words[1:]
+        if not words or _name(words[0]) not in SETTERS:  # else any of its words may set a variable
+            before = before[: len(before) - len(words)]
+        if any(ASSIGNMENT.match(word.text) for word in before):
+            self._keep([UNKNOWN])  # programs start others that variables name: PATH, GIT_PAGER, LD_PRELOAD
         if words and not (words[0].known and not words[0].quoted and words[0].text in HEADERS):
             self._keep(words)
             if words[0].known and _name(words[0]) in STARTERS:

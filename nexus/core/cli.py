@@ -25,6 +25,7 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import Data
+from nexus.core.quoting import visible
 
 NOTHING = 3  # exit code: it went well, and there was nothing
 WIDEST = 60  # columns of a cell in a table
@@ -239,7 +240,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 def one_line(value: Any, widest: int = WIDEST) -> str:
     """Return a value as one line of printable text, shortened to `widest` characters; an empty value becomes a dash."""
     text = "-" if value is None or value == "" else str(value)
-    printable = "".join(character if character.isprintable() else " " for character in text)
+    printable = visible("".join(" " if character.isspace() else character for character in text))
     return printable if len(printable) <= widest else printable[: widest - 1] + "…"
 
 

@@ -21,6 +21,11 @@ def quoted(value: str | None, length: int) -> str:
     return f'"{"".join(shown)}"'
 
 
+def visible(text: str) -> str:
+    """Return a text with a name for each character that is not printable, line breaks and bidi controls among them."""
+    return "".join(each if each.isprintable() else f"⟨U+{ord(each):04X}⟩" for each in text)
+
+
 def _escaped(letter: str) -> str:
     if letter in '<>`"\\' or not letter.isprintable():
         short = json.dumps(letter)[1:-1]

@@ -320,6 +320,15 @@ class Agent:
         await self.client.release_terminal(**here)
         await self.say(f"{ended.exit_code} {output.truncated} {output.output}")
 
+    async def do_with(self, variable: str, cwd: str, *words: str) -> None:
+        """A command in a terminal with a variable and a directory of its own."""
+        name, _, value = variable.partition("=")
+        env = [acp.schema.EnvVariable(name=name, value=value)]
+        given = {"command": words[0], "args": list(words[1:]), "env": env, "cwd": cwd}
+        made = await self.client.create_terminal(session_id=self.session, **given)
+        ended = await self.client.wait_for_terminal_exit(session_id=self.session, terminal_id=made.terminal_id)
+        await self.say(str(ended.exit_code))
+
     async def do_line(self, *words: str) -> None:
         """A line of a shell in a terminal, as some agents send it."""
         made = await self.client.create_terminal(session_id=self.session, command=" ".join(words))

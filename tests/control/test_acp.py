@@ -21,7 +21,7 @@ from coordination.services import keys
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.prices import Cost
-from nexus.control.rules import Permissions, Preset, Verdict
+from nexus.control.rules import Effect, Kind, Permissions, Preset, Rule, Verdict
 from nexus.control.runners import acp, acp_client, acp_transport, sandbox, traffic
 from nexus.control.runners.acp_calls import judge
 from nexus.control.runners.base import Draft, RunnerFailed
@@ -371,6 +371,24 @@ async def test_a_terminals_output_is_kept_to_a_limit_and_its_leftovers_end(
     assert (await played.turn(f"line pwd > {place}/ran")).answer == "0", "a line of a shell"
     assert (place / "ran").read_text().strip() == str(place)
     assert (await played.turn(f"linger tail -f /dev/null {MARK}")).answer == "begun"
+
+
+async def test_the_environment_and_directory_of_a_terminal_are_judged_and_shown(plays: Plays, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    (place / "sub").mkdir(parents=True, exist_ok=True)
+    played = await plays(preset="trusted")
+    played.known = [Rule(1, Effect.DENY, Kind.RUN, "touch *"), Rule(2, Effect.ALLOW, Kind.RUN, "git *")]
+    pager = f"GIT_PAGER=touch:{place}/ran"  # the test's agent splits at spaces
+    assert "An operator refused" in ((await played.turn(f"with {pager} {place} git --paginate version")).answer or "")
+    assert "An operator refused" in ((await played.turn(f"with A=1 {place}/sub git version")).answer or "")
+    assert played.asked == [f"run env GIT_PAGER=touch:{place}/ran git --paginate version",
+                            f"run env --chdir={place}/sub A=1 git version"]  # fmt: skip
+    played.decide = lambda subject: True
+    assert (await played.turn(f"with A=1 {place} git version")).answer == "0"
+    played.asked.clear()
+    assert (await played.turn("run git version")).answer
+    assert (await played.turn(f"with CLAUDECODE=1 {place} git version")).answer == "0"
+    assert played.asked == []
 
 
 @BOTH

@@ -59,6 +59,13 @@ def test_it_shows_on_home_what_an_agent_asks_with_its_verdicts(ask: Ask, browser
     assert buttons(page) == list(VERDICTS)
 
 
+def test_it_shows_what_cannot_be_seen_of_what_is_asked(ask: Ask, browser: Client) -> None:
+    asked = ask("Run ls\n# \u202e", subject="run ls\nrm \u200dx")
+    for page in ("/admin/", "/admin/questions/", f"/admin/questions/{asked}/"):
+        assert "Run ls⟨U+000A⟩# ⟨U+202E⟩" in shown(browser.get(page)), page
+    assert "run ls⟨U+000A⟩rm ⟨U+200D⟩x" in shown(browser.get(f"/admin/questions/{asked}/"))
+
+
 def test_it_offers_words_alone_where_words_are_asked_for(ask: Ask, browser: Client) -> None:
     ask("Which colour?", kind="question")
     page = shown(browser.get("/admin/"))

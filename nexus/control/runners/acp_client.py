@@ -73,6 +73,7 @@ FAILED = -32_603
 NOT_FOUND = -32_002  # the protocol's own code; agents then treat the file as new
 MODE_NOTICE = re.compile(r"\[MODE_UPDATE\] (\w+)")  # Gemini's words for a change of its mode
 READS_MISSING_AS_EMPTY = frozenset({"gemini-cli"})  # it reads a file before it writes, and cannot handle NOT_FOUND
+HARMLESS = frozenset({"CLAUDECODE"})  # claude-code-acp sets it for each command, and no program runs what it says
 
 
 ACCEPTED, DECLINED = AcceptElicitationResponse(action="accept"), DeclineElicitationResponse(action="decline")
@@ -491,9 +492,11 @@ class PoolClient:
             self.has_written = True
             at = await on_disk(partial(readable, self.permissions, cwd or self.permissions.cwd))
             variables = {variable.name: variable.value for variable in env or []}
-            words, line = [command, *(args or [])], shlex.join([command, *(args or [])])
-            if not args and len(command.split()) > 1:
-                words, line = ["/bin/sh", "-c", command], command  # claude-code-acp sends a shell command line
+            is_line = not args and len(command.split()) > 1  # claude-code-acp sends a shell command line
+            words = ["/bin/sh", "-c", command] if is_line else [command, *(args or [])]
+            own = [] if await on_disk(partial(os.path.samefile, at, self.permissions.cwd)) else [f"--chdir={at}"]
+            own += [f"{name}={value}" for name, value in variables.items() if name not in HARMLESS]
+            line = shlex.join(["env", *own, *words]) if own else command if is_line else shlex.join(words)
             await self._check(Action(Kind.RUN, line, cwd=self.permissions.cwd), f"Run {line}")
             return await self.terminals.create(words, at, variables, output_byte_limit)
 

@@ -19,6 +19,7 @@ from django.utils.text import capfirst
 
 from nexus.core.clock import iso
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS, words_of
+from nexus.core.quoting import visible
 from nexus.web.markdown import rendered
 
 register = template.Library()
@@ -47,6 +48,12 @@ def when(moment: datetime | None, style: str = "at") -> SafeString | str:
 def plain(text: Any) -> str:
     """Make invisible control characters visible, so that a bidi override cannot rearrange the text beside it."""
     return INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str("" if text is None else text))
+
+
+@register.filter
+def line(text: Any) -> str:
+    """Make all that is not printable visible, as `plain` does and line breaks, too: a page shows those as spaces."""
+    return visible(str("" if text is None else text))
 
 
 @register.filter
