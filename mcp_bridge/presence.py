@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from coordination.services import sessions
 from nexus.core.background_work import Work
+from nexus.core.config import CoreSettings
 from nexus.core.operations.registry import Operation
 from nexus.core.operations.runner import joined_as
+from nexus.hooks import client_processes
 
 # On the event loop alone.
 _open: Counter[str] = Counter()  # by connection, its streams and calls under way
@@ -34,7 +37,7 @@ def connected(connection: str | None, agent_id: str | None = None) -> Iterator[N
         return
     _open[connection] += 1
     if agent_id is not None:
-        _agents[connection] = agent_id
+        _works_on(connection, agent_id)
     try:
         yield
     finally:
@@ -53,9 +56,20 @@ def acted(
         return
     agent_id = (arguments or {}).get(operation.acts_as)
     if agent_id is not None:
-        _agents[connection] = agent_id
+        _works_on(connection, agent_id)
     if operation.name == "session_open":
         _sessions[connection] = data["session_id"]
+
+
+def _works_on(connection: str, agent_id: str) -> None:
+    """Note an agent's work, also under the client whose process serves it on stdio."""
+    if _agents.get(connection) == agent_id:
+        return
+    _agents[connection] = agent_id
+    process = re.match(r"stdio:(\d+)-", connection)
+    if process:
+        with suppress(OSError):  # the guard then knows less
+            client_processes.note(CoreSettings.current().home, int(process[1]), agent_id)
 
 
 def agent_on(connection: str | None) -> str | None:

@@ -31,6 +31,13 @@ EDITING: Mapping[str, tuple[str, ...]] = {
     "gemini": ("write_file", "replace"),
     "cursor": ("Write", "Delete"),
 }
+# By client, its tools that run a line of shell.
+SHELLS: Mapping[str, tuple[str, ...]] = {
+    "claude-code": ("Bash",),
+    "codex": ("Bash",),
+    "gemini": ("run_shell_command",),
+    "cursor": ("Shell",),
+}
 
 
 def edits_files(client: str, tool: str) -> bool:
@@ -60,6 +67,7 @@ class Happening(NamedTuple):
     message: str = ""  # what a subagent said at its end
     tool: str = ""
     files: tuple[str, ...] = ()  # that the tool is about
+    command: str = ""  # the line of shell that the tool runs
     failed: bool = False  # the tool's result is an error, or the subagent broke off
     # An operation by name with its arguments, as the hook's agent, in a Django that is started for it; its data. Raises
     # NexusError.

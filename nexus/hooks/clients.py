@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from nexus.core.files import own_user
-from nexus.core.harness_events import EDITING, HarnessEvent
+from nexus.core.harness_events import EDITING, SHELLS, HarnessEvent
 from nexus.core.operations.errors import invalid
 from nexus.hooks.harness import MATCHED, NAMES, PLANNING, POINTS
 
@@ -270,14 +270,14 @@ def server_entry(
 
 def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
     """Return the entries of the client's hooks file for `command`, by event: with PLANNING every point of a session,
-    otherwise those for mail and the one before a tool that edits."""
+    otherwise those for mail and the one before a tool that edits or runs a line of shell."""
     every = PLANNING in shlex.split(command)
     before = next(name for name, event in POINTS[client].items() if event is HarnessEvent.PRE_TOOL_USE)
     names = list(dict.fromkeys([*NAMES[client], *(POINTS[client] if every else [before])]))
     # Cursor's entries without a matcher are for all tools.
     tools = {} if client == "cursor" else {name: "*" for name in names if POINTS[client].get(name) in MATCHED}
     if not every:
-        tools[before] = "|".join(EDITING[client])
+        tools[before] = "|".join((*EDITING[client], *SHELLS[client]))
     matchers = {name: {"matcher": tools[name]} if name in tools else {} for name in names}
     if client == "cursor":
         return {name: {"command": command, "timeout": HOOK_TIMEOUT, **matchers[name]} for name in names}

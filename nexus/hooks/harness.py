@@ -82,7 +82,8 @@ def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
 
 def fields(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a payload that a Happening holds."""
-    asked = payload.get("tool_input")
+    given = payload.get("tool_input")
+    asked = given if isinstance(given, Mapping) else {}
     return {
         "prompt": _text(payload, "prompt"),
         "goes_on": payload.get("source") == "resume",
@@ -91,7 +92,8 @@ def fields(payload: Mapping[str, Any]) -> dict[str, Any]:
         "assignment": _text(payload, "task", "description"),
         "message": _text(payload, "last_assistant_message", "summary"),
         "tool": _text(payload, "tool_name"),
-        "files": _files(asked if isinstance(asked, Mapping) else {}),
+        "files": _files(asked),
+        "command": _text(asked, "command"),
         "failed": _failed(payload),
     }
 

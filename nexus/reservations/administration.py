@@ -115,6 +115,7 @@ def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
 class FilesRecordRefusal(Guarded):
     verb: Annotated[Literal["commit", "push"], Field(description="What was refused.")]
     agent_id: Annotated[Id | None, Field(description="The agent that was refused. Without it: a person.")] = None
+    passed: Annotated[bool, Field(description="It was not refused: it was made past the guard.")] = False
 
 
 class RecordedRefusals(TypedDict):
@@ -123,13 +124,14 @@ class RecordedRefusals(TypedDict):
 
 @operation(FilesRecordRefusal, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def files_record_refusal(p: FilesRecordRefusal, caller: Caller) -> RecordedRefusals:
-    """Record that the guard refused a commit or a push of what agents hold, so that operators see it: once for each
-    reservation and agent, 20 agents at most."""
+    """Record that the guard refused a commit or a push of what agents hold, or that one was made past it, so that
+    operators see it: once for each reservation and agent, 20 agents at most."""
     new = services.record_refusal(
         reservation_ids=p.reservation_ids,
         paths=p.paths,
         verb=p.verb,
         agent_id=p.agent_id,
+        passed=p.passed,
         operator=operator_behind(caller),
     )
     return {"reservation_ids": [row.reservation_id for row in new]}

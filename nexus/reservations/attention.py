@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordination.debts import Debt
 from coordination.ids import id_floor
@@ -38,14 +38,13 @@ def _need(row: Reservation, waiting: Sequence[Question]) -> AttentionItem:
 
 
 def _refused(picture: Picture, each: int) -> Found:
-    """Find reservations for which the guard refused others' commits or pushes."""
+    """Find reservations for which the guard refused others' commits or pushes, or found them afterwards."""
     rows = selectors.held(picture.moment).exclude(refused=[]).order_by("created_at", "pk")
     found = [row for row in rows[:EXAMINED] if picture.includes(row.workspace_id)]
     needs = [
         AttentionItem(
             row.pattern,
-            f"{row.agent_id} holds it; refused: "
-            + ", ".join(f"a {it['verb']} of {it['agent_id'] or 'a person'}" for it in left)[:300],
+            f"{row.agent_id} holds it; {_what_others_did(left)[:300]}",
             row.pk,
             since=datetime.fromisoformat(left[0]["at"]),
         )
@@ -53,6 +52,15 @@ def _refused(picture: Picture, each: int) -> Found:
         if (left := [it for it in row.refused if not it.get("dismissed")])
     ]
     return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
+
+
+def _what_others_did(refusals: Sequence[Mapping[str, Any]]) -> str:
+    parts = []
+    for how, passed in (("refused", False), ("made past the guard", True)):
+        these = [it for it in refusals if it.get("passed", False) is passed]
+        said = ", ".join(f"a {it['verb']} of {it['agent_id'] or 'a person'}" for it in these)
+        parts += [f"{how}: {said}"] if said else []
+    return "; ".join(parts)
 
 
 def _patterns(reservation_ids: Sequence[str]) -> dict[str, str]:

@@ -15,6 +15,9 @@ SENTENCES = {
     "file.refused": Sentence(
         "The guard refused a {verb} of {actor}: {holder} holds {patterns}", "{count} commits or pushes refused"
     ),
+    "file.passed": Sentence(
+        "A {verb} of {actor} past the guard changed what {holder} holds: {patterns}", "{count} commits past the guard"
+    ),
     "file.refusals_dismissed": Sentence("{actor} dismissed the refusals for {patterns}", "{count} refusals dismissed"),
     "file.overridden": Sentence("{actor} overrode {holder}'s reservation by a {verb}: {reason}", "{count} overrides"),
 }

@@ -9,6 +9,7 @@ from nexus.core.harness_events import (
     HANDLERS,
     HOOK_QUERIES,
     NOTHING,
+    SHELLS,
     Happening,
     HarnessEvent,
     HookQuery,
@@ -21,15 +22,26 @@ ENVIRONMENT = "CLAUDE_ENV_FILE"  # the file from which Claude Code sets its shel
 
 
 def handle(what: Happening) -> Said:
-    """Warn of an edit of what another agent holds, or refuse it. Raises Unreadable."""
-    if what.event in STARTS and (file := os.environ.get(ENVIRONMENT)):
-        import shlex  # most events do not need it
+    """Warn of an edit of what another agent holds, or refuse it; refuse a commit of it that git's hooks would not see.
+    Raises Unreadable."""
+    if what.event in STARTS:
+        from nexus.hooks import client_processes  # most events do not need it
 
-        with open(file, "a") as exports:  # noqa: PTH123
-            exports.write(f"export NEXUS_AGENT_ID={shlex.quote(what.caller)}\n")  # so that git's hooks know the agent
-    if what.event is not HarnessEvent.PRE_TOOL_USE or what.settings.guard_edits == "off":
+        client_processes.note(what.settings.home, os.getpid(), what.caller)
+        if file := os.environ.get(ENVIRONMENT):
+            import shlex
+
+            with open(file, "a") as exports:  # noqa: PTH123
+                exports.write(
+                    f"export NEXUS_AGENT_ID={shlex.quote(what.caller)}\n"
+                )  # so that git's hooks know the agent
+    if what.event is not HarnessEvent.PRE_TOOL_USE:
         return NOTHING
-    if not what.files or not edits_files(what.client, what.tool):
+    if what.command and what.tool in SHELLS.get(what.client, ()):
+        from nexus.reservations.guard import shell
+
+        return Said(refusal=shell.refusal(what))
+    if what.settings.guard_edits == "off" or not what.files or not edits_files(what.client, what.tool):
         return NOTHING
     from nexus.reservations.guard import edits
 

@@ -603,35 +603,47 @@ def _record_end(
 
 
 class Refusal(TypedDict):
-    """The first commit or push of an agent, or of a person, that the guard refused for a reservation."""
+    """The first commit or push of an agent, or of a person, that the guard refused for a reservation; `passed`: the
+    first that was made past the guard."""
 
     agent_id: str | None
     verb: str
     at: Time
     dismissed: NotRequired[bool]
+    passed: NotRequired[bool]
 
 
 def record_refusal(
-    *, reservation_ids: Sequence[str], paths: Sequence[str], verb: str, agent_id: str | None, operator: str
+    *,
+    reservation_ids: Sequence[str],
+    paths: Sequence[str],
+    verb: str,
+    agent_id: str | None,
+    passed: bool = False,
+    operator: str,
 ) -> list[Reservation]:
-    """Record that the guard refused a commit or a push for what agents hold: once for each reservation and agent, so
-    that one that tries again and again writes nothing. Return the reservations for which it is new."""
+    """Record that the guard refused a commit or a push for what agents hold, or that one was made past it: once for
+    each reservation and agent, so that one that tries again and again writes nothing. Return the reservations for which
+    it is new."""
     with write():
         moment = now()
         rows = Reservation.objects.unended().select_for_update().filter(pk__in=reservation_ids).order_by("pk")
         new = [
             row
             for row in rows
-            if len(row.refused) < MOST_REFUSED and all(each["agent_id"] != agent_id for each in row.refused)
+            if len(row.refused) < MOST_REFUSED
+            and all((each["agent_id"], each.get("passed", False)) != (agent_id, passed) for each in row.refused)
         ]
         for row in new:
             refusal: Refusal = {"agent_id": agent_id, "verb": verb, "at": iso(moment)}
+            if passed:
+                refusal["passed"] = True
             row.refused = [*row.refused, refusal]
             row.save(update_fields=["refused"])
         for these in by_holder(new):
             by = {} if agent_id else {"operator": operator}
             emit_event(
-                "refused",
+                "passed" if passed else "refused",
                 agent_id,
                 these,
                 moment,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.processes import Raw, nexus
+from tests.acceptance.hub import ROOT, serving
+from tests.acceptance.processes import Raw, environment, nexus
 from tests.hooks.harness import Harness
 from tests.postgres import store_of
 from tests.reservations.git import Repo
@@ -117,12 +122,19 @@ def test_a_repository_is_unguarded_as_it_was(home: Path, repo: Repo, ann: Agent)
     assert [(hook["hook"], hook["state"], hook["current"]) for hook in told["hooks"]] == [
         ("pre-commit", "installed", True),
         ("pre-push", "installed", True),
+        ("post-commit", "installed", True),
     ]
     ann.reserve("a.py")
     repo.change("a.py")
-    checked = nexus(home, "guard", "check", "--repo", str(repo.top), NEXUS_OVERRIDE="only a check")
+    # A person's: the suite starts it with the process that also starts ann's server, as her client would.
+    as_person = {"NEXUS_AGENT_ID": "", "NEXUS_OVERRIDE": "only a check"}
+    checked = nexus(home, "guard", "check", "--repo", str(repo.top), **as_person)
     assert checked.returncode == 1
     assert "a.py: held by" in checked.stderr
+    emptied = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": ""}
+    unseen = nexus(home, "guard", "check", "--repo", str(repo.top), NEXUS_AGENT_ID="ann", **emptied)
+    assert unseen.returncode == 1
+    assert "git does not run the guard's hooks here: core.hooksPath (this shell's environment)" in unseen.stderr
     events = ann("event_get", project_root=str(ann.repo.top), agent_id="ann", stream="file", cursor=0)["events"]
     assert [event["type"] for event in events] == ["file.reserved"]
     assert nexus(home, "guard", "uninstall", "--repo", str(repo.top)).returncode == 0
@@ -130,3 +142,55 @@ def test_a_repository_is_unguarded_as_it_was(home: Path, repo: Repo, ann: Agent)
     outside = nexus(home, "guard", "install", "--repo", str(home))
     assert outside.returncode == 1
     assert "CONFIG_ERROR" in outside.stderr
+
+
+# A client as the guard sees one: it starts its agent's server and its shells, and says to neither who its agent is.
+CLIENT = """
+import json, subprocess, sys
+
+nexus, agent_id, root, *shells = json.loads(sys.argv[1])
+server = subprocess.Popen(nexus, stdin=-1, stdout=-1)
+
+def ask(method, **params):
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    server.stdin.write(json.dumps(request).encode() + b"\\n")
+    server.stdin.flush()
+    return json.loads(server.stdout.readline())
+
+info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+ask("initialize", **info)
+ask("tools/call", name="agent_register", arguments={"agent_id": agent_id})
+given = {"project_root": root, "agent_id": agent_id, "paths": [f"{agent_id}.py"]}
+ask("tools/call", name="files_reserve", arguments=given)
+for shell in shells:
+    done = subprocess.run(["sh", "-c", shell], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    print(json.dumps([done.returncode, done.stderr]), flush=True)
+server.kill()
+"""
+
+
+def shells_of(home: Path, repo: Repo, agent_id: str, *lines: str) -> list[tuple[int, str]]:
+    """What the shells of an agent's client say, one after another."""
+    server = [sys.executable, str(ROOT / "manage.py"), "runmcp", "--toolsets", "coordination,files"]
+    said = subprocess.run(
+        [sys.executable, "-c", CLIENT, json.dumps([server, agent_id, str(repo.top), *lines])],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [(code, text) for code, text in map(json.loads, said.stdout.splitlines())]
+
+
+@pytest.mark.parametrize("has_hub", [False, True])
+def test_it_knows_whose_shell_a_commit_comes_from(home: Path, repo: Repo, has_hub: bool) -> None:
+    commit = "echo x >> ann.py; git add ann.py; git commit -qm second"
+    with serving(home) if has_hub else nullcontext():
+        assert shells_of(home, repo, "ann", commit) == [(0, "")]
+        [(code, said)] = shells_of(home, repo, "ben", f"NEXUS_OVERRIDE=mine; export NEXUS_OVERRIDE; {commit}")
+    assert code == 1
+    assert 'ann.py: held by "ann"' in said
+    assert 'You are agent "ben": only a person may override this' in said
+    [noted] = (home / "clients").iterdir()  # of ben's client, which has ended: ann's was removed when ben came
+    _, start, system = noted.name.split("-")
+    noted.rename(noted.with_name(f"{os.getpid()}-{start}-{system}"))  # as if this process had its number
+    assert "A person may override this" in repo.git("commit", "-m", "second").stderr

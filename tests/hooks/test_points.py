@@ -198,7 +198,9 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
     configuration.put_hooks(client, mail)(document)
     (before,) = set(document["hooks"]) - set(dialects.NAMES[client])
     assert dialects.POINTS[client][before] is HarnessEvent.PRE_TOOL_USE
-    assert document["hooks"][before][0]["matcher"] == "|".join(harness_events.EDITING[client])
+    assert document["hooks"][before][0]["matcher"] == "|".join(
+        (*harness_events.EDITING[client], *harness_events.SHELLS[client])
+    )
     configuration.put_hooks(client, planning)(document)
     configuration.drop_hooks(client)(document)
     assert "hooks" not in document

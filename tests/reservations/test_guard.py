@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core.processes import CODE
-from nexus.hooks import memory
+from nexus.hooks import client_processes, memory
+from nexus.hooks.harness import derived_id
 from nexus.reservations.guard import repository, words
 from tests.conftest import Furnish
 from tests.reservations.git import PAST, Held, Repo
@@ -506,6 +507,65 @@ def test_it_refuses_what_it_cannot_record(repo: Repo, held: Held) -> None:
     ben.change("a.py")
     said = refused(ben)
     assert "held by" in said and "guard: operators do not see this refusal: " in said
+
+
+@pytest.mark.parametrize("client", client_processes.MARKS)
+def test_it_knows_the_agent_that_setup_named_by_the_marks_of_its_clients_shell(
+    repo: Repo, held: Held, client: str
+) -> None:
+    agent_id = derived_id(client, os.path.realpath(repo.top))
+    held.reserve(agent_id, repo.top, "a.py")
+    held.reserve("ann", repo.top, "src/b.py")
+    shell = Repo(repo.top, **{client_processes.MARKS[client]: "1"})
+    shell.change("a.py")
+    shell.ok("commit", "-qm", "its own")
+    shell.change("src/b.py")
+    said = shell.git("commit", "-m", "another's", NEXUS_OVERRIDE="I want to").stderr
+    assert f'You are agent "{agent_id}": only a person may override this' in said
+
+
+# What passes it
+
+
+def passed_of(held: Held) -> list[tuple[str | None, dict[str, Any]]]:
+    with closing(sqlite3.connect(held.file)) as store:
+        found = store.execute("SELECT actor_agent_id, payload FROM events WHERE type = 'file.passed'").fetchall()
+    return [(actor, json.loads(payload)) for actor, payload in found]
+
+
+def test_it_finds_a_commit_that_was_made_past_it(repo: Repo, held: Held) -> None:
+    held.reserve("ann", repo.top, "/src")
+    ben = repo.of("ben")
+    ben.change("src/b.py", "a.py")
+    refused(ben)
+    for _ in range(2):
+        done = ben.git("commit", "--no-verify", "--allow-empty", "-m", "second")
+        ben.change("src/b.py")
+    assert done.returncode == 0
+    assert "this commit was made past the guard" in done.stderr
+    assert 'src/b.py: held by "ann"' in done.stderr
+    [(actor, payload)] = passed_of(held)
+    assert (actor, payload["holder"], payload["paths"]) == ("ben", "ann", ["src/b.py"])
+
+
+def test_it_finds_a_commit_that_was_picked_and_none_of_the_holder(repo: Repo, held: Held) -> None:
+    held.reserve("ann", repo.top, "/src")
+    ann = repo.of("ann")
+    ann.ok("checkout", "-qb", "of-ann")
+    ann.change("src/b.py")
+    ann.ok("commit", "-qm", "by its holder")
+    ann.ok("checkout", "-q", "main")
+    assert passed_of(held) == []
+    repo.of("ben").ok("cherry-pick", "of-ann")
+    assert [actor for actor, _ in passed_of(held)] == ["ben"]
+
+
+def test_a_person_who_overrides_it_is_recorded_once(repo: Repo, held: Held) -> None:
+    held.reserve("ann", repo.top, "/src")
+    repo.change("src/b.py")
+    done = repo.git("commit", "-m", "hotfix", NEXUS_OVERRIDE="it is down")
+    assert "past the guard" not in done.stderr
+    assert passed_of(held) == []
 
 
 # Hooks that were there before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from nexus.core.harness_events import EDITING
 from nexus.hooks import entry
 from nexus.hooks import harness as dialects
 from nexus.hooks.clients import HOOKED
+from nexus.reservations.guard import hooks
 from nexus.reservations.hook import handle
 from tests.conftest import Furnish
 from tests.hooks.harness import Harness
@@ -144,7 +146,9 @@ def test_it_makes_the_agent_known_to_the_commands_of_its_session(
         text = json.dumps({"hook_event_name": "SessionStart", "cwd": str(hook.root)})
         monkeypatch.setattr(entry, "_mail", lambda *_: "")
         entry.respond(
-            SimpleNamespace(guard_edits="tell"), dialects.read(["--agent-id", agent_id], {}, text), lambda: None
+            SimpleNamespace(guard_edits="tell", home=tmp_path),
+            dialects.read(["--agent-id", agent_id], {}, text),
+            lambda: None,
         )
     said = subprocess.check_output(["sh", "-c", f". '{tmp_path}/exports'; echo $NEXUS_AGENT_ID"], text=True)
     assert said == "it's me\n"
@@ -158,3 +162,61 @@ def test_it_is_called_as_a_harness_calls_it(held: Held, top: Path) -> None:
     called = harness.hook("--agent-id", "ben", text=json.dumps(edit), NEXUS_GUARD_EDITS="stop")
     assert json.loads(called.stdout)["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert called.stderr == ""
+
+
+# Before a line of shell
+
+
+@pytest.fixture
+def repo(runs_git: None, tmp_path: Path) -> Repo:
+    return Repo.make(tmp_path / "shop")
+
+
+LINES = {
+    "git commit -m 'mine; and more'": "a.py",
+    "git commit --no-verify -qm x": "a.py",
+    "git add . && git commit -m x": "a.py src/b.py",
+    "git commit -am x": "a.py src/b.py",
+    "cd src; git -c user.name=x commit -m x": "a.py src/b.py",
+    "git push origin main": "c.py",
+    "git status; echo commit": "",
+    "git commit-graph verify": "",
+    "ls": "",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_it_refuses_commits_that_a_client_runs_without_gits_hooks(held: Held, repo: Repo, line: str) -> None:
+    repo.change("c.py")
+    repo.ok("commit", "-qm", "not pushed")
+    repo.ok("update-ref", "refs/remotes/origin/main", "HEAD~1")
+    held.guard(repo)
+    held.reserve("ann", repo.top, "*.py")
+    repo.change("a.py")
+    repo.write("src/b.py")
+    harness = Harness(held.home, repo.top)
+    call = {"hook_event_name": "BeforeTool", "tool_name": "run_shell_command", "tool_input": {"command": line}}
+    told = harness.hook("--client", "gemini", "--agent-id", "ben", text=json.dumps(call))
+    assert told.stderr == ""
+    reason = json.loads(told.stdout)["reason"] if told.stdout else ""
+    assert " ".join(sorted(re.findall(r"^  (\S+): held by", reason, re.MULTILINE))) == LINES[line]
+    assert ("as a command of its own" in reason) is (" " in LINES[line])
+    assert not LINES[line] or 'You are agent "ben"' in reason
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex"])
+def test_it_leaves_to_gits_hooks_what_runs_them(held: Held, repo: Repo, client: str) -> None:
+    held.guard(repo)
+    held.reserve("ann", repo.top, "*.py")
+    repo.change("a.py")
+    harness = Harness(held.home, repo.top)
+
+    def said(line: str) -> str:
+        call = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": line}}
+        return harness.hook("--client", client, "--agent-id", "ben", text=json.dumps(call)).stdout
+
+    assert said("git commit -m x") == ""
+    for line in ("git commit -nm x", "git commit -m x --no-verify", "git -c core.hooksPath= commit -m x"):
+        assert json.loads(said(line))["hookSpecificOutput"]["permissionDecision"] == "deny"
+    hooks.uninstall(str(repo.top))
+    assert said("git commit -nm x") == ""

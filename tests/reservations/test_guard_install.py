@@ -58,7 +58,7 @@ def refusal(repo: Repo) -> str:
 def test_it_installs_once_and_takes_out_exactly_what_it_put_in(repo: Repo) -> None:
     before = state(directory(repo))
     assert install(repo) == list(NAMES)
-    assert [hook.state for hook in hooks.hooks_directory(str(repo.top)).hooks] == ["installed", "installed"]
+    assert [hook.state for hook in hooks.hooks_directory(str(repo.top)).hooks] == ["installed"] * len(NAMES)
     assert install(repo) == []
     assert [file.name for file in hooks.uninstall(str(repo.top))] == list(NAMES)
     assert state(directory(repo)) == before

@@ -22,9 +22,10 @@ REFUSAL_SECONDS = 10  # to record a refusal, which counts in any case
 TIME_LIMIT_SECONDS = 5  # after that, the check counts as failed
 REFUSED, INTERRUPTED = 1, 130
 OVERRIDE, AGENT = "NEXUS_OVERRIDE", "NEXUS_AGENT_ID"
-PRE_PUSH = "pre-push"
-VERBS = {"pre-commit": "commit", PRE_PUSH: "push"}
+PRE_PUSH, POST_COMMIT = "pre-push", "post-commit"
+VERBS = {"pre-commit": "commit", PRE_PUSH: "push", POST_COMMIT: "commit"}
 CHECK = "check"  # instead of a hook's name
+CHANGED, UNPUSHED = "--changed", "--unpushed"  # what `check` looks at, instead of the staged files
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,17 +33,18 @@ def main(arguments: Sequence[str]) -> int:
     hook that was there before, the store, what to do when the store cannot be read (`open` or `closed`), the flags
     with which `nexus` finds it, and git's own arguments."""
     name, kept, store, unreadable, flags, *given = arguments
-    verb, is_hook = VERBS.get(name, "commit"), name in VERBS
+    is_hook, passed = name in VERBS, name == POST_COMMIT
+    verb = VERBS[name] if is_hook else "push" if UNPUSHED in given else "commit"
     try:
         text = sys.stdin.buffer.read() if name == PRE_PUSH else None
         if code := _kept(kept, given, text):
             return code
         with time_limit(TIME_LIMIT_SECONDS):
-            changed = _pushed(text) if text is not None else _staged
-            agent_id, conflicts, recorded = _conflicts(store, changed, os.environ)
+            changed = _changes(name, text, given)
+            agent_id, conflicts, recorded = _conflicts(store, changed, os.environ, flags, passed=passed)
         reason = os.environ.get(OVERRIDE, "").strip() if is_hook and agent_id is None else ""
         if conflicts and reason:
-            return _override(verb, reason, flags, conflicts)
+            return 0 if passed else _override(verb, reason, flags, conflicts)
     except KeyboardInterrupt:
         return INTERRUPTED
     except (Unreadable, OSError) as error:  # includes TimeoutError
@@ -53,9 +55,9 @@ def main(arguments: Sequence[str]) -> int:
         return REFUSED if closed else 0
     if not conflicts:
         return 0
-    words.say(words.refusal(verb, agent_id, conflicts))
+    words.say(words.passed(conflicts) if passed else words.refusal(verb, agent_id, conflicts))
     if is_hook and not recorded:
-        _record_refusal(verb, flags, agent_id, conflicts)
+        _record_refusal(verb, flags, agent_id, conflicts, passed=passed)
     return REFUSED
 
 
@@ -76,7 +78,7 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
 
 
 def _conflicts(
-    store: str, changed: Callable[[Repository], list[str]], environ: Mapping[str, str]
+    store: str, changed: Callable[[Repository], list[str]], environ: Mapping[str, str], flags: str, *, passed: bool
 ) -> tuple[str | None, list[Conflict], bool]:
     """Return the agent that commits, the changed files that others hold, and whether the store has a refusal for them.
     Raises Unreadable."""
@@ -85,17 +87,61 @@ def _conflicts(
         projects = held.projects(here)
         if not projects:
             return None, [], False  # nearly always: git is not needed
-        agent_id = _agent(environ)
-        conflicts = held.conflicts(here, projects, agent_id, changed(here))
-        return agent_id, conflicts, bool(conflicts) and held.has_recorded(agent_id, conflicts)
+        paths, agents = changed(here), _agents(environ, _home(flags), [here.top, *projects.values()])
+        # Agents that share a client's process cannot be told apart: what one of them holds, the others may commit.
+        each = [(agent_id, held.conflicts(here, projects, agent_id, paths)) for agent_id in agents]
+        agent_id, conflicts = min(each, key=lambda found: len(found[1]))
+        return agent_id, conflicts, bool(conflicts) and held.has_recorded(agent_id, conflicts, passed=passed)
 
 
-def _agent(environ: Mapping[str, str]) -> str | None:
-    """Return the agent that commits, from the environment or the work tree; None is a person."""
-    if AGENT in environ:
-        return environ[AGENT] or None
+def _agents(environ: Mapping[str, str], home: str, roots: Sequence[str]) -> Sequence[str | None]:
+    """Return who commits: the environment or the work tree says it, or the client whose shell this is; None is a
+    person. An agent that no file of its client names has the id that `nexus setup` gives it in one of the roots."""
+    if environ.get(AGENT) == "":
+        return [None]
+    from pathlib import Path
+
+    from nexus.hooks import client_processes  # rarely needed
+
+    agents = client_processes.agents_here(Path(home))
+    if AGENT in environ:  # a client's hook may have set it before the agent joined by another name
+        return [environ[AGENT], *agents]
     said = in_foreground(["git", "config", "--get", "nexus.agent"], captured=True)
-    return os.fsdecode(said.output).strip() or None
+    if named := os.fsdecode(said.output).strip():
+        return [named]
+    if agents:
+        return agents
+    client = client_processes.client_of_shell(environ)
+    if client is None:
+        return [None]
+    from nexus.hooks.harness import derived_id
+
+    return [derived_id(client, root) for root in roots]
+
+
+def _home(flags: str) -> str:
+    """Return the home, from the flags with which `nexus` finds the store."""
+    import shlex
+
+    given = shlex.split(flags)
+    return os.path.expanduser(given[given.index("--home") + 1] if "--home" in given else "~/.nexus")  # noqa: PTH111
+
+
+def _changes(name: str, text: bytes | None, given: Sequence[str]) -> Callable[[Repository], list[str]]:
+    """Return the function that finds the paths to look at; `text` is git's input to a pre-push hook."""
+    if text is not None:
+        return _pushed(text)
+    if name == POST_COMMIT:
+        return lambda _: _names("log", "-1", *EVERY_COMMIT, *NAMES)
+    if UNPUSHED in given:
+        return lambda _: _names("log", *EVERY_COMMIT, *NAMES, "HEAD", "--not", "--remotes")
+    return _changed if CHANGED in given else _staged
+
+
+def _changed(here: Repository) -> list[str]:
+    """Return the paths that a commit may change once something is staged."""
+    listed = _git("ls-files", "-z", "--modified", "--others", "--exclude-standard", "--full-name", ":/")
+    return [*_staged(here), *filter(None, os.fsdecode(listed).split("\0"))]
 
 
 def _staged(here: Repository) -> list[str]:
@@ -191,10 +237,13 @@ def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict])
     return 0
 
 
-def _record_refusal(verb: str, flags: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> None:
-    """Let the operators see the refusal. It counts whether or not it can be recorded."""
+def _record_refusal(
+    verb: str, flags: str, agent_id: str | None, conflicts: Sequence[Conflict], *, passed: bool
+) -> None:
+    """Let the operators see the refusal, or what passed the guard. It counts whether or not it can be recorded."""
     try:
-        why = _recorded("refused", verb, flags, conflicts, REFUSAL_SECONDS, agent_id=agent_id and _text(agent_id))
+        about = {"agent_id": agent_id and _text(agent_id), "passed": passed}
+        why = _recorded("refused", verb, flags, conflicts, REFUSAL_SECONDS, **about)
     except KeyboardInterrupt:
         return
     if why:
@@ -203,16 +252,14 @@ def _record_refusal(verb: str, flags: str, agent_id: str | None, conflicts: Sequ
 
 def _record_unchecked(verb: str, flags: str, why: str) -> None:
     """Let the operators see a refusal without a check, by a file in the home: the store cannot take it."""
-    import shlex
     from pathlib import Path
 
     from nexus.hooks import memory
 
-    given = shlex.split(flags)
-    home = Path(given[given.index("--home") + 1] if "--home" in given else "~/.nexus").expanduser()
+    home, root = _home(flags), os.path.realpath(os.curdir)
     try:
-        agent_id, root = _agent(os.environ), os.path.realpath(os.curdir)
-        memory.record_fault(home, _text(agent_id or ""), _text(root), _text(why)[:300], verb)
+        agent_id = _agents(os.environ, home, [root])[0]
+        memory.record_fault(Path(home), _text(agent_id or ""), _text(root), _text(why)[:300], verb)
     except KeyboardInterrupt:
         return
     except OSError as error:
@@ -220,7 +267,7 @@ def _record_unchecked(verb: str, flags: str, why: str) -> None:
 
 
 def _recorded(
-    what: str, verb: str, flags: str, conflicts: Sequence[Conflict], seconds: int, **about: str | None
+    what: str, verb: str, flags: str, conflicts: Sequence[Conflict], seconds: int, **about: str | bool | None
 ) -> str:
     """Have `nexus guard` record what happened; return why it could not, else the empty string."""
     import json

@@ -68,16 +68,18 @@ class Store:
 
         return held.conflicts(unique, [(names, held.Held(rows)) for names, rows in concerned], agent_id)
 
-    def has_recorded(self, agent_id: str | None, conflicts: Sequence[Conflict]) -> bool:
-        """Return whether each of these reservations names the agent, or the people, as refused: a new process is too
-        slow for an agent that tries again and again."""
+    def has_recorded(self, agent_id: str | None, conflicts: Sequence[Conflict], *, passed: bool) -> bool:
+        """Return whether each of these reservations names the agent, or the people, as refused, or as `passed`: a new
+        process is too slow for an agent that tries again and again."""
         ids = list({each.holding.reservation_id for each in conflicts})[:FEW]
         sql = f"SELECT refused FROM file_reservations WHERE reservation_id IN ({', '.join('?' * len(ids))})"  # noqa: S608
         import json  # rarely needed
 
         try:
             rows = [json.loads(row) if isinstance(row, str) else row for (row,) in self._query(sql, ids)]
-            return all(any(each["agent_id"] == agent_id for each in row) for row in rows)
+            return all(
+                any((each["agent_id"], each.get("passed", False)) == (agent_id, passed) for each in row) for row in rows
+            )
         except Exception:  # a store of before, or damaged: what records it says what is wrong
             return False
 

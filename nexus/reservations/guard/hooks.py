@@ -15,12 +15,12 @@ from nexus.core import files, foreign_files
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, environment, run
 
-NAMES = ("pre-commit", "pre-push")
+NAMES = ("pre-commit", "pre-push", "post-commit")
 KEPT = ".before-nexus"  # suffix of a hook that was there before
 MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f]{64})\)[^\n]*\n")
 MANAGERS = ("husky", "lefthook")  # programs that write their hooks over existing ones
 CHECK = Path(__file__).with_name("run.py")
-GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME")
 TIME_LIMIT_SECONDS = 30
 
 
@@ -71,7 +71,8 @@ def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
         done = run(
             ["git", *arguments],
             cwd=repository,
-            env=environment(*GIT_CONFIGURATION),  # a GIT_DIR would select another repository
+            # A GIT_DIR would select another repository. Some shells empty core.hooksPath by GIT_CONFIG_COUNT.
+            env=environment(*GIT_CONFIGURATION, *(name for name in os.environ if name.startswith("GIT_CONFIG_"))),
             seconds=TIME_LIMIT_SECONDS,
             largest=CHUNK,
         )

@@ -40,6 +40,12 @@ class Repository(NamedTuple):
         """Return whether the project at `root` is in this repository, or contains it."""
         return any(_is_below(root, tree) or _is_below(tree, root) for tree in self.trees)
 
+    def is_guarded(self) -> bool:
+        """Return whether the guard's hooks are installed."""
+        common = os.path.join(self.own, _line(os.path.join(self.own, "commondir")) or "")
+        hook = read_regular(os.path.join(common, "hooks", "pre-commit"), LONGEST)
+        return hook is not None and b"`nexus guard install`" in hook
+
     def merged(self) -> list[str]:
         """Return the commits that are being merged in this work tree."""
         return (_line(os.path.join(self.own, "MERGE_HEAD")) or "").split()

@@ -71,6 +71,14 @@ def refusal(verb: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> s
     )
 
 
+def passed(conflicts: Sequence[Conflict]) -> str:
+    """Return what is said of a commit that was made although others hold its files."""
+    return (
+        f"{MARK} this commit was made past the guard, and changes what other agents hold; operators see that.\n"
+        f"{file_lines(conflicts)}Take it back (git reset --soft HEAD~1), and ask their holder (message_create).\n"
+    )
+
+
 def unanswered(why: str, *, closed: bool, verb: str) -> str:
     """Return the message that the reservations could not be read."""
     then = f"the {verb} was refused (guard_unreadable is closed)" if closed else "nothing was checked"

@@ -31,6 +31,7 @@ from nexus.hooks.harness import derived_id
 from nexus.hooks.pieces import Piece
 from nexus.hooks.setup import EDITS, TOOLSETS, add_setup_options, program, project, remind_of_password, settings_flags
 from nexus.reservations.guard import hooks as guard
+from nexus.reservations.guard import shell
 from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
 
@@ -265,6 +266,9 @@ class Command(NexusCommand):
             except NexusError as error:
                 yield Row(title, False, error.message)
         yield _guard_row(root, left_out="guard" in options["without"])
+        if shell.WITHOUT_HOOKS in chosen and "guard" not in options["without"] and "hooks" in options["without"]:
+            title = clients.CLIENTS[shell.WITHOUT_HOOKS].title
+            yield Row(f"{title}: commits", False, "its shell runs no git hooks: set it up with its hooks, which check")
         holder = running(home)
         url = f"{local_url(holder.host, holder.port)}/admin/" if holder else "clients work without it, over stdio"
         yield Row("hub", holder is not None if "hub" not in options["without"] else None, url)

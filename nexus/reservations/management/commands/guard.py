@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,7 @@ class Command(VerbsCommand):
             [(row["hook"], _state(row), row["keeps"] and row["state"] != "none", row["file"]) for row in rows],
         )
         if not location.own:
-            self.stderr.write(
-                f"core.hooksPath ({location.scope}) leads to {location.directory}: see nexus guard install."
-            )
+            self.stderr.write(f"{_leads(location)}: see nexus guard install.")
         return 0
 
     def install(self, options: Mapping[str, Any]) -> int:
@@ -128,20 +126,24 @@ class Command(VerbsCommand):
 
     def ask_now(self, options: Mapping[str, Any]) -> int:
         command = [*shlex.split(hooks.program()), check.CHECK, "", *asked()]
-        top = hooks.top(options["repo"])
-        return in_foreground(command, cwd=top).code  # the command that the hook runs
+        top, where = hooks.top(options["repo"]), hooks.hooks_directory(options["repo"])
+        code = in_foreground(command, cwd=top).code  # the command that the hook runs
+        if where.own:
+            return code
+        self.stderr.write(f"[nexus] guard: git does not run the guard's hooks here: {_leads(where)}.")
+        return check.REFUSED
 
     def override(self, options: Mapping[str, Any]) -> int:
-        return self._record("files_override", options, "reason")
+        return self._record("files_override", options, ("reason",))
 
     def refused(self, options: Mapping[str, Any]) -> int:
-        return self._record("files_record_refusal", options, "agent_id")
+        return self._record("files_record_refusal", options, ("agent_id", "passed"))
 
-    def _record(self, operation: str, options: Mapping[str, Any], about: str) -> int:
+    def _record(self, operation: str, options: Mapping[str, Any], about: Sequence[str]) -> int:
         try:
             happened = json.loads(sys.stdin.read())
             given = {
-                about: happened[about],
+                **{name: happened[name] for name in about},
                 "paths": happened["paths"][:MOST_PATHS],
                 "reservation_ids": list(dict.fromkeys(happened["reservation_ids"]))[:MOST_IDS],
             }
@@ -166,6 +168,11 @@ def asked() -> tuple[str, str, str]:
     known = CoreSettings.current()
     store = str(known.database) if known.database_url is None else without_password(known.database_url)
     return store, GuardSettings.current().guard_unreadable, shlex.join(settings_flags())
+
+
+def _leads(where: hooks.HooksDirectory) -> str:
+    by = "this shell's environment" if where.scope == "command" else where.scope
+    return f"core.hooksPath ({by}) leads to {where.directory}"
 
 
 def _state(row: Mapping[str, Any]) -> str:
