@@ -196,8 +196,12 @@ def is_operators_token(presented: str) -> bool:
     """Return whether this is the token of this run; the comparison takes the same time for every text."""
     if KEY.fullmatch(presented):  # an agent's, as nearly every call shows one
         return False
-    tokens = [token for app in nexus_apps() if (token := app.operators_token())]
-    return any(hmac.compare_digest(presented.encode(errors="replace"), token.encode()) for token in tokens)
+    return any(hmac.compare_digest(presented.encode(errors="replace"), token.encode()) for token in tokens_of_run())
+
+
+def tokens_of_run() -> list[str]:
+    """Return the operators' tokens of this run."""
+    return [token for app in nexus_apps() if (token := app.operators_token())]
 
 
 def runs_others_programs() -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.backends import ModelBackend
 from django.http import HttpRequest
 
-from nexus.core.access import is_operators_token
+from nexus.core.access import is_operators_token, tokens_of_run
 from nexus.core.operations.caller import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
@@ -21,18 +22,34 @@ LOCAL_RIGHTS = {"is_staff": True, "is_superuser": True, "password": "!"}  # no p
 
 
 class ByToken(ModelBackend):
-    """Log in as `local`, the account of local operators."""
+    """Log in as `local`, the account of local operators. The login ends with the run whose token it is."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: Any
     ) -> User | None:
         """Return the account if the password is the token, otherwise None."""
-        return local_account() if is_token_login(username, password) else None
+        return _of_this_run(local_account()) if is_token_login(username, password) else None
+
+    def get_user(self, user_id: int) -> User | None:
+        """Return the account of a login; Django ends the login if it began in another run."""
+        return _of_this_run(super().get_user(user_id))
+
+    async def aget_user(self, user_id: int) -> User | None:
+        """Do what `get_user` does from an event loop."""
+        return _of_this_run(await super().aget_user(user_id))
 
 
 def is_token_login(username: str | None, password: str | None) -> bool:
     """Return whether this is a login with the token of this run, which nobody can guess."""
     return username == LOCAL_OPERATOR and is_operators_token((password or "").strip())
+
+
+def _of_this_run(account: User | None) -> User | None:
+    """Give an account, in memory alone, a password that nobody can use and that changes with the token: Django compares
+    a hash of the password with the one that a session began with."""
+    if account is not None:
+        account.password = "!" + hashlib.sha256(" ".join(tokens_of_run()).encode()).hexdigest()
+    return account
 
 
 def local_account() -> User:

@@ -72,6 +72,28 @@ def test_a_killed_hub_takes_its_worker_along_and_the_next_one_has_its_agents(poo
         assert {key: again.agents()[name][key] for key in kept} == {key: before[name][key] for key in kept}
 
 
+def test_a_login_by_the_token_of_a_run_ends_with_that_run(pool: Start) -> None:
+    runners = '[runners.acp]\nkind = "acp"\ncommand = ["none"]\n'  # so that being on this machine is not enough
+    hub = pool(runners=runners)
+    with httpx.Client(timeout=START_SECONDS) as browser:
+
+        def statuses() -> list[int]:
+            """Of a page, of the API, and of a stream, as the browser's cookie opens them."""
+            url = hub.hub.url
+            with browser.stream("GET", f"{url}/api/v1/stream") as stream:
+                pages = [browser.get(f"{url}{path}").status_code for path in ("/admin/pool/", "/api/v1/agents")]
+                return [*pages, stream.status_code]
+
+        page = browser.get(f"{hub.hub.url}/admin/login/")
+        form = {"username": "local", "password": hub.token, "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+        browser.post(str(page.url), data=form)
+        assert statuses() == [200, 200, 200]
+        assert hub.hub.stop() == 0
+        hub = pool(runners=runners)
+        assert "sessionid" in browser.cookies
+        assert statuses() == [302, 401, 401]
+
+
 @pytest.mark.parametrize("way", ["a worker that hangs", "a killed keeper"])
 def test_a_worker_that_is_lost_is_replaced(pool: Start, way: str) -> None:
     hub = pool("--pool-hang-seconds", "2")

@@ -114,7 +114,9 @@ def test_a_turn_that_begins_just_behind_a_change_takes_no_trust_away_where_the_f
         assert _who().operator == "local"
 
 
-def test_the_dashboard_asks_for_a_login_and_takes_the_token_for_one(committed: None, token: str) -> None:
+def test_the_dashboard_asks_for_a_login_and_takes_the_token_for_one(
+    committed: None, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser = Client(headers=HERE)
     assert browser.get("/admin/").headers["Location"].startswith("/admin/login/")
     page = browser.get("/admin/login/").content.decode()
@@ -127,6 +129,10 @@ def test_the_dashboard_asks_for_a_login_and_takes_the_token_for_one(committed: N
     assert browser.get("/admin/pool/").status_code == 200
     browser.post("/admin/logout/")
     assert browser.get("/admin/pool/").status_code == 302
+    browser.post("/admin/login/", {"username": "local", "password": token})
+    assert browser.get("/admin/pool/").status_code == 200
+    monkeypatch.setattr(ENDPOINT, "token", generate_api_key())
+    assert browser.get("/admin/pool/").status_code == 302, "the token of another run"
 
 
 def test_the_login_page_tells_of_no_token_where_there_is_none(db: None, settings: Any) -> None:
