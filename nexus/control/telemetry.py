@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nexus.control.models import Role, Turn, TurnStatus
 from nexus.control.runners.configuration import Model
 from nexus.control.services import transcript
+from nexus.core.installation import needs_extra
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -70,7 +71,7 @@ def start() -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("Runs are not traced, though OTEL_… asks for that: pip install 'nexus-hub[otel]'")
+        log.warning("Runs are not traced, though OTEL_… asks for that. %s.", needs_extra("Tracing", "otel"))
         return
     is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     try:

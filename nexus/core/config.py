@@ -120,7 +120,9 @@ def check_url(text: str) -> None:
     try:
         import psycopg
     except ImportError:
-        raise ValueError("PostgreSQL needs the extra: pip install 'nexus-hub[postgres]'") from None
+        from nexus.core.installation import needs_extra  # here: a hook does not need it
+
+        raise ValueError(needs_extra("PostgreSQL", "postgres")) from None
     try:
         psycopg.conninfo.conninfo_to_dict(text)
     except psycopg.Error:
@@ -154,7 +156,9 @@ def check_nats(text: str) -> None:
         if not Path(path).is_file():
             raise ValueError(f"the file of the parameter {name} is not there")
     if find_spec("nats") is None:
-        raise ValueError("NATS needs the extra: pip install 'nexus-hub[nats]'")
+        from nexus.core.installation import needs_extra
+
+        raise ValueError(needs_extra("NATS", "nats"))
 
 
 def nats_parts(text: str) -> tuple[list[str], dict[str, str]]:

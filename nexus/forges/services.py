@@ -25,6 +25,7 @@ from handoffs.models import HELD, Handoff, HandoffStatus, single_line
 from inbox import services as mail
 from nexus.core.clock import now
 from nexus.core.database.store import write
+from nexus.core.installation import needs_extra
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.forges import remotes, texts
@@ -454,4 +455,4 @@ def emit_event(forge: Forge, row: ForgeIssue, what: str, moment: datetime, **pay
 
 def refuse_kind(kind: str) -> NexusError:
     """Return the error where the library for a forge is not installed."""
-    return NexusError(Code.CONFIG_ERROR, f"{kind} needs the extra: pip install 'nexus-hub[forges]'")
+    return NexusError(Code.CONFIG_ERROR, needs_extra(kind, "forges"))

@@ -13,11 +13,11 @@ import socket
 import sys
 from typing import Any
 
+from nexus.core.installation import needs_extra
 from nexus.hooks.sender import is_public
 
 LONGEST = 200  # characters of an error
 SECONDS = 30.0
-MISSING = "the hub lacks the libraries for notices; install nexus-hub[notices]"
 
 
 class Private(OSError):
@@ -32,7 +32,7 @@ def main() -> int:
     try:
         answer = _push(request) if request["subscription"] else _send(request)
     except ImportError:
-        answer = {"error": MISSING}
+        answer = {"error": needs_extra("a notice", "notices")}
     except Exception as error:
         answer = {"error": f"it failed ({type(error).__name__})"}
     if answer.get("error") and refused:

@@ -4,15 +4,13 @@ whether git would track a file that holds a key.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
 
@@ -20,13 +18,12 @@ from coordination.paths import resolve_root
 from nexus.core.cli import NexusCommand
 from nexus.core.config import CoreSettings, flag, without_password
 from nexus.core.files import Change
+from nexus.core.installation import DISTRIBUTION, UVX, requirement
 from nexus.core.logs import redact
 from nexus.core.processes import CHUNK, environment, python, run
 from nexus.hooks import configuration, setup
 
 BACKUPS = "client-backups"  # in the home: backups of clients' files that are in a repository
-CACHED = "archive-v0"  # the directory of `uvx` programs in uv's cache
-DISTRIBUTION = "nexus-hub"
 STORE_SETTINGS = ("home", "db_path", "database_url")  # settings that select the store
 GATE = "planning_gate_edits"  # the setting of planning that a hook enforces
 EDITS = "guard_edits"  # and that of reservations
@@ -47,20 +44,14 @@ def add_setup_options(parser: ArgumentParser) -> None:
 def program() -> list[str]:
     """Return the command that starts this very `nexus` from anywhere."""
     started = Path(sys.argv[0]).absolute()
-    if CACHED in started.parts and (uvx := shutil.which("uvx")):  # uv may empty its cache at any time
-        return [uvx, "--from", _source(), "nexus"]
+    if UVX in started.parts and (uvx := shutil.which("uvx")):  # uv may empty its cache at any time
+        return [uvx, "--from", *requirement(), "nexus"]
     if started.name == DISTRIBUTION:  # clients' files know the program by its other name
         started = started.with_name("nexus")
     if started.name == "__main__.py":  # by `python -m nexus`
         script = Path(sys.executable).with_name("nexus")
         return [str(script)] if script.is_file() else python("nexus")
     return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
-
-
-def _source() -> str:
-    """Return what uvx installed this program from: a wheel, or the distribution's name."""
-    about = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
-    return unquote(urlsplit(about["url"]).path) if "archive_info" in about else DISTRIBUTION
 
 
 def settings_flags(*more: str) -> list[str]:

@@ -33,7 +33,7 @@ class TopicSettings(Settings):
     embedding_model: str = setting(
         "",
         "The model for searching topics by meaning: an installed package, the absolute path of a folder, or the name "
-        "that the service at embedding_url uses. Empty: only full-text search. Needs nexus-hub[semantic].",
+        "that the service at embedding_url uses. Empty: only full-text search. Needs the extra `semantic`.",
         check=_check_model,
     )
     # The key is sent to this address. So it must come from where the key comes from, never from a page.

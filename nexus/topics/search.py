@@ -85,7 +85,8 @@ def _semantic(
 ) -> tuple[dict[int, float], dict[str, str]]:
     """Return the documents nearest to a query with their scores, nearest first; and warnings. Raises Unavailable."""
     if model not in (None, known := TopicSettings.current().embedding_model):
-        raise Unavailable(f"model: there is no {model!r} here" + (f", only {known!r}." if known else f". {source.OFF}"))
+        instead = f", only {known!r}." if known else f". {source.off()}"
+        raise Unavailable(f"model: there is no {model!r} here{instead}")
     embedder, (vector,) = source.embed([query])
     from nexus.topics.embedding.vectors import COMPARED, nearest
 

@@ -68,6 +68,8 @@ def test_it_works_from_another_directory(wheel: Path, tmp_path: Path, command: s
     (site / "others.pth").write_text(borrowed(tmp_path / "others"))
     where = run(str(python), "-P", "-c", "import nexus_site; print(nexus_site.__file__)", cwd=elsewhere)
     assert Path(where.strip()).is_relative_to(site)
+    more = "from nexus.core.installation import install_command; print(install_command('postgres'))"
+    assert f"postgres,semantic] @ {wheel.as_uri()}'" in run(str(python), "-P", "-c", more, cwd=elsewhere)
     said = run(str(environment / "bin" / "nexus"), *command.split(), cwd=elsewhere)
     assert told in said and "✗" not in said
 

@@ -230,7 +230,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 @pytest.mark.parametrize(
     ("variables", "missing", "said"),
     [
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, True, "pip install 'nexus-hub[otel]'"),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True, "the extra otel: "),
         ({"OTEL_TRACES_EXPORTER": "console"}, False, "'console'"),
         ({ENDPOINT: "http://127.0.0.1:1", "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, False, "variable is wrong"),
     ],

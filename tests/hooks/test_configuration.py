@@ -26,6 +26,7 @@ from nexus.hooks.configuration import Edit
 from nexus.hooks.management.commands.connect import check_url
 from tests.acceptance.processes import environment
 from tests.conftest import examples
+from tests.core.test_installation import as_installed
 from tests.outside import program
 
 pytestmark = pytest.mark.django_db  # installing looks whether the agent is known
@@ -232,10 +233,10 @@ def test_what_uvx_started_is_written_so_that_uvx_starts_it(tmp_path: Path, monke
     uvx.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["/home/ana/.cache/uv/archive-v0/Jx2/bin/nexus-hub"])
+    as_installed(monkeypatch)
     assert setup.program() == [str(uvx), "--from", "nexus-hub", "nexus"]
-    about = '{"url": "file:///my%20wheels/nexus_hub-1-py3-none-any.whl", "archive_info": {}}'
-    monkeypatch.setattr("importlib.metadata.PathDistribution.read_text", lambda self, name: about)
-    assert setup.program()[2] == "/my wheels/nexus_hub-1-py3-none-any.whl"
+    as_installed(monkeypatch, "postgres", url="file:///my%20wheels/nexus_hub-1-py3-none-any.whl", archive_info={})
+    assert setup.program()[2] == "nexus-hub[postgres] @ file:///my%20wheels/nexus_hub-1-py3-none-any.whl"
 
 
 def test_what_is_written_has_the_name_by_which_hooks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,12 +124,12 @@ def test_hybrid_finds_what_full_text_finds_and_says_how_to_get_more(ann: Client,
     answer = ann.call("messages_search", query="cache")
     assert (answer["mode"], answer["count"]) == ("hybrid", 1)
     assert answer["results"][0]["semantic_score"] is None and answer["results"][0]["fts_rank"] < 0
-    assert "nexus-hub[semantic]" in answer["warnings"][0]["message"]
+    assert "extra semantic: " in answer["warnings"][0]["message"]
 
 
 def test_semantic_says_what_is_missing(ann: Client, topic: str) -> None:
     error = ann.refused("messages_search", query="cache", mode="semantic")
-    assert error["code"] == "INVALID_ARGUMENT" and "nexus-hub[semantic]" in error["message"]
+    assert error["code"] == "INVALID_ARGUMENT" and "extra semantic: " in error["message"]
 
 
 def test_the_index_follows_every_change_and_can_be_made_anew(ann: Client, topic: str, other: str) -> None:

@@ -363,9 +363,9 @@ def test_without_the_extra_it_says_how_to_get_it(
     for module in ("nexus.topics.embedding.encoder", "nexus.topics.embedding.vectors"):
         monkeypatch.delitem(sys.modules, module)
     ann.say(topic, "the car is broken")
-    assert "nexus-hub[semantic]" in ann.refused("messages_search", query="car", mode="semantic")["message"]
+    assert "extra semantic: " in ann.refused("messages_search", query="car", mode="semantic")["message"]
     answer = answered(ann, "car", "hybrid")
-    assert (answer["count"], "nexus-hub[semantic]" in answer["warnings"][0]["message"]) == (1, True)
+    assert (answer["count"], "extra semantic: " in answer["warnings"][0]["message"]) == (1, True)
     assert work_once(EMBEDDING) == []
     assert not source.wanted()
 

@@ -19,12 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from nexus.control.git_addresses import is_remote
 from nexus.core.config import CoreSettings
+from nexus.core.installation import needs_extra
 from nexus.core.operations.errors import Code, NexusError, invalid
 
 FILE = "runners.toml"
 LARGEST = 1_048_576  # bytes
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-NEEDED = ("pydantic_ai", "re2")  # packages that the kind `model` needs
+NEEDED = {"acp": ("acp", "acp"), "ssh": ("acp", "acp"), "model": ("models", "pydantic_ai")}  # extra and its package
 PRESETS = Path(__file__).with_name("presets.toml")
 ID = Annotated[str, Field(min_length=1, max_length=200)]
 LABEL_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
@@ -397,8 +398,10 @@ def _runner(path: Path, name: str, table: Any) -> Runner:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part not in KINDS) or "kind"
         raise _wrong(path, f"is wrong at runners.{name}.{where}: {first['msg']}") from None
-    if isinstance(runner, Model) and not all(map(find_spec, NEEDED)):
-        raise _wrong(path, f"has runner {name} of kind model, which needs more: pip install 'nexus-hub[models]'")
+    extra, package = NEEDED.get(runner.kind, ("", ""))
+    if extra and find_spec(package) is None:
+        what = f"The runner {name} of kind {runner.kind} in {path}"
+        raise NexusError(Code.CONFIG_ERROR, f"{needs_extra(what, extra)}.", {"file": str(path)})
     return runner
 
 

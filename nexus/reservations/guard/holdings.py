@@ -125,7 +125,9 @@ def _of_server(url: str) -> Iterator[Store]:
     try:
         import psycopg
     except ImportError:
-        raise Unreadable("PostgreSQL needs the extra: pip install 'nexus-hub[postgres]'") from None
+        from nexus.core.installation import needs_extra
+
+        raise Unreadable(needs_extra("PostgreSQL", "postgres")) from None
     try:
         address: dict[str, Any] = {"target_session_attrs": "read-write", **psycopg.conninfo.conninfo_to_dict(url)}
         address |= {"connect_timeout": SERVER_SECONDS, "options": f"-c statement_timeout={SERVER_SECONDS * 1000}"}

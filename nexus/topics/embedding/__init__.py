@@ -1,4 +1,4 @@
-"""Semantic search: messages become vectors, and the nearest ones are found. Needs nexus-hub[semantic].
+"""Semantic search: messages become vectors, and the nearest ones are found. Needs the extra `semantic`.
 
 `source` has the model, `encoder` runs a local one, `remote` uses a service, `worker` makes the vectors, `index` finds
 which are missing, `vectors` compares them. A hub without semantic search imports none of its libraries.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nexus.core.clock import now
+from nexus.core.installation import needs_extra
 from nexus.topics.config import TopicSettings
 from nexus.topics.toolset import Refused, Unavailable
 
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OFF = (
-    "Search by meaning is off here: pip install 'nexus-hub[semantic]' adds it, and the setting embedding_model "
-    "(NEXUS_EMBEDDING_MODEL) names its model."
-)
 RETRY = timedelta(minutes=1)  # after a failure
+
+
+def off() -> str:
+    """Return how to have search by meaning."""
+    return (
+        f"Search by meaning is off here. {needs_extra('It', 'semantic')}, and the setting embedding_model "
+        "(NEXUS_EMBEDDING_MODEL) names its model."
+    )
 
 
 class Embedder(Protocol):
@@ -78,7 +83,7 @@ def current() -> Embedder:
     with _loading:
         model = _model_name()
         if not model[0]:
-            raise Unavailable(OFF)
+            raise Unavailable(off())
         if _known.model == model and _known.failing():
             raise Unavailable(_known.failure)
         if _known.model != model or _known.embedder is None:
@@ -127,7 +132,7 @@ def _load(name: str, url: str) -> Embedder:
     except Unavailable:
         raise
     except ImportError:
-        raise Unavailable(OFF) from None
+        raise Unavailable(off()) from None
     except Exception:
         log.exception("the embedding model %s cannot be loaded", name)
         raise Unavailable(

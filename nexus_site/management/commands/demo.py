@@ -17,6 +17,7 @@ from nexus.control.runners import sandbox
 from nexus.core.cli import Group, NexusCommand, positive
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import instead
+from nexus.core.installation import needs_extra
 from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
@@ -173,7 +174,7 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
 def _check_merging() -> None:
     """Check that this machine has what the merge demo needs. Raises CONFIG_ERROR."""
     if find_spec("github") is None:
-        raise NexusError(Code.CONFIG_ERROR, "nexus demo merge needs the extra: pip install 'nexus-hub[forges]'")
+        raise NexusError(Code.CONFIG_ERROR, needs_extra("nexus demo merge", "forges"))
     if not sandbox.state().works:
         raise NexusError(Code.CONFIG_ERROR, f"nexus demo merge runs checks in a sandbox, and {sandbox.state().why}.")
 
