@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -165,6 +166,39 @@ def checks_in(review: ReviewedChecks) -> Mapping[str, Check]:
 def review_of(workspace_id: str) -> ReviewedChecks | None:
     """Return the latest approval of a workspace's checks."""
     return ReviewedChecks.objects.filter(pk=workspace_id).first()
+
+
+class Approved(NamedTuple):
+    """The checks of a project that may run; `why_none` says why there are none, and who allowed that."""
+
+    checks: Mapping[str, Check]
+    why_none: str = ""
+
+
+def approved(workspace_id: str, root: str) -> Approved:
+    """Return the checks of a project, if its file has them as an operator approved them. A project that never had
+    approved checks and has no file has none.
+
+    Raises the errors of `read`, and VALIDATION_ERROR for checks that are not approved.
+    """
+    review = review_of(workspace_id)
+    try:
+        found = read(root)
+    except NexusError as error:
+        if review is None and error.code == Code.NOT_FOUND:
+            return Approved({}, error.message)
+        raise
+    if review is None and not found.checks:
+        return Approved({}, f"{FILE} of {root} has no checks.")
+    if review is None or review.digest != found.digest:
+        fault = "not approved" if review is None else f"others than {review.reviewed_by} approved"
+        names = ", ".join(found.checks)[:200] or "none is left"
+        raise invalid(
+            f"the checks in {FILE} are {fault} ({names}). Look at them on the page Checks, or approve them by `nexus "
+            f"checks approve --project {shlex.quote(root)}`",
+            field=FILE,
+        )
+    return Approved(found.checks, "" if found.checks else f"{review.reviewed_by} approved a {FILE} without checks.")
 
 
 def approve(*, project_root: str, digest: str, operator: str) -> Found:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Length
 
 from inbox.monitoring import Picture
@@ -233,10 +233,7 @@ def _conflicts(picture: Picture, each: int) -> Found:
 
 def _returned(picture: Picture, each: int) -> Found:
     """Find work that came back from the merge lane and that its agent cannot finish alone."""
-    rows = WorktreeMerge.objects.filter(needs_person=True)
-    if picture.workspace:
-        there = _there(picture, "worktree__agent__", "worktree__agent__")
-        rows = rows.filter(Q(worktree__origin=picture.workspace.root_realpath) | there)
+    rows = _merges_needing(picture).exclude(ended_at=None)
     needs = [
         AttentionItem(
             f"{row.worktree.branch} of {row.worktree.agent.agent_id} came back from the merge lane of {row.target}",
@@ -245,9 +242,33 @@ def _returned(picture: Picture, each: int) -> Found:
             row.worktree.agent.pk,
             since=row.ended_at,
         )
-        for row in rows.select_related("worktree__agent").order_by("ended_at")[:each]
+        for row in rows.order_by("ended_at")[:each]
     ]
     return Found(rows.count(), needs)
+
+
+def _held(picture: Picture, each: int) -> Found:
+    """Find entries of the merge lane that wait until a person did something, such as approve checks."""
+    rows = _merges_needing(picture).filter(ended_at=None)
+    needs = [
+        AttentionItem(
+            f"{row.worktree.branch} of {row.worktree.agent.agent_id} waits in the merge lane of {row.target}",
+            row.why,
+            row.pk,
+            row.worktree.agent.pk,
+            since=row.queued_at,
+        )
+        for row in rows.order_by("pk")[:each]
+    ]
+    return Found(rows.count(), needs)
+
+
+def _merges_needing(picture: Picture) -> QuerySet[WorktreeMerge]:
+    rows = WorktreeMerge.objects.filter(needs_person=True).select_related("worktree__agent")
+    if picture.workspace:
+        there = _there(picture, "worktree__agent__", "worktree__agent__")
+        rows = rows.filter(Q(worktree__origin=picture.workspace.root_realpath) | there)
+    return rows
 
 
 def _budgets(picture: Picture, each: int) -> Found:
@@ -374,6 +395,16 @@ KINDS = (
         page="pool_worktree",
         actions=("pool_worktree_queue", *TREES),
         command="nexus lane list --which returned",
+    ),
+    AttentionKind(
+        "merge-held",
+        "Merges that wait for you",
+        "merge",
+        24,
+        _held,
+        page="pool_worktree",
+        actions=("pool_withdraw_merge",),
+        command="nexus lane",
     ),
     AttentionKind(
         "runs",

@@ -117,7 +117,7 @@ SENTENCES = {
     ),
     "worktree.taken_over": Sentence("{actor} took over {branch} of {pool_agent}", "{count} worktrees taken over"),
     "worktree.given_back": Sentence("{actor} gave {branch} back to {pool_agent}", "{count} worktrees given back"),
-    "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}", "{count} worktrees merged"),
+    "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}[: {why}]", "{count} worktrees merged"),
     "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),
     "worktree.kept": Sentence("{actor} kept {branch} of {pool_agent}", "{count} worktrees kept"),
     "worktree.discarded": Sentence("{actor} discarded {branch} of {pool_agent}", "{count} worktrees discarded"),

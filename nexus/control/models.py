@@ -304,7 +304,7 @@ class WorktreeMerge(models.Model):
     cause = models.CharField(max_length=16, choices=ReturnCause, null=True)
     why = models.TextField(blank=True)
     conflicts = models.JSONField(default=list)
-    needs_person = models.BooleanField(default=False)  # it came back, and its agent alone does not get on
+    needs_person = models.BooleanField(default=False)  # it came back, or waits, and its agent alone does not get on
     queued_by = models.CharField(max_length=ID_LENGTH)
     queued_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

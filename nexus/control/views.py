@@ -407,7 +407,9 @@ def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         if answer["conflicts"]:
             return _worktree_page(request, row, conflicts=answer["conflicts"])
         if answer["merged"]:
-            messages.success(request, f"Merged into {plain(row.origin)}, as {answer['commit'][:12]}.")
+            messages.success(
+                request, f"Merged into {plain(row.origin)}, as {answer['commit'][:12]}. {answer['warning']}"
+            )
         else:
             messages.info(request, f"There was nothing to merge: {plain(row.origin)} has all of it.")
     return redirect("admin:pool_worktree", row.agent.pk)

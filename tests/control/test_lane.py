@@ -29,6 +29,7 @@ from nexus.control.services.lane import LANE_WORK, Claimed
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
+from nexus.core.operations.caller import Caller
 from nexus.core.waiting import READERS, in_thread
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, sandboxed, told
@@ -77,8 +78,16 @@ def ended(merge: dict[str, Any]) -> WorktreeMerge:
     return WorktreeMerge.objects.get(pk=merge["merge_id"])
 
 
-def needing() -> int:
-    [kind] = [kind for kind in KINDS if kind.name == "merge-lane"]
+def tried(merge: dict[str, Any]) -> WorktreeMerge:
+    """The entry once the lane was at it, once."""
+    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+    assert item is not None
+    LANE_WORK.settle(item, LANE_WORK.act(item))
+    return WorktreeMerge.objects.get(pk=merge["merge_id"])
+
+
+def needing(name: str = "merge-lane") -> int:
+    [kind] = [kind for kind in KINDS if kind.name == name]
     return kind.find(Picture(now()), 5).count
 
 
@@ -151,6 +160,75 @@ def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, 
     assert "| check:fit: exit code 1\n| first.txt\n" in said and "| second.txt" in said
     assert not list((CoreSettings.current().home / lane.SCRATCH).iterdir())
     assert not (repository / "second.txt").exists() and not (repository / "made").exists()
+
+
+@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.parametrize("was_approved", [False, True], ids=["new", "changed"])
+def test_checks_that_nobody_approved_hold_the_merge(make: Make, repository: Path, was_approved: bool) -> None:
+    if was_approved:
+        approve(repository, fit="true")
+    (repository / "nexus.toml").write_text('[checks]\nfit = "test -e first.txt"\n')
+    make("first", first="1\n")
+    merge = queue("first")
+    entry = tried(merge)
+    assert entry.state == MergeState.WAITING and not (repository / "first.txt").exists()
+    fault = "others than olga approved" if was_approved else "not approved"
+    assert f"{fault} (fit)" in entry.why and f"approve --project {repository}" in entry.why
+    assert (needing("merge-held"), needing()) == (1, 0)
+    digest = do("checks_list", project_root=str(repository))["data"]["digest"]
+    assert do("checks_approve", project_root=str(repository), digest=digest)["ok"]
+    entry = tried(merge)
+    assert (entry.state, entry.why, needing("merge-held")) == (MergeState.MERGED, "", 0)
+    assert entry.check_seconds is not None
+
+
+@pytest.mark.usefixtures("runs_sandbox")
+def test_a_held_merge_can_be_withdrawn(make: Make, repository: Path) -> None:
+    (repository / "nexus.toml").write_text("[checks")
+    make("first", first="1\n")
+    merge = queue("first")
+    assert "is not TOML" in tried(merge).why
+    assert does("pool_withdraw_merge", merge_id=merge["merge_id"])["ok"] and needing("merge-held") == 0
+
+
+@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "has no readable file nexus.toml"),
+        ("[other]\n", "has no checks. olga approved"),
+        ("[checks]\n", "olga approved a nexus.toml without checks."),
+    ],
+)
+def test_a_merge_without_checks_says_so_and_who_allowed_it(
+    make: Make, repository: Path, content: str | None, words: str
+) -> None:
+    if content == "[checks]\n":
+        approve(repository)
+    elif content:
+        (repository / "nexus.toml").write_text(content)
+    make("first", first="1\n")
+    entry = ended(queue("first"))
+    assert entry.state == MergeState.MERGED and entry.why.startswith("Nothing was checked: ") and words in entry.why
+    [line] = lines(list(Event.objects.filter(type="worktree.merged")))
+    assert "Nothing was checked: " in "".join(part.text for part in line.parts)
+
+
+@pytest.mark.usefixtures("runs_sandbox")
+def test_past_the_lane_an_agent_merges_nothing_that_has_checks_and_an_operator_is_told(
+    make: Make, repository: Path
+) -> None:
+    assert does("pool_create_agent", agent_id="lead", cwd=str(repository), preset="trusted")["ok"]
+    lead = Caller("test", agent_id="lead")
+    assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
+    (Path(PoolWorktree.objects.get().path) / "new.txt").write_text("new\n")
+    (repository / "nexus.toml").write_text('[checks]\nfit = "false"\n')
+    assert "not approved (fit)" in does("pool_worktree_merge", lead, agent_id="smith")["error"]["message"]
+    approve(repository, fit="false")
+    error = does("pool_worktree_merge", lead, agent_id="smith")["error"]
+    assert error["code"] == "WORKTREE_REFUSED" and "only the merge lane runs" in error["message"]
+    said = does("pool_worktree_merge", agent_id="smith")["data"]["warning"]
+    assert said == "Nothing was checked: only the merge lane runs the project's checks. olga merged it."
 
 
 @pytest.fixture

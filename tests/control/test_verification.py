@@ -177,7 +177,7 @@ def test_it_runs_no_command_that_changed_since_its_review(root: Path, submit: Su
     work_once(VERIFICATION)
 
     assert (status(handoff), last_run(handoff)["state"]) == ("SUBMITTED", "waiting")
-    assert "other checks than" in needs("unchecked")[0]
+    assert "others than" in needs("unchecked")[0]
     review(root, 'tests = "echo new"')
     work_once(VERIFICATION)
     assert status(handoff) == "COMPLETED"

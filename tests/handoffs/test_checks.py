@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.test import Client
 
 from handoffs.checks import LARGEST
 from handoffs.models import CheckRun
 from tests.conftest import Call, does
 from tests.handoffs.conftest import PYTHON, Offer
+from tests.pages import LOCAL, shown
 
 
 @pytest.fixture
@@ -115,6 +120,57 @@ def test_it_says_what_is_wrong_with_the_file(
 
     assert problem in listed(project)["problem"]
     assert not approve(project, "0" * 64)["ok"]
+
+
+HIDING = 'echo "' + "x " * 300 + "\u202e" + '"\nrm -rf .'
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_the_command_shows_all_that_it_approves_and_asks(
+    committed: None, project: str, file: Path, answer: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    file.write_text(f"[checks]\ntests = {{ run = {json.dumps(HIDING)}, seconds = 60, network = true }}\n")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+    digest = listed(project)["digest"]
+    with pytest.raises(SystemExit, match="0"):
+        call_command("checks", "list", "--project", project)
+    assert f"nexus checks approve {digest} --project {project}" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        call_command("checks", "approve", "--project", project)
+    text = capsys.readouterr().out
+    assert "tests: new, 60 seconds, network\n" in text and 'x x ⟨U+202E⟩"\n    rm -rf .\n' in text and digest in text
+    assert listed(project)["reviewed"] is (answer == "y")
+
+
+@pytest.mark.parametrize("flags", [["--yes"], ["DIGEST"], ["--yes", "--json"]])
+def test_the_command_asks_nothing_where_it_is_told_so(
+    committed: None, project: str, file: Path, flags: list[str]
+) -> None:
+    file.write_text('[checks]\ntests = "make test"\n')
+    with pytest.raises(SystemExit, match="1"):  # nobody is there to ask
+        call_command("checks", "approve", "--project", project)
+    digest = listed(project)["digest"]
+    with pytest.raises(SystemExit, match="0"):
+        call_command("checks", "approve", "--project", project, *(flag.replace("DIGEST", digest) for flag in flags))
+    assert listed(project)["reviewed"]
+
+
+def test_the_page_shows_what_it_approves(committed: None, call: Call, project: str, file: Path) -> None:
+    browser = Client(headers=LOCAL)
+    workspace = call("workspace_resolve", project_root=project)["workspace_id"]
+    assert "No project here names checks" in shown(browser.get("/admin/checks/"))
+    assert "no readable file" in shown(browser.get(f"/admin/checks/?workspace={workspace}"))
+    file.write_text(f"[checks]\ntests = {json.dumps(HIDING)}\n")
+    page = shown(browser.get(f"/admin/checks/?workspace={workspace}"))
+    assert project in page and "⟨U+202E⟩" in page and "rm -rf ." in page and "not approved" in page
+    form = {"project_root": project, "digest": listed(project)["digest"]}
+    file.write_text('[checks]\ntests = "others"\n')
+    assert "are others now" in shown(browser.post(f"/admin/checks/?workspace={workspace}", form, follow=True))
+    assert not listed(project)["reviewed"]
+    form["digest"] = listed(project)["digest"]
+    page = shown(browser.post(f"/admin/checks/?workspace={workspace}", form, follow=True))
+    assert "The checks are approved." in page and "local approved these" in re.sub("<[^>]+>", "", page)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -55,18 +55,20 @@ class Merged(WorktreeRow):
     merged: bool
     commit: str | None
     conflicts: Annotated[list[str], Field(description="Files; with any, nothing was merged.")]
+    warning: NotRequired[Annotated[str, Field(description="Why nothing was checked, and who allowed that.")]]
 
 
 @operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
 def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
     """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
-    row, merge = worktrees.merge(actor_of(caller), p.agent_id, p.worktree_id)
-    return {
+    row, merge, unchecked = worktrees.merge(actor_of(caller), p.agent_id, p.worktree_id)
+    merged: Merged = {
         **worktree_row(row),
         "merged": merge.commit is not None,
         "commit": merge.commit,
         "conflicts": merge.conflicts,
     }
+    return {**merged, "warning": unchecked} if merge.commit else merged
 
 
 @operation(

@@ -29,7 +29,7 @@ from django.db.models import Q
 from coordination.comments import quoted
 from coordination.ids import new_id
 from coordination.paths import workspace_id_of
-from handoffs.checks import Check, reviewed
+from handoffs.checks import Check
 from nexus.control import merging, trees
 from nexus.control.git import GitFailed
 from nexus.control.members import Actor
@@ -39,7 +39,7 @@ from nexus.control.moving import Locked
 from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import FOLDER, LOCKS, Origin
-from nexus.control.verification import NotNow, check_sandbox, failures
+from nexus.control.verification import NotNow, approved, check_sandbox, failures
 from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.clock import now
@@ -127,7 +127,7 @@ def withdraw(merge_id: str, by: str) -> WorktreeMerge:
         if entry is None:
             raise not_found("merge", merge_id[:200])
         waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING, checked_with=None)
-        if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment):
+        if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment, needs_person=False):
             raise refusal(f"its entry {merge_id} is {entry.step if entry.checked_with else entry.state}")
         PoolWorktree.objects.filter(pk=entry.worktree_id).update(approved="")
         worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, into=entry.target)
@@ -173,6 +173,7 @@ class Outcome:
     why: str = ""
     conflicts: Sequence[Conflict] = field(default_factory=list)
     commit: str | None = None
+    is_held: bool = False  # it waits until a person did something
     others: Sequence[tuple[WorktreeMerge, Outcome]] = ()  # that were checked together with it
 
 
@@ -227,8 +228,10 @@ class Lane(Work[Claimed, "Outcome | None"]):
                 return _merged(item.entry)
             except Lost:
                 return None
-            except (trees.Busy, Locked, NotNow) as busy:
+            except (trees.Busy, Locked) as busy:
                 return Outcome(MergeState.WAITING, why=str(busy))
+            except NotNow as why:
+                return Outcome(MergeState.WAITING, why=str(why), is_held=True)
             except (GitFailed, OSError) as error:
                 return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
 
@@ -268,10 +271,10 @@ def _merged(entry: WorktreeMerge) -> Outcome:
     origin = worktrees.own(row).source
     _clear(origin, entry)
     merging.roll_back(origin)
-    checks = reviewed(workspace_id_of(origin.top))
-    if checks:
-        check_sandbox()  # first: each try leaves a commit in the origin
     while True:
+        checks, why_none = approved(workspace_id_of(origin.top), origin.top)
+        if checks:
+            check_sandbox()  # first: each try leaves a commit in the origin
         prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row))
         if prepared.conflicts:
             _record(entry, onto=prepared.onto)
@@ -287,7 +290,8 @@ def _merged(entry: WorktreeMerge) -> Outcome:
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
         merges = [(entry, prepared.commit), *_others(entry, origin, prepared.commit, checks)]
         passed, why = _passed(entry, origin, [commit for _, commit in merges], checks)
-        ends = [Outcome(MergeState.MERGED, commit=commit) for _, commit in merges[:passed]]
+        unchecked = f"Nothing was checked: {why_none} {entry.queued_by} approved the work." if why_none else ""
+        ends = [Outcome(MergeState.MERGED, why=unchecked, commit=commit) for _, commit in merges[:passed]]
         if why:
             ends.append(Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:]))
         if passed:
@@ -406,6 +410,7 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
 def _end(entries: MergeQuerySet, outcome: Outcome, moment: datetime) -> bool:
     over = outcome.state != MergeState.WAITING
     changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
+    changes["needs_person"] = outcome.is_held
     return bool(entries.update(**changes, ended_at=moment if over else None))
 
 
@@ -417,7 +422,8 @@ def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
         if outcome.state == MergeState.MERGED:
             WorktreeMerge.objects.filter(pk=entry.pk).update(result=outcome.commit)
             worktrees.record_merged(row, moment)
-            worktrees.emit("merged", Actor(entry.queued_by), row, moment, commit=outcome.commit, **about)
+            unchecked = {"why": outcome.why} if outcome.why else {}
+            worktrees.emit("merged", Actor(entry.queued_by), row, moment, commit=outcome.commit, **about, **unchecked)
         elif outcome.state == MergeState.RETURNED:
             PoolWorktree.objects.filter(pk=row.pk).update(approved="")
             needs_person = not _sent_back(entry, row, outcome)

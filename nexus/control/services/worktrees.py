@@ -14,6 +14,8 @@ from pathlib import Path
 from django.db import DatabaseError
 from django.db.models import F
 
+from coordination.paths import workspace_id_of
+from handoffs import checks
 from inbox import receipts
 from nexus.control import rules, trees
 from nexus.control.errors import ControlCode
@@ -119,12 +121,15 @@ def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> t
         raise refusal(str(error)) from None
 
 
-def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Merge]:
-    """Merge an agent's worktree into the branch that its origin is on; if there are conflicts, merge nothing.
+def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Merge, str]:
+    """Merge an agent's worktree into the branch that its origin is on; if there are conflicts, merge nothing. The text
+    says that nothing was checked, and who allowed that.
 
-    Raises the errors of `get`, NOT_PERMITTED for a caller that may not write there, WORKTREE_REFUSED.
+    Raises the errors of `get`, NOT_PERMITTED for a caller that may not write there, WORKTREE_REFUSED, also for an agent
+    where the project has checks.
     """
     row = decided(actor, agent_id, worktree_id, "merge")
+    unchecked = f"Nothing was checked: {_why_unchecked(actor, row)} {actor.name} merged it."
     try:
         merged = trees.merge(own(row, actor), f"Merge {row.branch}, the work of {row.agent.agent_id}")
     except GitFailed as error:
@@ -134,11 +139,25 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
         if merged.commit is not None:
             record_merged(row, moment)
             PoolWorktree.objects.filter(pk=row.pk).update(approved=F("content"))
-            emit("merged", actor, row, moment, commit=merged.commit)
+            emit("merged", actor, row, moment, commit=merged.commit, why=unchecked)
         elif merged.conflicts:
             PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=moment)
             emit("conflicted", actor, row, moment, files=merged.conflicts[:20])
-    return row, merged
+    return row, merged, unchecked
+
+
+def _why_unchecked(actor: Actor, row: PoolWorktree) -> str:
+    """Return why a merge outside of the lane runs no checks. Raises WORKTREE_REFUSED for an agent where there are
+    some."""
+    try:
+        if why_none := checks.approved(workspace_id_of(row.origin), row.origin).why_none:
+            return why_none
+    except NexusError as error:
+        if not actor.is_operator:
+            raise refusal(error.message) from None
+    if not actor.is_operator:
+        raise refusal("this project has checks, which only the merge lane runs: call pool_worktree_queue")
+    return "only the merge lane runs the project's checks."
 
 
 def record_merged(row: PoolWorktree, moment: datetime) -> None:
