@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from nexus.control import moving
 from nexus.control.git import Git, GitFailed
-from nexus.control.trees import Origin, alone
+from nexus.control.trees import Origin, alone, merged_tree
 
 LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
@@ -33,7 +33,7 @@ class Moved(GitFailed):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A merge that no branch has yet; no commit: the branch has the work already, or there are conflicts."""
+    """A merge that no branch has yet; no commit: it changes nothing, or there are conflicts."""
 
     onto: str
     commit: str | None = None
@@ -48,13 +48,9 @@ def target(origin: Origin) -> str:
     return said.removeprefix("refs/heads/")
 
 
-def has(origin: Origin, branch: str, commit: str) -> bool:
-    """Return whether a branch has a commit. Raises GitFailed."""
-    return _has(origin.git(), f"refs/heads/{branch}", commit)
-
-
-def _has(git: Git, ref: str, commit: str) -> bool:
-    return git.run("merge-base", "--is-ancestor", commit, ref, expect=(0, 1)).code == 0
+def follows(git: Git, later: str, earlier: str) -> bool:
+    """Return whether a commit follows another; it may have nothing of its content. Raises GitFailed."""
+    return git.run("merge-base", "--is-ancestor", earlier, later, expect=(0, 1)).code == 0
 
 
 def prepare(origin: Origin, branch: str, base: str, work: str, message: str, onto: str = "") -> Prepared:
@@ -64,20 +60,18 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str, ont
     onto = onto or git.commit_of(f"refs/heads/{branch}")
     if not onto:
         raise GitFailed(f"there is no branch {branch} any more")
-    if _has(git, onto, work):
-        return Prepared(onto)
-    if not _has(git, onto, base):
+    if not follows(git, onto, base):
         raise GitFailed(
             f"{branch} was rewritten: it does not have {base[:12]} any more, where the work began, and a merge would "
             "bring back what was removed; rebase the work"
         )
-    said = git.run("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", onto, work, expect=(0, 1))
-    content, *names = [name.decode(errors="surrogateescape") for name in said.output.split(b"\0") if name]
-    if said.code:
-        files = sorted(set(names))
+    content, files = merged_tree(git, onto, work)
+    if files:
         conflicts = [_conflict(git, content, name, onto, work) for name in files[:FILES]]
         rest = files[FILES:]
         return Prepared(onto, None, [*conflicts, *(Conflict(file=_text(name), hunk="", theirs=[]) for name in rest)])
+    if not content:
+        return Prepared(onto)
     return Prepared(onto, git.line("commit-tree", "-p", onto, "-p", work, "-m", message, content))
 
 

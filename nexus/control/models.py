@@ -232,7 +232,7 @@ class PoolWorktree(models.Model):
     merged_at = models.DateTimeField(null=True)  # the latest merge
     conflicted_at = models.DateTimeField(null=True)  # the latest attempt to merge, where it met conflicts
     looked_at = models.DateTimeField(null=True)  # when the hub last read, after a turn, what it holds; of that are
-    content = models.CharField(max_length=64, blank=True)  # git's id of all of it,
+    content = models.CharField(max_length=64, blank=True)  # git's id of the tree that its merge makes,
     changed_files = models.PositiveIntegerField(default=0)
     added = models.PositiveBigIntegerField(default=0)  # lines
     removed = models.PositiveBigIntegerField(default=0)

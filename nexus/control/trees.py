@@ -23,8 +23,9 @@ from pathlib import Path
 from nexus.control import moving, protected_paths
 from nexus.control.git import Git, GitFailed, Said
 from nexus.control.rules import Permissions
-from nexus.core import foreign_files
+from nexus.core import foreign_files, unified_diff
 from nexus.core.foreign_files import Bounds
+from nexus.core.unified_diff import ChangedFile
 
 FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
@@ -36,15 +37,21 @@ LARGE_BYTES = 1024 * 1024  # of an ignored file or directory that is named befor
 MOST_FILES = 100_000  # in an ignored directory, until it counts as large
 MOST_COMMITS = 50  # that are named of those that nobody merged
 DIFF_BYTES = 200_000
-NAMES_BYTES = 1_000_000
+NAMES_BYTES, RECORDS_BYTES = 1_000_000, 4_000_000  # of lists of files: their names, and all that git says of them
 PACK_BYTES = 256 * 1024 * 1024  # of one worktree's pack
-COMPARE = "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textconv --no-color --submodule=short"
+COMPARE = (
+    "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textconv --no-color --submodule=short"
+    " --full-index --no-abbrev"
+)
+MERGE = "merge-tree --write-tree --name-only --no-messages -z"
 MOST_SUBJECTS, SUBJECT_BYTES = 20, 10_000  # of commits, that a survey names
 MOST_NAMING, TEXT_BYTES = 50, 200_000  # of commits whose text may name a message
 EMPTY = {  # the tree without files, by object format
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
+MOST_NAMED = 10  # files that a sentence names
+MOST_OTHERS = 100  # branches of other agents, the newest, that may have the same commits
 MOST_BRANCHES = 100  # numbers that are tried for one name
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
@@ -55,12 +62,15 @@ TIME_LIMIT_SECONDS = 3  # to wait for room
 MOST_BYTES = 8 * 1024**3  # of the files of a worktree, all of which git reads
 BUSY = "another call is at work on it; call again in a moment"
 
-# A fresh git directory around a tree: its own configuration, attributes and index are not read.
+# A fresh git directory, without configuration and attributes of others.
+FRESH = """
+mkdir -p "$SCRATCH"
+git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
+"""
+# One around a tree, whose own configuration, attributes and index are not read.
 OPEN = """
 own=$TREE/.git
 head=$(git --git-dir="$own" --work-tree="$TREE" rev-parse --verify --end-of-options 'HEAD^{commit}')
-mkdir -p "$SCRATCH"
-git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
 cd "$TREE"
 export GIT_DIR="$SCRATCH/git" GIT_WORK_TREE="$TREE"
 """
@@ -103,7 +113,7 @@ if [ "$commit" != "$head" ]; then
 fi
 """
 PACK = """
-printf '%s\\n' "$commit"
+printf '%s %s\\n' "$commit" "$head"
 {
     printf '%s\\n' "$commit"
     for known in $KNOWN; do if git cat-file -e "$known" 2>/dev/null; then printf '^%s\\n' "$known"; fi; done
@@ -144,23 +154,51 @@ if [ $# -gt 0 ]; then commit=$(git commit-tree -p "$commit" "$@" -m "$MESSAGE" "
 HOLD = """
 git update-ref -m "$MESSAGE" "$REF" "$COMMIT"
 """
+# What the target will be: `to`, compared with `from`, the target as it is. What cannot be merged is shown since the two
+# parted. The merge reads the same configuration and attributes as that of the merge lane.
+OUTCOME = """
+state=merged from=$TARGET commit=$COMMIT head=$HEAD
+if ! git merge-base --is-ancestor "$BASE" "$TARGET"; then state=rewritten; else
+    code=0
+    GIT_DIR="$OWN" GIT_WORK_TREE="$TOP" git -C "$TOP" $MERGE "$TARGET" "$commit" > "$SCRATCH/merged" || code=$?
+    case $code in 0) ;; 1) state=conflict ;; *) exit "$code" ;; esac
+fi
+if [ "$state" = merged ]; then to=$(head -c ${#TARGET} "$SCRATCH/merged"); else
+    to=$commit from=$(git merge-base "$TARGET" "$commit" || printf '%s' "$BASE")
+fi
+git rev-list "$commit" "^$TARGET" | sort > "$SCRATCH/commits"
+git for-each-ref --no-merged="$TARGET" --count="$MOST_OTHERS" --sort=-committerdate --format='%(refname)' \\
+    refs/heads/nexus/ > "$SCRATCH/branches"
+while IFS= read -r branch; do
+    [ "$branch" != "refs/heads/$BRANCH" ] || continue
+    count=$(git rev-list "$branch" "^$TARGET" | sort | comm -12 - "$SCRATCH/commits" | wc -l)
+    [ "$count" = 0 ] || printf '%s %s\\n' "$count" "${branch#refs/heads/}"
+done < "$SCRATCH/branches" > "$SCRATCH/brought"
+"""
+IN_PLACE = "state=merged from=$BASE to=$content\n"
+# A git directory that is bare reads no attributes: a tree cannot hide its own lines from the diff and its numbers.
 FACTS = """
-printf '%s\\n' "$head" "$content" "$([ "$commit" = "$head" ] || echo uncommitted)"
-git rev-list --count "$head" $SINCE
-git log --max-count="$MOST" --format=%s -z "$head" $SINCE | head -c "$NAMES"
-printf '\\n'
-git log --max-count="$MOST_NAMING" --first-parent --fixed-strings --grep=msg_ --format='%H %B' -z \\
-    "$head" $SINCE $OTHERS | head -c "$TEXTS" | tr '\\n' ' '
-printf '\\n'
+unset GIT_WORK_TREE
+export GIT_DIR="$SCRATCH/git"
+touch "$SCRATCH/merged" "$SCRATCH/brought"
+part() { head -c "$1" > "$SCRATCH/part"; wc -c < "$SCRATCH/part"; cat "$SCRATCH/part"; }
 printf '%s\\n' "$UNCHANGED" | while IFS= read -r path; do
     code=0
-    [ -z "$path" ] || git $COMPARE --quiet "$BASE" "$content" -- ":(top,literal)$path" || code=$?
+    [ -z "$path" ] || git $COMPARE --quiet "$from" "$to" -- ":(top,literal)$path" || code=$?
     case $code in 0) ;; 1) printf '%s\\0' "$path" ;; *) exit "$code" ;; esac
-done
-printf '\\n'
-git $COMPARE --shortstat "$BASE" "$content" | tail -n 1
-printf '\\n'
-git $COMPARE --numstat -z "$BASE" "$content"
+done > "$SCRATCH/touched"
+printf '%s\\n' "$state" "$head" "$([ "$commit" = "$head" ] || echo uncommitted)" "$from"
+git rev-parse "$to^{tree}"
+git rev-list --count "$head" $SINCE
+part "$NAMES" < "$SCRATCH/merged"
+part "$NAMES" < "$SCRATCH/brought"
+part "$NAMES" < "$SCRATCH/touched"
+git log --max-count="$MOST" --format=%s -z "$head" $SINCE | part "$SUBJECTS"
+git log --max-count="$MOST_NAMING" --first-parent --fixed-strings --grep=msg_ --format='%H %B' -z \\
+    "$head" $SINCE | part "$TEXTS"
+git $COMPARE --shortstat "$from" "$to" | part "$NAMES"
+git $COMPARE --raw --numstat -z "$from" "$to" | part "$RECORDS"
+git $COMPARE "$from" "$to"
 """
 CREATE = """
 git init --quiet --template= --initial-branch="$BRANCH" --object-format="$FORMAT" "$TREE"
@@ -187,13 +225,6 @@ IMPORT = """
 [ ! -s "$SCRATCH/pack" ] || git index-pack --strict --fix-thin --stdin < "$SCRATCH/pack" > /dev/null
 git cat-file -e "$COMMIT^{commit}"
 git rev-list --objects --quiet "$COMMIT" --not --all > /dev/null
-"""
-SHOW = """
-git rev-parse "$COMMIT^{tree}"
-git $COMPARE --name-only -z "$BASE" "$COMMIT" | head -c "$NAMES" > "$SCRATCH/names"
-wc -c < "$SCRATCH/names"
-cat "$SCRATCH/names"
-git $COMPARE "$BASE" "$COMMIT"
 """
 # Files in a new directory may be a repository to git, which then runs what its configuration says for anybody who works
 # there. The check goes by the ids of the directories, since their names may hold anything.
@@ -258,9 +289,8 @@ class Origin:
         return git.line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
 
     def reading(self) -> Git:
-        """Return git on its objects, with the attributes of its work tree if that exists."""
-        top = (self.top,) if Path(self.top).is_dir() else ()
-        return Git((*top, self.common)[0], self.common, (*top, self.common, *self.objects[1:]))
+        """Return git on its work tree, which git may not change. Raises GitFailed."""
+        return Git(self.top, self.git_dir, (self.top, self.common, *self.objects[1:])).without_programs()
 
     def writing(self) -> Git:
         """Return git on its objects and branches."""
@@ -321,29 +351,37 @@ STORED = [field.name for field in fields(Tree) if field.name != "owner"]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The changes of a worktree since it was made, uncommitted ones included."""
-
-    diff: str
-    cut: bool
-    files: list[str]
-    content: str  # git's id of all that the worktree holds
-
-
-@dataclass(frozen=True)
 class Survey:
-    """What changed in a work tree since a commit, uncommitted changes included."""
+    """What the merge of a worktree changes in its target, uncommitted work included.
 
+    Of work that cannot be merged, what it changed since the two parted; of a project's directory, since a commit.
+    """
+
+    state: str  # merged, conflict, or rewritten: the target no longer has the commit where the work began
     head: str
-    content: str  # git's id of all that the work tree holds
     uncommitted: bool
-    commits: int
+    base: str  # the commit that it is compared with
+    content: str  # git's id of the tree that is shown: of the target with the work, or of the work alone
+    commits: int  # that the target does not have
+    conflicts: list[str]  # files
+    brought: list[tuple[int, str]]  # how many of the commits other agents' branches have, too
+    touched: list[str]  # of the paths that were asked for
     subjects: list[str]  # of the latest commits
     naming: list[tuple[str, str]]  # commits of its own whose text may name a message, with that text
-    touched: list[str]  # of the paths that were asked for
     stat: str  # as git words it: files, insertions, deletions
-    files: list[tuple[str, int | None, int | None]]  # with the lines added and removed; None for a binary file
-    cut: bool
+    files: list[ChangedFile]
+    more: bool  # there are more files than these
+    diff: str
+    cut: bool  # it has more than `diff`
+
+    @property
+    def why_not(self) -> str:
+        """Why the work cannot be merged; empty if it can."""
+        if self.state == "conflict":
+            return f"it and the branch that it merges into changed the same places of {named(self.conflicts)}"
+        if self.state == "rewritten":
+            return "the branch that it merges into was rewritten, and does not have the commit where the work began"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -352,6 +390,12 @@ class Merge:
 
     commit: str | None
     conflicts: list[str]
+
+
+def named(names: Sequence[str]) -> str:
+    """Return names of files in words, of many the first ones."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more}"
 
 
 def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
@@ -464,7 +508,7 @@ def _create(tree: Tree, tip: str, head: str, script: str) -> None:
     common = tree.source.common
     values = {
         "TREE": tree.path,
-        "FORMAT": _format(tree.base),
+        "FORMAT": format_of(tree.base),
         "BRANCH": tree.branch,
         "LINES": "\n".join(_quoted(path) for path in tree.borrowed),
         "COMMON": common,
@@ -498,30 +542,6 @@ def adopt(tree: Tree, origin: Origin) -> Tree:
     return own
 
 
-def difference(tree: Tree) -> Difference:
-    """Return the changes of a worktree since it was made. Raises GitFailed."""
-    with _at_work(tree):
-        commit, pack = _packed(tree, LOOK, ADD, PACK, KNOWN=tree.base)
-        said = tree.source.reading().script(
-            RECEIVE + APART + IMPORT + SHOW,
-            {
-                "REPOSITORY": tree.source.common,
-                "OBJECTS": alternates(tree.borrowed),
-                "COMMIT": commit,
-                "BASE": tree.base,
-                "COMPARE": COMPARE,
-                "NAMES": str(NAMES_BYTES + 1),
-            },
-            input=pack,
-            largest=NAMES_BYTES + DIFF_BYTES,
-        )
-    content, size, rest = said.output.split(b"\n", 2)
-    names, diff = rest[: int(size)], rest[int(size) :]
-    cut = said.cut or len(names) > NAMES_BYTES or len(diff) > DIFF_BYTES
-    whole = names.rpartition(b"\0")[0]  # the last one may be cut, too
-    return Difference(diff[:DIFF_BYTES].decode(errors="replace"), cut, _names(whole), content.decode())
-
-
 def in_place(directory: str, since: datetime) -> Tree:
     """Return the work tree that holds a project's directory, to be compared with its last commit before `since`.
 
@@ -533,56 +553,88 @@ def in_place(directory: str, since: datetime) -> Tree:
     if not head:
         raise GitFailed("the repository has no commit yet")
     base = git.line("rev-list", "--max-count=1", "--first-parent", f"--before={int(since.timestamp())}", head)
-    base = base or EMPTY[_format(head)]
+    base = base or EMPTY[format_of(head)]
     return Tree(origin.top, origin.git_dir, "", base, origin.top, origin.git_dir, origin.objects, owner=origin.top)
 
 
 def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
-    """Return what changed in a work tree since its base, and which of the paths `unchanged` did. Raises GitFailed."""
+    """Return what the merge of a worktree changes, or what changed in a project's directory since its base, and which
+    of the paths `unchanged` are among that. Raises GitFailed."""
+    values = {
+        "BASE": tree.base,
+        "COMPARE": COMPARE,
+        "MOST": str(MOST_SUBJECTS),
+        "MOST_NAMING": str(MOST_NAMING),
+        "SUBJECTS": str(SUBJECT_BYTES),
+        "TEXTS": str(TEXT_BYTES),
+        "NAMES": str(NAMES_BYTES),
+        "RECORDS": str(RECORDS_BYTES + 1),
+        "UNCHANGED": "\n".join(unchanged),
+    }
+    largest = 4 * NAMES_BYTES + RECORDS_BYTES + SUBJECT_BYTES + TEXT_BYTES + DIFF_BYTES
     with _at_work(tree):
-        others = ""  # what its origin has may be of others
-        if tree.origin != tree.path:
-            with suppress(GitFailed):
-                others = f"^{tree.source.head()}"
-        said = _script(
-            tree,
-            LOOK,
-            ADD,
-            FACTS,
-            reading=(tree.path,) if tree.is_own else (tree.path, tree.source.common),
-            writing=(),
-            MESSAGE="Facts",
-            BASE=tree.base,
-            SINCE="" if tree.base in EMPTY.values() else f"^{tree.base}",
-            MOST=str(MOST_SUBJECTS),
-            NAMES=str(SUBJECT_BYTES),
-            MOST_NAMING=str(MOST_NAMING),
-            TEXTS=str(TEXT_BYTES),
-            OTHERS=others,
-            COMPARE=COMPARE,
-            UNCHANGED="\n".join(unchanged),
-        )
-    parts = said.output.split(b"\n", 8)
-    if len(parts) < 9:
-        raise GitFailed("git did not say what changed")
-    head, content, uncommitted, commits, subjects, naming, touched, stat, rest = parts
-    rows = (row.split("\t", 2) for row in _names(rest.removeprefix(b"\n").rpartition(b"\0")[0]))
+        if tree.origin == tree.path:
+            since = "" if tree.base in EMPTY.values() else f"^{tree.base}"
+            reading = (tree.path,) if tree.is_own else (tree.path, tree.source.common)
+            values |= {"SINCE": since, "MESSAGE": "Facts"}
+            steps = LOOK + ADD + IN_PLACE + FACTS
+            return _survey(_script(tree, steps, reading=reading, writing=(), largest=largest, **values))
+        target = tree.source.head()
+        commit, head, pack = _packed(tree, LOOK, ADD, PACK, KNOWN=f"{tree.base} {target}")
+        values |= {
+            "TARGET": target,
+            "COMMIT": commit,
+            "HEAD": head,
+            "SINCE": f"^{target} ^{tree.base}",
+            "BRANCH": tree.branch,
+            "REPOSITORY": tree.source.common,
+            "OWN": tree.source.git_dir,
+            "TOP": tree.source.top,
+            "FORMAT": format_of(tree.base),
+            "OBJECTS": alternates(tree.borrowed),
+            "MERGE": MERGE,
+            "MOST_OTHERS": str(MOST_OTHERS),
+        }
+        steps = FRESH + RECEIVE + APART + IMPORT + OUTCOME + FACTS
+        return _survey(tree.source.reading().script(steps, values, input=pack, largest=largest))
+
+
+def _survey(said: Said) -> Survey:
+    *lines, rest = said.output.split(b"\n", 6)
+    parts = list[bytes]()
+    while len(parts) < 7:
+        size, _, rest = rest.partition(b"\n")
+        if not size.isdigit():
+            raise GitFailed("git did not say what changed")
+        parts.append(rest[: int(size)])
+        rest = rest[int(size) :]
+    state, head, uncommitted, base, content, commits = [line.decode() for line in lines]
+    merged, brought, touched, subjects, naming, stat, raw = parts
+    more = len(raw) > RECORDS_BYTES
+    cut = more or said.cut or len(rest) > DIFF_BYTES
+    diff = rest[:DIFF_BYTES].decode(errors="replace")
+    try:
+        diff, files = unified_diff.shown(diff, unified_diff.changed_files(raw), cut)
+    except unified_diff.Mismatch as error:
+        raise GitFailed(str(error)) from None
     return Survey(
-        head.decode(),
-        content.decode(),
+        state,
+        head,
         bool(uncommitted),
+        base,
+        content,
         int(commits),
+        sorted(set(_names(merged)[1:])),
+        [(int(count), branch) for count, branch in (line.split(" ", 1) for line in brought.decode().splitlines())],
+        _names(touched),
         _names(subjects),
         [(commit, text) for commit, _, text in (each.partition(" ") for each in _names(naming))],
-        _names(touched),
         stat.decode(errors="replace").strip(),
-        [(row[2], _lines(row[0]), _lines(row[1])) for row in rows if len(row) == 3],
-        said.cut,
+        files,
+        more,
+        diff,
+        cut,
     )
-
-
-def _lines(count: str) -> int | None:
-    return int(count) if count.isdecimal() else None
 
 
 @dataclass(frozen=True)
@@ -699,7 +751,7 @@ def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
         raise Unsaved("it holds what git cannot keep", "lost_too", found.lost)
     if found.changes:
         try:
-            commit, pack = _packed(tree, LOOK, ADD + GATHER, PACK, KNOWN=_known(tree), MESSAGE=message)
+            commit, _, pack = _packed(tree, LOOK, ADD + GATHER, PACK, KNOWN=_known(tree), MESSAGE=message)
             with alone(tree.source.common):
                 values = {
                     "REPOSITORY": tree.source.common,
@@ -740,7 +792,7 @@ def keep(tree: Tree, message: str) -> str:
     """Commit uncommitted changes, move the worktree's branch in its origin to that commit, and return it. Raises
     GitFailed."""
     with _at_work(tree):
-        commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
+        commit, _, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
         with alone(tree.source.common):
             why = _receive(tree, commit, pack, message)
     if why:
@@ -755,20 +807,29 @@ def merge(tree: Tree, message: str) -> Merge:
     that would overwrite uncommitted changes there. Raises GitFailed and leaves the origin unchanged then.
     """
     with _at_work(tree):
-        commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=f"Work of {tree.branch}")
+        commit, _, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=f"Work of {tree.branch}")
         with alone(tree.source.common):
             _receive(tree, commit, pack, message)  # if the branch cannot move, the merge still has the commits
             return _merged(tree.source.git(), commit, message)
 
 
+def merged_tree(git: Git, onto: str, work: str) -> tuple[str, list[str]]:
+    """Merge a commit onto another, outside of every work tree. Return git's id of the tree, which is empty if the merge
+    changes nothing, and the files in conflict, whose names may hold surrogates. Raises GitFailed."""
+    said = git.run(*MERGE.split(), onto, work, expect=(0, 1))
+    content, *conflicts = [name.decode(errors="surrogateescape") for name in said.output.split(b"\0") if name]
+    if said.code and not conflicts:
+        raise GitFailed("git cannot merge it, and names no file in conflict")
+    if not conflicts and content == git.line("rev-parse", f"{onto}^{{tree}}"):
+        content = ""
+    return content, sorted(set(conflicts))
+
+
 def _merged(git: Git, head: str, message: str) -> Merge:
     target = git.line("rev-parse", "HEAD^{commit}")
-    if git.run("merge-base", "--is-ancestor", head, target, expect=(0, 1)).code == 0:
-        return Merge(None, [])
-    said = git.run("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", target, head, expect=(0, 1))
-    content, *conflicts = _names(said.output)
-    if said.code:
-        return Merge(None, sorted(set(conflicts)))
+    content, conflicts = merged_tree(git, target, head)
+    if conflicts or not content:
+        return Merge(None, [_shown(name) for name in conflicts])
     commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
     moving.move(git, commit)
     return Merge(commit, [])
@@ -778,7 +839,7 @@ def hand_in(tree: Tree, message: str, ref: str) -> str:
     """Commit uncommitted changes, bring all commits of the worktree's HEAD to its origin under a ref, and return the
     last one. Raises GitFailed."""
     with _at_work(tree):
-        commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
+        commit, _, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
         with alone(tree.source.common):
             _receive(tree, commit, pack, message)  # if the branch cannot move, the ref still has the commits
             tree.source.writing().run("update-ref", ref, commit)
@@ -809,18 +870,19 @@ def _known(tree: Tree) -> str:
     return f"{tree.base} {tree.source.head()} {tip}"
 
 
-def _packed(tree: Tree, objects: str, *steps: str, **values: str) -> tuple[str, bytes]:
-    """Return the commit of a worktree's content, and a pack of what its origin lacks. Raises GitFailed."""
+def _packed(tree: Tree, objects: str, *steps: str, **values: str) -> tuple[str, str, bytes]:
+    """Return the commit of a worktree's content, its HEAD, and a pack of what its origin lacks. Raises GitFailed."""
     changes = objects == SAVE
     reading, writing = ((), (tree.path,)) if changes else ((tree.path,), ())
     values = {"MESSAGE": f"Work of {tree.branch}", **values}
     said = _script(tree, objects, *steps, reading=reading, writing=writing, largest=PACK_BYTES, **values)
     if said.cut:
         raise GitFailed(f"what it changed is over {PACK_BYTES} bytes, packed")
-    commit, _, pack = said.output.partition(b"\n")
-    if len(commit) != len(tree.base) or not set(commit) <= set(b"0123456789abcdef"):
+    line, _, pack = said.output.partition(b"\n")
+    commit, _, head = line.partition(b" ")
+    if {len(commit), len(head)} != {len(tree.base)} or not set(commit + head) <= set(b"0123456789abcdef"):
         raise GitFailed("git did not say which commit it holds")
-    return commit.decode(), b"" if pack[8:12] == bytes(4) else pack  # the number of objects
+    return commit.decode(), head.decode(), b"" if pack[8:12] == bytes(4) else pack  # the number of objects
 
 
 def _script(
@@ -840,13 +902,13 @@ def _script(
         raise GitFailed("its .git is not its own directory any more")
     values |= {
         "TREE": tree.path,
-        "FORMAT": _format(tree.base),
+        "FORMAT": format_of(tree.base),
         "OBJECTS": alternates(tree.borrowed),
         "MOST_BYTES": str(MOST_BYTES),
         "OWN_OBJECTS": _quoted(os.path.join(tree.git_dir, "objects")),
     }
     git = Git(tree.path, tree.git_dir, (*reading, *tree.borrowed), writing)
-    return git.script(OPEN + "".join(steps), values, largest=largest)
+    return git.script(FRESH + OPEN + "".join(steps), values, largest=largest)
 
 
 def _receive(tree: Tree, commit: str, pack: bytes, message: str) -> str:
@@ -963,7 +1025,8 @@ def _lock(path: str) -> Iterator[Callable[[], bool]]:
         os.close(held)
 
 
-def _format(commit: str) -> str:
+def format_of(commit: str) -> str:
+    """Return the object format of a repository, by one of its ids."""
     return "sha1" if len(commit) == 40 else "sha256"
 
 

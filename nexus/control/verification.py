@@ -302,21 +302,21 @@ def _facts(run: AbstractCheckRun, criteria: Criteria, location: WorkLocation) ->
     else:
         whose = f"in {tree.path}, where anybody may commit"
         receipts.record_commits(str(run.work.doer), receipts.named_in(seen.naming), whose)
-    paths = [os.path.relpath(path, prefix) for path, *_ in seen.files]
+    paths = [os.path.relpath(file["path"], prefix) for file in seen.files]
     untouched, unreserved = compare_reserved(run.work, paths)
     files: list[CheckedFile] = [
-        {"path": path, "added": added, "removed": removed} for path, added, removed in seen.files[:MOST_FILES]
+        {"path": file["path"], "added": file["added"], "removed": file["removed"]} for file in seen.files[:MOST_FILES]
     ]
     return {
         **facts,
-        "base": None if tree.base in trees.EMPTY.values() else tree.base,
+        "base": None if seen.base in trees.EMPTY.values() else seen.base,
         "commit": seen.head,
         "uncommitted": seen.uncommitted,
         "commits": seen.commits,
         "subjects": seen.subjects,
         "stat": seen.stat,
         "files": files,
-        "cut": seen.cut or len(seen.files) > MOST_FILES,
+        "cut": seen.more or len(seen.files) > MOST_FILES,
         "untouched": untouched[:MOST_FILES],
         "unreserved": unreserved[:MOST_FILES],
     }, {asked[path] for path in seen.touched if path in asked}

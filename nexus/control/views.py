@@ -368,7 +368,7 @@ BACK = partial(redirect, "admin:pool_worktree")
 
 
 def worktree(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
-    """Show an agent's changes since its worktree was made, and the actions on it."""
+    """Show what the merge of an agent's worktree would change, and the actions on it."""
     return _worktree_page(request, _worktree_of(pool_agent_id))
 
 
@@ -377,7 +377,7 @@ def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> Temp
     changes, answer = None, {}
     if on and row.state != WorktreeState.DISCARDED:
         answer = _operate(request, row, "diff").get("data", {})
-        changes = difference.read(answer["diff"], answer["files"]) if answer else None
+        changes = difference.read(answer["diff"], answer["changes"]) if answer else None
     response = render(
         request,
         "control/pool_worktree.html",
@@ -387,6 +387,8 @@ def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> Temp
         kept_ref=worktrees.kept_ref(row),
         on=on,
         changes=changes,
+        why_not=answer.get("why_not", ""),
+        brought=answer.get("brought", []),
         view=difference.view_of(request),
         files=len(answer.get("files", ())),
         truncated=answer.get("truncated", False),
@@ -411,7 +413,7 @@ def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
                 request, f"Merged into {plain(row.origin)}, as {answer['commit'][:12]}. {answer['warning']}"
             )
         else:
-            messages.info(request, f"There was nothing to merge: {plain(row.origin)} has all of it.")
+            messages.info(request, f"There was nothing to merge: it would change nothing in {plain(row.origin)}.")
     return redirect("admin:pool_worktree", row.agent.pk)
 
 
@@ -443,7 +445,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         done = operate(CONTROL, request, "pool_add_comment", "", form, **named, **form.given())
         if done["ok"]:
             return redirect(f"{reverse('admin:pool_review', args=[row.agent.pk])}#{done['data']['comment_id']}")
-    changes = difference.read(answer["diff"], answer["files"]) if answer else None
+    changes = difference.read(answer["diff"], answer["changes"]) if answer else None
     comments, older = reviewing.comments(row)
     if changes:
         _put_below(changes, [each for each in comments if each.content == answer["seen"]])
@@ -461,6 +463,8 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         checks=checks[0] if checks else None,
         facts=sheet(checks[0]["facts"]) if checks and checks[0]["facts"] else (),
         seen=answer.get("seen", ""),
+        why_not=answer.get("why_not", ""),
+        brought=answer.get("brought", []),
         changes=changes,
         view=difference.view_of(request),
         files=len(answer.get("files", ())),

@@ -1,4 +1,4 @@
-"""git's unified diff as a page shows it: by file, in one or two columns. Never fails, whatever the diff contains."""
+"""git's unified diff as a page shows it: by file, in one or two columns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from html import escape
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString, mark_safe
 
 from nexus.core import unified_diff
+from nexus.core.unified_diff import ChangedFile
 from nexus.web.highlighting import Pieces, highlighted, lexer_of
 from nexus.web.templatetags.nexus import plain
 
@@ -26,6 +27,7 @@ ALIKE = 0.3  # part of the longer line that two lines share; if it is less, no w
 WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
 POINTER = re.compile(r"version https://git-lfs\.github\.com/spec/v1|(ext-[0-9]-\w+|oid|size) \S+")  # lines of Git LFS
 MODES = {"120000": "symbolic link", "160000": "submodule"}
+WHAT = {"A": "new", "D": "deleted", "T": "another type"}  # by git's status
 VIEWS = ("unified", "split")
 COOKIE = "nexus_diff"
 YEAR = 365 * 24 * 3600  # seconds
@@ -52,14 +54,15 @@ class Changed:
 
     name: str
     number: int = 1
-    what: str = ""  # new, deleted, renamed, copied
+    what: str = ""  # new, deleted, another type
     kind: str = ""  # what it is if it is no common file
-    notes: list[str] = field(default_factory=list)  # git's about its mode and its former name
+    notes: list[str] = field(default_factory=list)  # git's about its mode
     binary: bool = False
     added: int = 0
     removed: int = 0
     rows: list[Row] = field(default_factory=list)
     hidden: int = 0  # lines that are not shown
+    cut: bool = False  # the diff does not have all of it
     opened: bool = True
 
     @property
@@ -90,35 +93,31 @@ class Changes:
     """All files of a diff."""
 
     files: list[Changed]
-    unshown: Sequence[str]  # names of files that are not shown
-
-    @property
-    def added(self) -> int:
-        """Lines that were added to all of the files."""
-        return sum(file.added for file in self.files)
-
-    @property
-    def removed(self) -> int:
-        """Lines that were removed from all of the files."""
-        return sum(file.removed for file in self.files)
+    unshown: Sequence[str] = ()  # names of files that are not shown
+    added: int = 0  # lines, in all files
+    removed: int = 0
 
 
-def read(diff: str, names: Sequence[str]) -> Changes:
-    """Return the files of a diff with `names`, as git lists them; the names in headers are quoted, and therefore not
-    used."""
+def read(diff: str, changed: Sequence[ChangedFile]) -> Changes:
+    """Return the files of a diff. Raises Mismatch."""
     files: list[Changed] = []
     shown = 0
-    for number, lines in enumerate(unified_diff.files(diff)):
-        if number == MOST_FILES:
-            break
-        name = names[number] if number < len(names) else lines[0].removeprefix(unified_diff.HEAD)
-        changed = _changed(Changed(name, number + 1), lines[1:], shown)
-        changed.opened = shown < OPENED
-        shown += len(changed.rows)
-        files.append(changed)
+    for file, sections in islice(unified_diff.paired(diff, changed), MOST_FILES):
+        about = Changed(file["path"], len(files) + 1, WHAT.get(file["status"], ""))
+        about.kind = MODES.get(file["new_mode"], "") or MODES.get(file["old_mode"], "")
+        about.added, about.removed = file["added"] or 0, file["removed"] or 0
+        for lines in sections:
+            _read(about, lines[1:], min(MOST_OF_ONE, MOST_LINES - shown))
+        about.cut = not (about.binary or file["shown"])
+        if about.rows[1:] and all(POINTER.fullmatch(row.text) for row in about.rows if row.kind != "place"):
+            about.kind = "Git LFS pointer"
+        about.opened = shown < OPENED
+        shown += len(about.rows)
+        files.append(about)
     _mark_words(files)
     _mark_syntax(files)
-    return Changes(files, names[len(files) :])
+    added, removed = (sum(file[side] or 0 for file in changed) for side in ("added", "removed"))
+    return Changes(files, [file["path"] for file in changed[len(files) :]], added, removed)
 
 
 def view_of(request: HttpRequest) -> str:
@@ -133,15 +132,14 @@ def remember_view(request: HttpRequest, response: HttpResponse) -> None:
         response.set_cookie(COOKIE, view, max_age=YEAR, path="/admin/", httponly=True, samesite="Lax")
 
 
-def _changed(changed: Changed, lines: Sequence[str], shown: int) -> Changed:
-    most = min(MOST_OF_ONE, MOST_LINES - shown)
+def _read(changed: Changed, lines: Sequence[str], most: int) -> None:
+    """Add the lines of a section."""
     for line in unified_diff.numbered(lines):
         if line.kind == "header":
-            _note(changed, line.text)
-            continue
-        changed.added += line.kind == "added"
-        changed.removed += line.kind == "removed"
-        if line.text.startswith("\\") and changed.rows and not changed.hidden:
+            if line.text.startswith(("old mode ", "new mode ")):
+                changed.notes.append(line.text)
+            changed.binary |= line.text.startswith("Binary files ")
+        elif line.text.startswith("\\") and changed.rows and not changed.hidden:
             changed.rows[-1].unended = True
         elif len(changed.rows) < most:
             text = line.text if line.kind == "place" else line.text[1:]
@@ -149,25 +147,6 @@ def _changed(changed: Changed, lines: Sequence[str], shown: int) -> Changed:
             changed.rows.append(row)
         else:
             changed.hidden += 1
-    if changed.rows[1:] and all(POINTER.fullmatch(row.text) for row in changed.rows if row.kind != "place"):
-        changed.kind = "Git LFS pointer"
-    return changed
-
-
-def _note(changed: Changed, line: str) -> None:
-    """Apply a line of the header."""
-    words = line.split(" ")
-    if line.startswith(("new file", "deleted file")):
-        changed.what = words[0]
-    elif line.startswith(("old mode ", "new mode ")):
-        changed.notes.append(line)
-    elif line.startswith(("rename ", "copy ")):
-        changed.what = {"rename": "renamed", "copy": "copied"}[words[0]]
-        changed.notes.append(line)
-    elif line.startswith("Binary files "):
-        changed.binary = True
-    if line.startswith(("new file", "deleted file", "index ")):
-        changed.kind = MODES.get(words[-1], changed.kind)
 
 
 def _mark_words(files: Sequence[Changed]) -> None:

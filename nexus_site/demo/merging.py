@@ -297,7 +297,7 @@ class Rehearsal:
         if any(comment["sent_at"] is None for comment in review["comments"]):
             self.call("control.pool_send_comments", agent_id=task.builder)
             return 5
-        self.call("control.pool_approve_work", agent_id=task.builder, seen=review["seen"])
+        self._approve(task, review)
         return 6
 
     def _review(self, task: Task) -> Row:
@@ -309,8 +309,15 @@ class Rehearsal:
         if entry is not None and entry["state"] == "merged":
             return self._published(task)
         if entry is not None and entry["state"] == "returned" and not self._is_at_work(task.builder):
-            self.call("control.pool_approve_work", agent_id=task.builder, seen=self._review(task)["seen"])
+            self._approve(task, self._review(task))
         return 7
+
+    def _approve(self, task: Task, review: Row) -> None:
+        """Approve work. What conflicts meanwhile goes back to its agent by way of the merge lane."""
+        if review["why_not"]:
+            self.call("control.pool_worktree_queue", agent_id=task.builder)
+        else:
+            self.call("control.pool_approve_work", agent_id=task.builder, seen=review["seen"])
 
     def _is_at_work(self, builder: str) -> bool:
         """Return whether an agent has an open turn. One that a kill cut off, and nothing begins again, is retried."""

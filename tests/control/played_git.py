@@ -7,12 +7,17 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from nexus.control import merging, trees
-from nexus.control.trees import Difference, Origin, Survey, Tree
+from nexus.control.merging import Prepared
+from nexus.control.services import reviews
+from nexus.control.trees import Origin, Survey, Tree
+from nexus.core.unified_diff import ChangedFile
 
 
 class PlayedGit:
@@ -27,26 +32,25 @@ class PlayedGit:
             shutil.copytree(origin.top, copy, ignore=shutil.ignore_patterns(".git", "part"))
         return Tree(path, f"{path}/.git", f"nexus/{wanted}", "0" * 40, origin.top, origin.git_dir, origin.objects)
 
-    def difference(self, tree: Tree) -> Difference:
-        before, after = _lines(self.bases / Path(tree.path).name), _lines(Path(tree.path))
-        shown: list[str] = []
-        changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-        for name in changed:
-            shown.append(f"diff --git {_quoted('a', name)} {_quoted('b', name)}")
-            ends = _quoted("a", name), _quoted("b", name)
-            shown += difflib.unified_diff(before.get(name, []), after.get(name, []), *ends, lineterm="")
-        return Difference("\n".join([*shown, ""]), False, changed, self.content(tree))
-
     def survey(self, tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
         before, after = _lines(self.bases / Path(tree.path).name), _lines(Path(tree.path))
-        files: list[tuple[str, int | None, int | None]] = []
-        for name in self.difference(tree).files:
-            signs = [line[0] for line in difflib.ndiff(before.get(name, []), after.get(name, []))]
-            files.append((name, signs.count("+"), signs.count("-")))
-        return Survey("head", self.content(tree), bool(files), 0, [], [], [], "", files, False)
+        shown: list[str] = []
+        files: list[ChangedFile] = []
+        for name in sorted({*before, *after}):
+            old, new = before.get(name, []), after.get(name, [])
+            if old != new:
+                ends, ids = (_quoted("a", name), _quoted("b", name)), (_id(old), _id(new))
+                shown += [f"diff --git {ends[0]} {ends[1]}", f"index {ids[0]}..{ids[1]}"]
+                shown += difflib.unified_diff(old, new, *ends, lineterm="")
+                signs = [line[0] for line in difflib.ndiff(old, new)]
+                record = {"path": name, "status": "M", "old_mode": "100644", "new_mode": "100644", "shown": True}
+                numbers = {"added": signs.count("+"), "removed": signs.count("-")}
+                files.append(cast(ChangedFile, {**record, **numbers, "old": ids[0], "new": ids[1]}))
+        diff = "\n".join([*shown, ""])
+        return replace(reviews.NOTHING, state="merged", content=self.content(tree), files=files, diff=diff)
 
     def content(self, tree: Tree) -> str:
-        return hashlib.sha1(repr(sorted(_lines(Path(tree.path)).items())).encode()).hexdigest()
+        return _id(sorted(_lines(Path(tree.path)).items()))
 
     def hand_in(self, tree: Tree, message: str, ref: str) -> str:
         return f"commit of {self.content(tree)}"
@@ -56,6 +60,10 @@ class PlayedGit:
         self.kept.add(self.content(tree))
         yield
         shutil.rmtree(tree.path)
+
+
+def _id(content: object) -> str:
+    return hashlib.sha1(repr(content).encode()).hexdigest()
 
 
 def _lines(place: Path) -> dict[str, list[str]]:
@@ -74,11 +82,11 @@ def _quoted(side: str, name: str) -> str:
 def played_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedGit:
     """Let it take the place of git."""
     git = PlayedGit(tmp_path / "bases")
-    for name in ("make", "difference", "survey", "hand_in", "removal"):
+    for name in ("make", "survey", "hand_in", "removal"):
         monkeypatch.setattr(trees, name, getattr(git, name))
-    monkeypatch.setattr(trees, "content_of", lambda tree, commit: commit.removeprefix("commit of "))
+    monkeypatch.setattr(trees, "content_of", lambda tree, commit: commit.rpartition(" of ")[2])
     monkeypatch.setattr(merging, "target", lambda origin: "main")
-    monkeypatch.setattr(merging, "has", lambda origin, target, commit: False)
+    monkeypatch.setattr(merging, "prepare", lambda *given: Prepared("onto", f"merge of {given[3]}"))
     monkeypatch.setattr(merging, "release", lambda origin, refs: None)
     return git
 

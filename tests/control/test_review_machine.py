@@ -81,7 +81,7 @@ class Desk(RuleBasedStateMachine):
     @precondition(is_there)
     @rule()
     def look(self) -> None:
-        self.seen = reviews.look(Actor("olga"), self.name, self.row)[1].content
+        self.seen = worktrees.look(Actor("olga"), self.name, self.row)[1].content
 
     @precondition(is_there)
     @rule()

@@ -55,7 +55,7 @@ def test_a_person_comments_sends_and_approves(committed: None, make: Make, brows
     page = shown(browser.get(address()))
     assert "renamed" in page and ">done<" in page
     (place / "notes.txt").write_text("three\n")
-    assert "it changed since" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))
+    assert "changed since" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))
     seen = shown(browser.get(address())).split('name="seen" value="')[1].split('"')[0]
     assert "It waits in the merge lane" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))
     assert "Nothing waits for review" in shown(browser.get("/admin/review/"))
@@ -67,7 +67,7 @@ def test_a_refused_comment_is_shown_with_what_was_typed(committed: None, make: M
     page = shown(browser.post(address(), form))
     assert "does not show these lines" in page and "My words" in page
     stale = shown(browser.post(address(), {**form, "line": "1", "seen": "abc"}))
-    assert "it changed since" in stale and "My words" in stale
+    assert "changed since" in stale and "My words" in stale
     assert not ReviewComment.objects.exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from io import StringIO
@@ -27,7 +28,6 @@ from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewCommen
 from nexus.control.services import reviews, turns, waking
 from nexus.control.services.reviews import LOOK, Lines
 from nexus.control.services.turns import Ended
-from nexus.control.trees import Difference
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner
@@ -41,6 +41,7 @@ from tests.control.played_git import played_git, repository
 from tests.control.test_worktrees import does, pool, told
 from tests.inbox.conftest import Clock, clock
 from tests.pages import queries, shown
+from tests.web.test_difference import INDEX, changed
 
 __all__ = ["clock", "played_git", "pool", "repository"]
 
@@ -530,8 +531,8 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_siz
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(60))
 def test_the_hunk_of_a_line_holds_it_whatever_the_lines_are(rows: list[tuple[str, str]], data: st.DataObject) -> None:
     lines = [sign + text for sign, text in rows]
-    diff = "\n".join(["diff --git a/x b/x", "--- a/x", "+++ b/x", "@@ -5,9 +7,9 @@ def f():", *lines, ""])
-    shown = Difference(diff, False, ["x"], "")
+    diff = "\n".join([f"diff --git a/x b/x\n{INDEX}--- a/x\n+++ b/x\n@@ -5,9 +7,9 @@ def f():", *lines, ""])
+    shown = replace(reviews.NOTHING, diff=diff, files=[changed("x")])
     index = data.draw(st.integers(0, len(rows) - 1))
     sign = rows[index][0]
     side = DiffSide.OLD if sign == "-" else DiffSide.NEW

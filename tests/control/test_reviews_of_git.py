@@ -9,7 +9,7 @@ import pytest
 
 from inbox import receipts
 from nexus.control.models import PoolAgent, WorktreeMerge
-from nexus.control.services import reviews
+from nexus.control.services import worktrees
 from nexus.control.services.lane import LANE_WORK
 from nexus.control.services.reviews import LOOK
 from nexus.core.background_work import work_once
@@ -25,7 +25,7 @@ def test_approval_is_of_what_was_seen(make: Make, repository: Path) -> None:
     seen = call("pool_get_review", agent_id="smith")["seen"]
     (place / "notes.txt").write_text("evil\n")
     error = refused("pool_approve_work", agent_id="smith", seen=seen)
-    assert "it changed since you looked" in error["message"] and not WorktreeMerge.objects.exists()
+    assert "changed since you looked" in error["message"] and not WorktreeMerge.objects.exists()
     assert git(place, "status", "--porcelain") == "M notes.txt", "nothing was committed"
     assert refused("pool_add_comment", agent_id="smith", text="x", seen=seen)["code"] == "WORKTREE_REFUSED"
     draft = comment(text="One thing")
@@ -51,15 +51,15 @@ def test_a_change_between_the_look_and_the_hand_in_is_not_approved(
 ) -> None:
     place = make("smith", notes="two\n")
     seen = call("pool_get_review", agent_id="smith")["seen"]
-    look = reviews.look
+    look = worktrees.look
 
     def meanwhile(*given: Any) -> Any:
         found = look(*given)
         (place / "notes.txt").write_text("evil\n")
         return found
 
-    monkeypatch.setattr(reviews, "look", meanwhile)
-    assert "it changed since" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
+    monkeypatch.setattr(worktrees, "look", meanwhile)
+    assert "changed since" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
     assert not WorktreeMerge.objects.exists() and git(repository, "for-each-ref", "refs/nexus/lane") == ""
 
 

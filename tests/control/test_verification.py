@@ -265,6 +265,23 @@ def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root:
     assert status(handoff) == "CLAIMED"
 
 
+def test_what_a_merge_would_undo_is_a_change(root: Path, submit: Submit) -> None:
+    asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
+    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    made = Path(PoolWorktree.objects.get().path)
+    (root / "src" / "main.py").write_text("print(2)\n")
+    git(root, "commit", "--quiet", "--all", "-m", "Theirs")
+    theirs = git(root, "rev-parse", "HEAD")
+    git(made, "merge", "--quiet", "-s", "ours", "-m", "Update", theirs)
+    handoff = submit("unchanged:src", agent="smith")
+
+    work_once(VERIFICATION)
+
+    run = last_run(handoff)
+    assert (run["receipts"][0]["passed"], run["facts"]["base"]) == (False, theirs)
+    assert run["facts"]["files"] == [{"path": "src/main.py", "added": 1, "removed": 1}]
+
+
 def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit: Submit) -> None:
     where = {"project_root": str(root), "agent_id": "bob"}
     assert runner.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]

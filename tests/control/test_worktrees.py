@@ -26,7 +26,7 @@ from nexus.control.git import Git, GitFailed
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, TurnStatus
 from nexus.control.runners import sandbox
-from nexus.control.services import turns
+from nexus.control.services import reviews, turns
 from nexus.control.toolset import CONTROL
 from nexus.control.trees import FOLDER, LOCKS
 from nexus.core.clock import now
@@ -164,7 +164,7 @@ def test_it_cuts_a_diff_that_is_too_long_and_tells_only_whole_names_of_very_many
 ) -> None:
     for number in range(20):
         (made / f"file-{number:02}").touch()
-    monkeypatch.setattr(trees, "NAMES_BYTES", 84)
+    monkeypatch.setattr(trees, "RECORDS_BYTES", 10 * len(f":000000 100644 {'0' * 40} {'0' * 40} A\0file-00\0") + 4)
     answer = does("pool_worktree_diff", agent_id="smith")["data"]
     assert answer["files"] == [f"file-{number:02}" for number in range(10)]
     assert answer["truncated"]
@@ -445,12 +445,12 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
     await in_thread(WRITERS, lambda: does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True))
     free, begun = threading.Event(), threading.Semaphore(0)
 
-    def stuck(tree: trees.Tree) -> trees.Difference:
+    def stuck(tree: trees.Tree) -> trees.Survey:
         begun.release()
         assert free.wait(START_SECONDS)  # a bound against hanging, not a figure
-        return trees.Difference("", False, [], "")
+        return reviews.NOTHING
 
-    monkeypatch.setattr(trees, "difference", stuck)
+    monkeypatch.setattr(trees, "survey", stuck)
     looking = [
         asyncio.create_task(runner.arun(CONTROL, OPERATOR, "pool_worktree_diff", {"agent_id": "smith"}))
         for _ in range(3)

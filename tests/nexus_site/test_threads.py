@@ -20,7 +20,7 @@ from nexus.control import trees
 from nexus.control.git import GitFailed
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.rpc import ENDPOINT
-from nexus.control.services import pool
+from nexus.control.services import pool, reviews
 from nexus.control.toolset import CONTROL
 from nexus.core import waiting
 from nexus.core.clock import now
@@ -145,17 +145,17 @@ async def test_agents_leave_threads_to_one_another_and_to_operators(
 ) -> None:
     begun, come = list[str](), threading.Semaphore(0)
 
-    def waits(tree: trees.Tree) -> trees.Difference:
+    def waits(tree: trees.Tree) -> trees.Survey:
         begun.append(Path(tree.path).name)
         come.release()
         assert gate.wait(PATIENCE)
-        return trees.Difference("", False, [], "")
+        return reviews.NOTHING
 
     async def look(agent_id: str, by: str | None) -> Any:
         caller = Caller("test", operator="ada") if by is None else Caller("test", agent_id=by)
         return await runner.arun(CONTROL, caller, "pool_worktree_diff", {"agent_id": agent_id})
 
-    monkeypatch.setattr(trees, "difference", waits)
+    monkeypatch.setattr(trees, "survey", waits)
     configure(control=True)
     names = ["ann", "bob", "cid", "dan"]
     for name in names:

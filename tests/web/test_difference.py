@@ -6,6 +6,7 @@ import html
 import re
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from django.http import HttpResponse
@@ -15,6 +16,8 @@ from django.utils.safestring import mark_safe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nexus.core import unified_diff
+from nexus.core.unified_diff import ChangedFile
 from nexus.web import difference
 from nexus.web.difference import LONGEST, MOST_FILES, MOST_LINES, MOST_OF_ONE, Changed, read
 from nexus.web.highlighting import highlighted, lexer_of
@@ -29,7 +32,22 @@ LINE = re.compile(r'<(ins|del|div) id="f1-(old|new)-(\d+)".*?<code>(.*?)\n</code
 TAGS = re.compile(r"<[^>]*>")
 
 
-def written(name: str, *lines: str, note: str = "index 1..2 100644\n--- a\n+++ b\n@@ -1 +1 @@\n") -> str:
+OLD, NEW, NONE = "1" * 40, "2" * 40, "0" * 40
+INDEX = f"index {OLD}..{NEW} 100644\n"
+
+
+def changed(name: str, status: str = "M", old: str = "100644", new: str = "100644", **more: Any) -> ChangedFile:
+    """git's raw record of a file."""
+    ids = {"A": (NONE, NEW), "D": (OLD, NONE)}.get(status, (OLD, NEW))
+    file = {"path": name, "status": status, "old_mode": old, "new_mode": new, "old": ids[0], "new": ids[1]}
+    return cast(ChangedFile, {**file, "added": None, "removed": None, "shown": True, **more})
+
+
+def every(*names: str) -> list[ChangedFile]:
+    return [changed(name) for name in names]
+
+
+def written(name: str, *lines: str, note: str = f"{INDEX}--- a\n+++ b\n@@ -1 +1 @@\n") -> str:
     return f"diff --git a/{name} b/{name}\n{note}" + "".join(f"{line}\n" for line in lines)
 
 
@@ -51,37 +69,49 @@ def test_it_gives_every_line_to_its_file(files: list[list[tuple[str, str]]]) -> 
     diff = "".join(
         written(name, *(sign + text for sign, text in lines)) for name, lines in zip(names, files, strict=True)
     )
-    changes = read(diff, names)
+    changes = read(diff, every(*names))
     assert [file.name for file in changes.files] == names
     kinds = {"+": "added", "-": "removed", " ": "same"}
     for file, lines in zip(changes.files, files, strict=True):
         assert lines_of(file) == [(kinds[sign], text) for sign, text in lines]
-        assert (file.added, file.removed) == tuple(sum(sign == one for sign, _ in lines) for one in "+-")
         assert not file.what and not file.binary
         shown = "".join(f"{plain(text)}\n" for _, text in lines)
         assert re.sub(r"(?m)^\d+", "", text_of(file.unified)) == "@@ -1 +1 @@\n" + re.sub(r"(?m)^\d+", "", shown)
 
 
-@given(st.text(max_size=300), st.lists(st.text(max_size=10), max_size=3))
-def test_it_reads_any_text(diff: str, names: list[str]) -> None:
-    for changes in (read(diff, names), read(f"diff --git {diff}", names), read(f"diff --git \n@@{diff}", names)):
-        for file in changes.files:
-            for markup in (file.unified, file.split):
-                assert "\u202e" not in text_of(markup)
+@given(st.text(max_size=300))
+def test_it_reads_any_text(text: str) -> None:
+    changes = read(written("x", text), every("x")) if f"\n{unified_diff.HEAD}" not in f"\n{text}" else read("", [])
+    for file in changes.files:
+        for markup in (file.unified, file.split):
+            assert "\u202e" not in text_of(markup)
 
 
 def test_it_takes_names_from_the_list_and_never_from_a_header() -> None:
     diff = written('"a\\nb', "+x") + written("b b/c d", "+x")
-    assert [file.name for file in read(diff, ["a\nb", "b b/c d"]).files] == ["a\nb", "b b/c d"]
+    assert [file.name for file in read(diff, every("a\nb", "b b/c d")).files] == ["a\nb", "b b/c d"]
+
+
+def test_a_section_that_fits_no_file_of_the_list_is_an_error() -> None:
+    other = written("b", "+x", note=f"index {OLD}..{OLD[:39]}3 100644\n@@ -1 +1 @@\n")
+    for diff, files in (
+        (written("a", "+x") + other, every("a", "b")),
+        (written("a", "+x") * 2, every("a")),
+        (other, []),
+    ):
+        with pytest.raises(unified_diff.Mismatch):
+            read(diff, files)
 
 
 def test_it_tells_new_deleted_binary_empty_and_other_modes() -> None:
     diff = (
-        written("a", note="new file mode 100644\nindex 0..1\nBinary files /dev/null and b/a differ\n")
-        + written("b", note="deleted file mode 100644\nindex 1..0\n")
+        written("a", note=f"new file mode 100644\nindex {NONE}..{NEW}\nBinary files /dev/null and b/a differ\n")
+        + written("b", note=f"deleted file mode 100644\nindex {OLD}..{NONE}\n")
         + written("c", note="old mode 100644\nnew mode 100755\n")
     )
-    new, deleted, mode = read(diff, ["a", "b", "c"]).files
+    only_mode = changed("c", new="100755")
+    only_mode["new"] = OLD
+    new, deleted, mode = read(diff, [changed("a", "A"), changed("b", "D"), only_mode]).files
     assert (new.what, new.binary, new.rows) == ("new", True, [])
     assert (deleted.what, deleted.binary, deleted.rows) == ("deleted", False, [])
     assert (mode.notes, mode.rows) == (["old mode 100644", "new mode 100755"], [])
@@ -90,18 +120,19 @@ def test_it_tells_new_deleted_binary_empty_and_other_modes() -> None:
 def test_it_shows_so_many_files_lines_and_characters_and_counts_the_rest() -> None:
     long = written("long", *["+x"] * (MOST_OF_ONE + 10))
     after = written("after", "+z")
-    changes = read(long + after + long + after, ["long", "after", "long", "after", *(f"cut{n}" for n in range(3))])
+    names = ["long", "after", "long", "after", *(f"cut{n}" for n in range(3))]
+    changes = read(long + after + long + after, every(*names))
     first, second, third, last = changes.files
-    assert (len(first.rows), first.hidden, first.added) == (MOST_OF_ONE, 11, MOST_OF_ONE + 10)
-    assert (len(second.rows), second.hidden, second.added) == (2, 0, 1)
+    assert (len(first.rows), first.hidden) == (MOST_OF_ONE, 11)
+    assert (len(second.rows), second.hidden) == (2, 0)
     assert (len(third.rows), third.hidden) == (MOST_LINES - MOST_OF_ONE - 2, 13)
-    assert (last.rows, last.hidden, last.added) == ([], 2, 1)
+    assert (last.rows, last.hidden) == ([], 2)
     assert [file.opened for file in changes.files] == [True, False, False, False]
     assert changes.unshown == ["cut0", "cut1", "cut2"]
-    (wide,) = read(written("wide", "+" + "y" * (LONGEST + 1)), ["wide"]).files
+    (wide,) = read(written("wide", "+" + "y" * (LONGEST + 1)), every("wide")).files
     assert text_of(wide.unified).endswith("y… (1 characters more)\n")
     many = [f"f{number}" for number in range(MOST_FILES + 5)]
-    changes = read("".join(written(name, "+x") for name in many), many)
+    changes = read("".join(written(name, "+x") for name in many), every(*many))
     assert len(changes.files) == MOST_FILES and len(changes.unshown) == 5
 
 
@@ -110,10 +141,12 @@ def compared(folder: Path, before: bytes, after: bytes, name: str = "file.txt") 
     for side, content in (("a", before), ("b", after)):
         (folder / side).mkdir(exist_ok=True)
         (folder / side / name).write_bytes(content)
-    command = ["git", "diff", "--no-index", "--no-color", "--text", f"a/{name}", f"b/{name}"]
+    command = ["git", "diff", "--no-index", "--no-color", "--text", "--full-index", f"a/{name}", f"b/{name}"]
     said = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     assert said.returncode == 1, said.stderr
-    (file,) = read(said.stdout.decode(errors="replace"), [name]).files
+    diff = said.stdout.decode(errors="replace")
+    old, new = re.findall(r"(?m)^index (\w+)\.\.(\w+)", diff)[0]
+    (file,) = read(diff, [cast(ChangedFile, changed(name) | {"old": old, "new": new})]).files
     return file
 
 
@@ -140,8 +173,6 @@ def test_its_numbers_and_texts_are_those_of_both_files(
         assert not row.unended or row.text in (old[-1], new[-1])
         for start, end in row.marks:
             assert 0 <= start < end <= len(row.text)
-    kinds = [row.kind for row in file.rows]
-    assert (file.removed, file.added) == (kinds.count("removed"), kinds.count("added"))
     for markup in (file.unified, file.split):
         numbers = re.findall(r' id="f1-(old|new)-(\d+)" data-file="1" data-side="(\w+)" data-line="(\d+)"', markup)
         ours = [("new", row.new) if row.new else ("old", row.old) for row in file.rows if row.kind != "place"]
@@ -152,7 +183,7 @@ def test_its_numbers_and_texts_are_those_of_both_files(
 
 @given(CONTENT, CONTENT)
 def test_what_it_marks_is_what_differs(before: str, after: str) -> None:
-    (file,) = read(written("f", f"-{before}", f"+{after}"), ["f"]).files
+    (file,) = read(written("f", f"-{before}", f"+{after}"), every("f")).files
     _, old, new = file.rows
     if not old.marks and not new.marks:
         return
@@ -175,10 +206,10 @@ def test_it_marks_the_words_that_changed_and_none_where_nearly_all_did(tmp_path:
 
 def test_it_bounds_the_search_for_changed_words() -> None:
     lines = [f"{sign}{word * 125}" for sign, word in (("-", "a b "), ("+", "b a ")) for _ in range(990)]
-    (file,) = read(written("f", *lines), ["f"]).files
+    (file,) = read(written("f", *lines), every("f")).files
     assert len(file.rows) == MOST_OF_ONE
     words = " ".join(f"w{number}" for number in range(100))
-    old, new = read(written("f", f"-begin {words} end", f"+begin {words[::-1]} end"), ["f"]).files[0].rows[1:]
+    old, new = read(written("f", f"-begin {words} end", f"+begin {words[::-1]} end"), every("f")).files[0].rows[1:]
     assert (len(old.marks), len(new.marks)) in {(0, 0), (1, 1)}
 
 
@@ -205,7 +236,7 @@ CODE = st.lists(
 )
 def test_it_shows_all_of_a_text_whatever_its_lexer_makes_of_it(text: str, name: str) -> None:
     lines = [f"+{line}" for line in text.split("\n")]
-    (file,) = read(written(name, *lines), [name]).files
+    (file,) = read(written(name, *lines), every(name)).files
     said = re.sub(r"(?m)^\d+", "", text_of(file.unified))
     assert said == "@@ -1 +1 @@\n" + "".join(f"{plain(line[1:])}\n" for line in lines)
 
@@ -228,17 +259,24 @@ def test_it_knows_a_lexer_by_the_files_name() -> None:
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_it_names_submodules_links_renames_and_pointers() -> None:
-    module = written("m", "-Subproject commit 1", "+Subproject commit 2", note="index 1..2 160000\n@@ -1 +1 @@\n")
-    link = written("l", "+/etc/passwd", note="new file mode 120000\nindex 0..1\n@@ -0,0 +1 @@\n")
-    note = "similarity index 90%\nrename from n\nrename to o\nindex 1..2 100644\n@@ -1 +1 @@\n"
-    renamed = written("o", "+x", note=note)
+def test_it_names_submodules_links_and_pointers() -> None:
+    module = written("m", "-Subproject commit 1", "+Subproject commit 2", note=f"{INDEX}@@ -1 +1 @@\n")
+    link = written("l", "+/etc/passwd", note=f"new file mode 120000\nindex {NONE}..{NEW}\n@@ -0,0 +1 @@\n")
     pointer = ["version https://git-lfs.github.com/spec/v1", "oid sha256:1", "size 12"]
     stored = written("p.bin", *(f"+{line}" for line in pointer))
     posing = written("q.py", *(f"+{line}" for line in (*pointer, "import os")))
-    files = read(module + link + renamed + stored + posing, ["m", "l", "o", "p.bin", "q.py"]).files
-    assert [file.kind for file in files] == ["submodule", "symbolic link", "", "Git LFS pointer", ""]
-    assert (files[2].what, files[2].notes) == ("renamed", ["rename from n", "rename to o"])
+    records = [changed("m", old="160000", new="160000"), changed("l", "A", new="120000"), *every("p.bin", "q.py")]
+    files = read(module + link + stored + posing, records).files
+    assert [file.kind for file in files] == ["submodule", "symbolic link", "Git LFS pointer", ""]
+
+
+def test_a_file_of_another_type_has_both_of_its_sections_and_the_next_keeps_its_name() -> None:
+    gone = written("a", "-x", note=f"deleted file mode 100644\nindex {OLD}..{NONE}\n@@ -1 +0,0 @@\n")
+    link = written("a", "+/etc/passwd", note=f"new file mode 120000\nindex {NONE}..{NEW}\n@@ -0,0 +1 @@\n")
+    first, second = read(gone + link + written("b", "+y"), [changed("a", "T", new="120000"), changed("b")]).files
+    assert (first.name, first.what, first.kind) == ("a", "another type", "symbolic link")
+    assert lines_of(first) == [("removed", "x"), ("added", "/etc/passwd")]
+    assert (second.name, lines_of(second)) == ("b", [("added", "y")])
 
 
 @pytest.mark.usefixtures("runs_git")
@@ -272,7 +310,7 @@ def test_the_view_is_the_one_of_the_address_or_else_the_last_one() -> None:
 def test_its_page_lists_the_files_and_shows_what_a_caller_puts_below_a_line(tmp_path: Path) -> None:
     file = compared(tmp_path, b"a\n", b"b\n")
     file.rows[2].below = mark_safe("<p>Why?</p>")
-    changes = difference.Changes([file, read(written("<i>", "+x"), ["<i>"]).files[0]], ["more"])
+    changes = difference.Changes([file, read(written("<i>", "+x"), every("<i>")).files[0]], ["more"])
     for view in difference.VIEWS:
         page = render_to_string("web/diff.html", {"changes": changes, "view": view, "address": "/here/"})
         assert page.count("<p>Why?</p></ins>") == 1 and "<i>" not in page

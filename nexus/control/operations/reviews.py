@@ -16,7 +16,16 @@ from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of
 from nexus.control.models import ReviewComment
 from nexus.control.operations.agents import COMMON
-from nexus.control.operations.worktrees import REFUSALS, MergeRow, OfWorktree, WorktreeRow, merge_row, worktree_row
+from nexus.control.operations.worktrees import (
+    REFUSALS,
+    MergeRow,
+    OfWorktree,
+    WorktreeDiff,
+    WorktreeRow,
+    merge_row,
+    worktree_diff,
+    worktree_row,
+)
 from nexus.control.services import reviews
 from nexus.control.toolset import IN_POOL, operation
 from nexus.core.clock import iso
@@ -128,16 +137,13 @@ def _waiting_task(each: FinishedTask) -> WaitingTask:
     }
 
 
-class Review(WorktreeRow, Checked):
+class Review(WorktreeDiff, Checked):
     agent_ended: bool
     taken_by: Annotated[str | None, Field(description="The operator who took it over; its agent is paused.")]
     summary: Annotated[str, Field(description="What the agent said last.")]
     run_id: Annotated[str | None, Field(description="The run in which it said so.")]
     handoff: WorkOf | None
     seen: Annotated[str, Field(description="git's id of what is shown; approval is of that alone.")]
-    files: list[str]
-    diff: str
-    truncated: bool
     comments: list[CommentRow]
     comments_left_off: NotRequired[LeftOff]
 
@@ -150,17 +156,14 @@ def pool_get_review(p: OfWorktree, caller: Caller) -> Review:
     shown = reviews.show(p.agent_id, p.worktree_id, operator_behind(caller))
     checks = check_runs.of_results(selectors.check_runs_of(shown.handoff)) if shown.handoff else NO_CHECKS
     data: Review = {
-        **worktree_row(shown.row),
+        **worktree_diff(shown.row, shown.survey),
         "agent_ended": shown.row.agent.ended_at is not None,
         "taken_by": shown.row.agent.paused_by,
         "summary": shown.summary,
         "run_id": shown.run.pk if shown.run else None,
         "handoff": _work_of(shown.handoff),
         **checks,  # type: ignore[typeddict-item]  # the other key is added below
-        "seen": shown.difference.content,
-        "files": shown.difference.files,
-        "diff": shown.difference.diff,
-        "truncated": shown.difference.cut,
+        "seen": shown.survey.content,
         "comments": [_comment_row(each) for each in shown.comments],
     }
     return {**data, "comments_left_off": shown.older} if shown.older else data
@@ -263,7 +266,10 @@ class Approved(MergeRow):
 def pool_approve_work(p: Approve, caller: Caller) -> Approved:
     """Approve work as you saw it: it goes into the merge lane, and its handoff is accepted if that is submitted."""
     entry, handoff = reviews.approve(
-        agent_id=p.agent_id, worktree_id=p.worktree_id, seen=p.seen, operator=operator_behind(caller)
+        agent_id=p.agent_id,
+        worktree_id=p.worktree_id,
+        seen=p.seen,
+        operator=operator_behind(caller),
     )
     return {**merge_row(entry), "accepted": handoff.pk if handoff else None}
 

@@ -15,11 +15,13 @@ from nexus.control.models import PoolWorktree, WorktreeMerge
 from nexus.control.operations.agents import COMMON, OfAgent
 from nexus.control.services import lane, worktrees
 from nexus.control.toolset import IN_POOL, operation
+from nexus.control.trees import Survey
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Limit, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.core.unified_diff import ChangedFile
 
 REFUSALS = (*COMMON, ControlCode.WORKTREE_REFUSED)
 
@@ -38,17 +40,40 @@ class WorktreeRow(TypedDict):
     state: str
 
 
+class Brought(TypedDict):
+    """Commits of this work that another agent's branch has, too."""
+
+    branch: str
+    commits: int
+
+
 class WorktreeDiff(WorktreeRow):
+    why_not: Annotated[
+        str, Field(description="Why it cannot be merged; the diff is then of the work alone. Empty: it can.")
+    ]
+    brought: list[Brought]
     files: list[str]
+    changes: Annotated[list[ChangedFile], Field(description="The same files, as git's raw records.")]
     diff: str
     truncated: bool
 
 
 @operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, read_only=True)
 def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
-    """Return what an agent changed in its worktree, committed or not."""
-    row, difference = worktrees.difference(actor_of(caller), p.agent_id, p.worktree_id)
-    return {**worktree_row(row), "files": difference.files, "diff": difference.diff, "truncated": difference.cut}
+    """Return what the merge of an agent's worktree would change where it came from, uncommitted work included."""
+    return worktree_diff(*worktrees.look(actor_of(caller), p.agent_id, p.worktree_id))
+
+
+def worktree_diff(row: PoolWorktree, survey: Survey) -> WorktreeDiff:
+    return {
+        **worktree_row(row),
+        "why_not": survey.why_not,
+        "brought": [{"branch": branch, "commits": count} for count, branch in survey.brought],
+        "files": [file["path"] for file in survey.files],
+        "changes": survey.files,
+        "diff": survey.diff,
+        "truncated": survey.cut,
+    }
 
 
 class Merged(WorktreeRow):

@@ -34,7 +34,14 @@ from nexus.control import merging, trees
 from nexus.control.git import GitFailed
 from nexus.control.members import Actor
 from nexus.control.merging import LANE, Conflict, Moved
-from nexus.control.models import MergeQuerySet, MergeState, MergeStep, PoolWorktree, ReturnCause, WorktreeMerge
+from nexus.control.models import (
+    MergeQuerySet,
+    MergeState,
+    MergeStep,
+    PoolWorktree,
+    ReturnCause,
+    WorktreeMerge,
+)
 from nexus.control.moving import Locked
 from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
@@ -65,10 +72,11 @@ def queue(
 ) -> WorktreeMerge:
     """Put a worktree's work, as it is now, into the lane of the branch that its origin is on.
 
-    `seen` is the content that a person approved, as git's id, and `approve` is called in the transaction.
+    What is approved is the merge onto that branch as it is. `seen` is git's id of its content, as a person saw it;
+    `approve` is called in the transaction.
 
-    Raises the errors of `worktrees.merge` and of `approve`; WORKTREE_REFUSED also if it waits there already, has
-    nothing to merge, or holds something else than was seen.
+    Raises the errors of `worktrees.merge` and of `approve`; WORKTREE_REFUSED also if it waits there already, would
+    change nothing, or something else than was seen.
     """
     row = worktrees.decided(actor, agent_id, worktree_id, "merge")
     if row.merges.open().exists():
@@ -92,15 +100,16 @@ def queue(
         queued_at=moment,
     )
     try:
-        if merging.has(tree.source, target, commit):
-            raise GitFailed(f"there is nothing to merge: {target} has all of it")
-        content = trees.content_of(tree, commit)
+        prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row))
+        if prepared.commit is None and not prepared.conflicts:
+            raise GitFailed(f"there is nothing to merge: it would change nothing in {target}")
+        content = trees.content_of(tree, prepared.commit or commit)
         if seen not in (None, content):
             raise changed_since(content)
         with write(), transaction.atomic():
             row.merges.update(needs_person=False)
             entry.save(force_insert=True)
-            PoolWorktree.objects.filter(pk=row.pk).update(approved=content)
+            PoolWorktree.objects.filter(pk=row.pk).update(content=content, approved=content)
             worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, into=target)
             approve()
     except BaseException as error:
@@ -116,7 +125,10 @@ def queue(
 
 def changed_since(content: str) -> NexusError:
     """Return the error for a decision about work that is not what its person saw."""
-    return refusal("it changed since you looked at it; look again, and decide about what it is now", seen=content)
+    return refusal(
+        "it, or the branch that it merges into, changed since you looked; look again, and decide about what it is now",
+        seen=content,
+    )
 
 
 def withdraw(merge_id: str, by: str) -> WorktreeMerge:
@@ -285,8 +297,12 @@ def _merged(entry: WorktreeMerge) -> Outcome:
                 f"{entry.target} changed the same places of {count} file{'' if count == 1 else 's'}",
                 prepared.conflicts,
             )
-        if prepared.commit is None:  # a hub did so, and was killed before it recorded that
-            return Outcome(MergeState.MERGED, commit=entry.result or prepared.onto)
+        if prepared.commit is None:
+            if entry.result and merging.follows(origin.git(), prepared.onto, entry.result):
+                # A hub took it, and was killed before it recorded that.
+                return Outcome(MergeState.MERGED, commit=entry.result)
+            why = f"it would change nothing in {entry.target} any more; see `git diff {entry.target} {row.branch}`"
+            return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, why)
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
         merges = [(entry, prepared.commit), *_others(entry, origin, prepared.commit, checks)]
         passed, why = _passed(entry, origin, [commit for _, commit in merges], checks)
@@ -320,9 +336,9 @@ def _others(
         row = other.worktree
         try:
             prepared = merging.prepare(origin, entry.target, row.base, other.commit, _subject(row), last)
+            if prepared.commit is None:
+                break
         except GitFailed:
-            break
-        if prepared.commit is None:
             break
         _record(entry)  # raises Lost
         with write():

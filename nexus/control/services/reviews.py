@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,7 +52,7 @@ from nexus.control.models import (
 )
 from nexus.control.services import lane, pool, turns, worktrees
 from nexus.control.services.worktrees import refusal
-from nexus.control.trees import Difference, Survey
+from nexus.control.trees import Survey
 from nexus.core import unified_diff
 from nexus.core.background_work import Work
 from nexus.core.clock import iso, now
@@ -148,7 +149,7 @@ class Shown(NamedTuple):
     """Finished work, as a person decides about it."""
 
     row: PoolWorktree
-    difference: Difference
+    survey: Survey
     handoff: Handoff | None
     summary: str  # what its agent said last
     run: Turn | None  # in which it said so
@@ -158,11 +159,11 @@ class Shown(NamedTuple):
 
 def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
     """Return an agent's work, with its newest comments. Raises NOT_FOUND and WORKTREE_REFUSED."""
-    row, difference = worktrees.difference(Actor(operator), agent_id, worktree_id)
+    row, survey = worktrees.look(Actor(operator), agent_id, worktree_id)
     run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
     summary = (run.answer or "") if run else ""
     handoff = handoff_of(row)
-    return Shown(row, difference, handoff, summary, run, *comments(row))
+    return Shown(row, survey, handoff, summary, run, *comments(row))
 
 
 def comments(row: PoolWorktree) -> tuple[list[ReviewComment], int]:
@@ -222,7 +223,7 @@ def comment(
     """
     check_text(text)
     if at.path or seen is not None:
-        row, shown = worktrees.difference(Actor(operator), agent_id, worktree_id)
+        row, shown = worktrees.look(Actor(operator), agent_id, worktree_id)
         if seen not in (None, shown.content):
             raise lane.changed_since(shown.content)
         quote, content = hunk(shown, at), shown.content
@@ -316,12 +317,16 @@ def approve(
 ) -> tuple[WorktreeMerge, Handoff | None]:
     """Put the work that a person saw into the merge lane, and accept its handoff if that is submitted.
 
-    Raises the errors of `lane.queue`; INVALID_TRANSITION while comments wait to be sent.
+    Raises the errors of `lane.queue`; WORKTREE_REFUSED also for work that cannot be merged; INVALID_TRANSITION while
+    comments wait to be sent.
     """
     actor = Actor(operator)
-    row, survey = look(actor, agent_id, worktree_id)
+    row, survey = worktrees.look(actor, agent_id, worktree_id)
+    worktrees.record_commits(row, survey)
     if survey.content != seen:
         raise lane.changed_since(survey.content)
+    if survey.why_not:
+        raise refusal(f"{survey.why_not}; put it into the merge lane, which sends it back to its agent")
     taken = _taken(row)
     handoff = taken or handoffs_of([row.agent]).get(row.agent.pk)
     if handoff is not None and taken is None and handoff.status != HandoffStatus.SUBMITTED:
@@ -389,7 +394,8 @@ def give_back(
     or it is being merged; POOL_FULL.
     """
     actor = Actor(operator)
-    found, survey = look(actor, agent_id, worktree_id)
+    found, survey = worktrees.look(actor, agent_id, worktree_id)
+    worktrees.record_commits(found, survey)
     with write():
         row = _locked(found.pk)
         if row.agent.paused_at is None or row.agent.ended_at is not None:
@@ -426,11 +432,11 @@ def _returned(
     row: PoolWorktree, since: datetime, survey: Survey, words: str, handoff: Handoff | None, operator: str
 ) -> str:
     """Return the message that gives work back to its agent."""
-    changed = "nothing changed in it" if survey.content == row.content else "its content is another than before"
+    changed = "nothing changed" if survey.content == row.content else "what it would merge is another than before"
     cancelled = Turn.objects.filter(agent=row.agent, cancel_requested_at__gte=since).values_list("pk", flat=True)
     parts = [
         f"{operator} took over your work on {row.branch}, in {row.path}, at {iso(since)}, and gives it back to you: "
-        f"{changed}, and it has {survey.commits} commit{'s' * (survey.commits != 1)} since its base, the last one "
+        f"{changed}, and it has {survey.commits} commit{'s' * (survey.commits != 1)} to merge, the last one "
         f"{survey.head}{', and uncommitted changes' if survey.uncommitted else ''}. Look at it "
         "with git before you go on."
     ]
@@ -486,17 +492,6 @@ def answer(actor: Actor, *, comment_id: str, outcome: str, words: str) -> Review
         comments_rules.answer(found, outcome, words)
         worktrees.emit("answered", actor, found.worktree, now(), comment_id=found.pk, outcome=outcome)
     return found
-
-
-def look(actor: Actor, agent_id: str, worktree_id: str | None) -> tuple[PoolWorktree, Survey]:
-    """Return what changed in a worktree, in figures. Raises the errors of `worktrees.difference`."""
-    row = worktrees.get(actor, agent_id, worktree_id)
-    try:
-        survey = trees.survey(worktrees.own(row, actor))
-    except GitFailed as error:
-        raise refusal(str(error)) from None
-    worktrees.record_commits(row, survey)
-    return row, survey
 
 
 def _within_message(drafts: Sequence[ReviewComment], row: PoolWorktree) -> None:
@@ -572,16 +567,15 @@ def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent
     return "\n\n".join(parts)
 
 
-def hunk(shown: Difference, at: Lines) -> str:
+def hunk(shown: Survey, at: Lines) -> str:
     """Return the lines of a diff that a comment is about, with those around them. Raises VALIDATION_ERROR where the
     diff does not show them."""
-    if at.path and at.path not in shown.files:
+    if at.path and all(file["path"] != at.path for file in shown.files):
         raise invalid("This file is not among those that changed.", field="path")
     if at.first is None or at.last is None:
         return ""
-    for name, lines in zip(shown.files, unified_diff.files(shown.diff), strict=False):
-        if name != at.path:
-            continue
+    sections = [found for file, found in unified_diff.paired(shown.diff, shown.files) if file["path"] == at.path]
+    for lines in chain.from_iterable(sections):
         for head, rows in _hunks(lines[1:]):
             numbers = [row.new if at.side == DiffSide.NEW else row.old for row in rows]
             if at.first in numbers and at.last in numbers:
@@ -641,8 +635,8 @@ class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
                 looked_at=moment,
                 content=outcome.content,
                 changed_files=len(outcome.files),
-                added=sum(added or 0 for _, added, _ in outcome.files),
-                removed=sum(removed or 0 for *_, removed in outcome.files),
+                added=sum(file["added"] or 0 for file in outcome.files),
+                removed=sum(file["removed"] or 0 for file in outcome.files),
             )
             worktrees.record_commits(row, outcome)
             if PoolWorktree.objects.for_review().filter(pk=row.pk).exists():
@@ -657,5 +651,5 @@ def _unread() -> WorktreeQuerySet:
     return PoolWorktree.objects.at_rest().filter(Q(looked_at=None) & Exists(ended) | Exists(later))
 
 
-NOTHING = Survey("", "", False, 0, [], [], [], "", [], False)
+NOTHING = Survey("", "", False, "", "", 0, [], [], [], [], [], "", [], False, "", False)
 LOOK = Look()

@@ -24,7 +24,7 @@ from nexus.control.git import GitFailed
 from nexus.control.members import Actor, check_authority, family, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.services import pool
-from nexus.control.trees import FOLDER, Difference, Merge, Survey, Tree
+from nexus.control.trees import FOLDER, Merge, Survey, Tree
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import write
@@ -112,11 +112,11 @@ def get(actor: Actor, agent_id: str, worktree_id: str | None) -> PoolWorktree:
     return row
 
 
-def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Difference]:
-    """Return the changes in an agent's worktree. Raises the errors of `get`, and WORKTREE_REFUSED."""
+def look(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Survey]:
+    """Return what the merge of an agent's worktree changes. Raises the errors of `get`, and WORKTREE_REFUSED."""
     row = get(actor, agent_id, worktree_id)
     try:
-        return row, trees.difference(own(row, actor))
+        return row, trees.survey(own(row, actor))
     except GitFailed as error:
         raise refusal(str(error)) from None
 

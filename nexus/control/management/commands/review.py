@@ -111,6 +111,10 @@ class Command(VerbsCommand):
             name: data[name] for name in ("agent_id", "branch", "path", "origin", "state", "taken_by", "seen", "run_id")
         }
         facts["handoff"] = f"{of['title']}, {of['status']}" if of else None
+        facts["cannot_be_merged"] = data["why_not"] or None
+        facts["brings"] = (
+            ", ".join(f"{each['commits']} commits of {each['branch']}" for each in data["brought"]) or None
+        )
         for each in checks[-1]["receipts"] if checks else ():
             facts[each["criterion"]] = "passed" if each["passed"] else each["why"]
         older = data.get("comments_left_off", 0)

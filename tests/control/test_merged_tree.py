@@ -1,0 +1,142 @@
+"""What is approved is what is merged: the tree that the branch will have, whatever the agent's history says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.test import Client as Browser
+
+from nexus.control.models import PoolWorktree, WorktreeMerge
+from nexus.control.services.lane import LANE_WORK
+from nexus.control.services.reviews import LOOK
+from nexus.core.background_work import work_once
+from tests.control.test_reviews import Make, call, comment, make, refused, works
+from tests.control.test_worktree_page import words
+from tests.control.test_worktrees import git, pool, repository
+from tests.pages import shown
+
+__all__ = ["make", "pool", "repository"]
+
+LINES = [f"line {number}\n" for number in range(30)]
+
+
+def review(agent_id: str = "smith") -> dict[str, object]:
+    return call("pool_get_review", agent_id=agent_id)
+
+
+def approve(agent_id: str = "smith", **more: object) -> WorktreeMerge:
+    merge = call("pool_approve_work", agent_id=agent_id, seen=review(agent_id)["seen"], **more)
+    return WorktreeMerge.objects.get(pk=merge["merge_id"])
+
+
+def taken(entry: WorktreeMerge) -> WorktreeMerge:
+    work_once(LANE_WORK)
+    entry.refresh_from_db()
+    return entry
+
+
+def commit(place: Path, **files: str) -> str:
+    for name, text in files.items():
+        (place / f"{name}.txt").write_text(text)
+    git(place, "add", "--all")
+    git(place, "commit", "--quiet", "-m", f"Write {' '.join(files)}")
+    return git(place, "rev-parse", "HEAD")
+
+
+def look_again(agent_id: str = "smith") -> None:
+    works(agent_id)
+    work_once(LOOK)
+
+
+def test_a_merge_that_keeps_only_its_own_side_is_shown_as_what_it_undoes(make: Make, repository: Path) -> None:
+    place = make("smith", mine="mine\n")
+    theirs = commit(repository, notes="one\ntheirs\n", theirs="theirs\n")
+    git(place, "add", "--all")
+    git(place, "commit", "--quiet", "-m", "Mine")
+    git(place, "merge", "--quiet", "-s", "ours", "-m", "Update", theirs)
+    found = review()
+    assert found["files"] == ["mine.txt", "notes.txt", "theirs.txt"] and "-theirs" in str(found["diff"])
+    look_again()
+    row = call("pool_list_reviews")["reviews"][0]
+    assert (row["files"], row["added"], row["removed"]) == (3, 1, 2)
+    assert taken(approve()).state == "merged"
+    assert git(repository, "rev-parse", "HEAD^{tree}") == found["seen"], "a person saw that tree"
+
+
+def test_what_another_branch_took_up_and_left_out_is_not_merged(make: Make, repository: Path) -> None:
+    ben, smith = make("ben", good="good\n"), make("smith", mine="mine\n")
+    commit(ben, good="good\n")
+    call("pool_worktree_keep", agent_id="ben")
+    git(smith, "add", "--all")
+    git(smith, "commit", "--quiet", "-m", "Mine")
+    git(smith, "merge", "--quiet", "-s", "ours", "-m", "Take up", git(ben, "rev-parse", "HEAD"))
+    assert review()["brought"] == [{"branch": "nexus/ben", "commits": 1}]
+    first, second = approve(), call("pool_worktree_queue", agent_id="ben")
+    assert taken(first).state == "merged" and not (repository / "good.txt").exists()
+    entry = WorktreeMerge.objects.get(pk=second["merge_id"])
+    assert (entry.state, entry.cause, entry.needs_person) == ("returned", "refused", True)
+    assert "would change nothing in main any more" in entry.why and "git diff main nexus/ben" in entry.why
+    assert "nothing to merge" in refused("pool_worktree_queue", agent_id="ben")["message"]
+    assert call("pool_worktree_merge", agent_id="ben")["merged"] is False
+
+
+def test_a_file_of_another_type_shifts_no_names(
+    committed: None, make: Make, repository: Path, browser: Browser
+) -> None:
+    place = make("smith", other="quoted\n")
+    (place / "notes.txt").unlink()
+    (place / "notes.txt").symlink_to("/etc/passwd")
+    (place / "src" / "main.py").write_text("print(2)\n")
+    found = review()
+    assert [(each["path"], each["status"]) for each in found["changes"]] == [  # type: ignore[attr-defined]
+        ("notes.txt", "T"),
+        ("other.txt", "A"),
+        ("src/main.py", "M"),
+    ]
+    assert "+quoted" in comment(path="other.txt", line=1)["quote"]
+    assert "+print(2)" in comment(path="src/main.py", line=1)["quote"]
+    assert "+/etc/passwd" in comment(path="notes.txt", line=1)["quote"]
+    assert "-one" in comment(path="notes.txt", line=1, side="old")["quote"]
+    page = browser.get(f"/admin/review/{PoolWorktree.objects.get().agent_id}/").content.decode()
+    files = words(page[page.index('id="changes"') :])
+    assert "notes.txt another type symbolic link" in files and "src/main.py +1 −1" in files
+
+
+def test_attributes_hide_neither_lines_nor_their_numbers(make: Make) -> None:
+    place = make("smith", many="x\n" * 500)
+    (place / ".gitattributes").write_text("* -diff\n")
+    look_again()
+    row = call("pool_list_reviews")["reviews"][0]
+    assert (row["files"], row["added"], row["removed"]) == (2, 501, 0)
+    assert "+* -diff" in str(review()["diff"])
+
+
+def test_what_conflicts_is_shown_alone_and_is_not_approved(
+    committed: None, make: Make, repository: Path, browser: Browser
+) -> None:
+    make("smith", notes="mine\n")
+    theirs = commit(repository, notes="theirs\n", other="x\n")
+    found = review()
+    assert found["files"] == ["notes.txt"] and "-one\n+mine" in str(found["diff"])
+    assert str(found["why_not"]).endswith("changed the same places of 'notes.txt'")
+    assert "merge lane" in refused("pool_approve_work", agent_id="smith", seen=found["seen"])["message"]
+    row = PoolWorktree.objects.get()
+    page = shown(browser.get(f"/admin/review/{row.agent_id}/"))
+    assert "Cannot be merged" in page and 'id="approve"' not in page
+    assert "It waits in the merge lane" in shown(
+        browser.post(f"/admin/pool/{row.agent_id}/worktree/queue/", follow=True)
+    )
+    assert taken(WorktreeMerge.objects.get()).cause == "conflict" and theirs == git(repository, "rev-parse", "HEAD")
+    git(repository, "reset", "--quiet", "--hard", "HEAD~1")
+    git(repository, "commit", "--quiet", "--amend", "--allow-empty", "-m", "Rewritten")
+    assert "was rewritten" in str(review()["why_not"])
+
+
+def test_the_review_merges_as_the_lane_does(make: Make, repository: Path) -> None:
+    (repository / ".gitattributes").write_text("notes.txt merge=union\n")
+    commit(repository, notes="one\n")
+    make("smith", notes="one\nmine\n")
+    commit(repository, notes="one\ntheirs\n")
+    seen = review()["seen"]
+    assert taken(approve()).state == "merged" and git(repository, "rev-parse", "HEAD^{tree}") == seen
+    assert (repository / "notes.txt").read_text() == "one\ntheirs\nmine\n"
