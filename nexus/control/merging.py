@@ -11,12 +11,22 @@ from typing_extensions import TypedDict
 
 from nexus.control import moving
 from nexus.control.git import Git, GitFailed
-from nexus.control.trees import Origin, alone, merged_tree
+from nexus.control.trees import COMPARE, FRESH, Origin, alone, alternates, format_of, merged_tree
 
 LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
 HUNK_CHARACTERS = 4_000
 FILE_BYTES = 500_000  # of a file in conflict that are read
+
+
+# A digest of each change, without the numbers of lines and the ids of whole files. What fails is like nothing else.
+CHANGES = """
+export GIT_DIR="$SCRATCH/git" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
+for merge in "$APPROVED" "$COMMIT"; do
+    { git $COMPARE --text "$merge^1" "$merge" || printf '%s' "$merge"; } |
+        { sed -e '/^index /d' -e 's/^@@ .*/@@/' || printf '%s' "$merge"; } | sha256sum
+done
+"""
 
 
 class Conflict(TypedDict):
@@ -75,6 +85,27 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str, ont
     return Prepared(onto, git.line("commit-tree", "-p", onto, "-p", work, "-m", message, content))
 
 
+def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
+    """Return whether a merge brings its branch what the approved one would have brought: the same content, or the same
+    change. A change is the same if each file of it has the same lines added and removed, between the same lines.
+
+    Raises GitFailed.
+    """
+    git = origin.writing()
+    content, approved_content = git.line("rev-parse", f"{commit}^{{tree}}", f"{approved}^{{tree}}").split()
+    if content == approved_content:
+        return True
+    values = {
+        "APPROVED": approved,
+        "COMMIT": commit,
+        "COMPARE": COMPARE,
+        "FORMAT": format_of(commit),
+        "OBJECTS": alternates(origin.objects),
+    }
+    digests = git.script(FRESH + CHANGES, values).line.split("\n")
+    return len(digests) == 2 and digests[0] == digests[1]
+
+
 def _conflict(git: Git, content: str, name: str, onto: str, work: str) -> Conflict:
     said = git.run("cat-file", "blob", f"{content}:{name}", expect=(0, 128), largest=FILE_BYTES)
     text = "" if b"\0" in said.output else said.output.decode(errors="replace")
@@ -127,6 +158,11 @@ def roll_back(origin: Origin) -> None:
     """Roll back what a killed hub did to the origin's work tree. Raises the errors of `moving.roll_back`."""
     with alone(origin.common):
         moving.roll_back(origin.git())
+
+
+def hold(origin: Origin, ref: str, commit: str) -> None:
+    """Let a ref keep a commit. Raises GitFailed."""
+    origin.writing().run("update-ref", ref, commit)
 
 
 def release(origin: Origin, refs: list[str]) -> None:

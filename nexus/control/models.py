@@ -275,6 +275,7 @@ class ReturnCause(models.TextChoices):
 
     CONFLICT = "conflict"
     CHECKS = "checks"
+    CHANGED = "changed"  # the branch moved, and the merge is another than was approved
     REFUSED = "refused"  # git, or the state of the repository, does not allow it
 
 
@@ -292,6 +293,7 @@ class WorktreeMerge(models.Model):
     repository = models.CharField(max_length=PATH_LENGTH)  # the git directory of all its work trees
     target = models.CharField(max_length=PATH_LENGTH)  # the branch
     commit = models.CharField(max_length=64)  # the work, as it was approved
+    approved = models.CharField(max_length=64, blank=True)  # its merge then; empty: in conflict, or of an older version
     state = models.CharField(max_length=16, choices=MergeState, default=MergeState.WAITING)
     step = models.CharField(max_length=16, choices=MergeStep, null=True)
     epoch = models.PositiveIntegerField(default=0)  # how often it was claimed: a hub that lost it changes nothing

@@ -87,6 +87,7 @@ def played_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedGit:
     monkeypatch.setattr(trees, "content_of", lambda tree, commit: commit.rpartition(" of ")[2])
     monkeypatch.setattr(merging, "target", lambda origin: "main")
     monkeypatch.setattr(merging, "prepare", lambda *given: Prepared("onto", f"merge of {given[3]}"))
+    monkeypatch.setattr(merging, "hold", lambda origin, ref, commit: None)
     monkeypatch.setattr(merging, "release", lambda origin, refs: None)
     return git
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from django.test import Client as Browser
 
-from nexus.control.models import PoolWorktree, WorktreeMerge
+from nexus.control.models import PoolWorktree, Turn, WorktreeMerge
 from nexus.control.services.lane import LANE_WORK
 from nexus.control.services.reviews import LOOK
 from nexus.core.background_work import work_once
-from tests.control.test_reviews import Make, call, comment, make, refused, works
+from tests.control.test_reviews import Make, call, comment, make, refused, waiting, works
 from tests.control.test_worktree_page import words
 from tests.control.test_worktrees import git, pool, repository
 from tests.pages import shown
@@ -109,6 +109,35 @@ def test_attributes_hide_neither_lines_nor_their_numbers(make: Make) -> None:
     row = call("pool_list_reviews")["reviews"][0]
     assert (row["files"], row["added"], row["removed"]) == (2, 501, 0)
     assert "+* -diff" in str(review()["diff"])
+
+
+def test_the_same_lines_between_the_same_lines_go_on_without_a_person(make: Make, repository: Path) -> None:
+    commit(repository, many="".join(LINES))
+    place = make("smith")
+    (place / "many.txt").write_text("".join([*LINES[:20], "mine\n", *LINES[20:]]))
+    entry = approve()
+    commit(repository, many="".join(["theirs\n", *LINES]), other="x\n")
+    assert taken(entry).state == "merged"
+    assert (repository / "many.txt").read_text() == "".join(["theirs\n", *LINES[:20], "mine\n", *LINES[20:]])
+
+
+def test_a_merge_that_is_another_than_was_approved_is_looked_at_again(make: Make, repository: Path) -> None:
+    commit(repository, many="".join(LINES))
+    place = make("smith")
+    (place / "many.txt").write_text("".join([*LINES[:20], "mine\n", *LINES[20:]]))
+    look_again()
+    entry, seen = approve(), review()["seen"]
+    assert waiting() == []
+    commit(repository, many="".join([*LINES[:17], "theirs\n", *LINES[18:]]))
+    before = git(repository, "rev-parse", "HEAD")
+    assert (taken(entry).state, entry.cause, entry.needs_person) == ("returned", "changed", False)
+    assert "look at it again" in entry.why and git(repository, "rev-parse", "HEAD") == before
+    assert not Turn.objects.filter(source="lane").exists(), "its agent can do nothing about it"
+    work_once(LOOK)
+    assert waiting() == ["smith"]
+    assert "changed since" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
+    seen = review()["seen"]
+    assert taken(approve()).state == "merged" and git(repository, "rev-parse", "HEAD^{tree}") == seen
 
 
 def test_what_conflicts_is_shown_alone_and_is_not_approved(

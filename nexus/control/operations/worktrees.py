@@ -136,7 +136,7 @@ class MergeRow(TypedDict):
     checked_with: Annotated[list[CheckedWith], Field(description="The entries that it is checked together with now.")]
     commit: Annotated[str, Field(description="The work, as it was queued.")]
     result: Annotated[str | None, Field(description="The merge, once the branch has it.")]
-    cause: Annotated[str | None, Field(description="Why it came back: conflict, checks or refused.")]
+    cause: Annotated[str | None, Field(description="Why it came back: conflict, checks, changed or refused.")]
     why: str
     conflicts: Annotated[list[Conflict], Field(description="With the commits of the other side.")]
     needs_person: bool

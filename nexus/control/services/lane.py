@@ -41,6 +41,7 @@ from nexus.control.models import (
     PoolWorktree,
     ReturnCause,
     WorktreeMerge,
+    WorktreeState,
 )
 from nexus.control.moving import Locked
 from nexus.control.services import turns, worktrees
@@ -101,7 +102,10 @@ def queue(
     )
     try:
         prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row))
-        if prepared.commit is None and not prepared.conflicts:
+        if prepared.commit is not None:
+            entry.approved = prepared.commit
+            merging.hold(tree.source, ref, prepared.commit)
+        elif not prepared.conflicts:
             raise GitFailed(f"there is nothing to merge: it would change nothing in {target}")
         content = trees.content_of(tree, prepared.commit or commit)
         if seen not in (None, content):
@@ -303,6 +307,10 @@ def _merged(entry: WorktreeMerge) -> Outcome:
                 return Outcome(MergeState.MERGED, commit=entry.result)
             why = f"it would change nothing in {entry.target} any more; see `git diff {entry.target} {row.branch}`"
             return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, why)
+        if not _is_as_approved(entry, origin, prepared.commit):
+            _record(entry, onto=prepared.onto)
+            why = f"{entry.target} moved, and the merge would change it otherwise than was approved: look at it again"
+            return Outcome(MergeState.RETURNED, ReturnCause.CHANGED, why)
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
         merges = [(entry, prepared.commit), *_others(entry, origin, prepared.commit, checks)]
         passed, why = _passed(entry, origin, [commit for _, commit in merges], checks)
@@ -336,7 +344,7 @@ def _others(
         row = other.worktree
         try:
             prepared = merging.prepare(origin, entry.target, row.base, other.commit, _subject(row), last)
-            if prepared.commit is None:
+            if prepared.commit is None or not _is_as_approved(other, origin, prepared.commit):
                 break
         except GitFailed:
             break
@@ -348,6 +356,11 @@ def _others(
         other.onto = last
         found.append((other, last := prepared.commit))
     return found
+
+
+def _is_as_approved(entry: WorktreeMerge, origin: Origin, commit: str) -> bool:
+    """Return whether a merge of an entry may be taken although nobody saw it. Raises GitFailed."""
+    return bool(entry.approved) and merging.is_as_approved(origin, entry.approved, commit)
 
 
 def _release_others(entry: WorktreeMerge) -> None:
@@ -441,7 +454,8 @@ def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
             unchecked = {"why": outcome.why} if outcome.why else {}
             worktrees.emit("merged", Actor(entry.queued_by), row, moment, commit=outcome.commit, **about, **unchecked)
         elif outcome.state == MergeState.RETURNED:
-            PoolWorktree.objects.filter(pk=row.pk).update(approved="")
+            looked = {"looked_at": None} if outcome.cause == ReturnCause.CHANGED else {}
+            PoolWorktree.objects.filter(pk=row.pk).update(approved="", **looked)
             needs_person = not _sent_back(entry, row, outcome)
             WorktreeMerge.objects.filter(pk=entry.pk).update(
                 cause=outcome.cause, conflicts=list(outcome.conflicts), needs_person=needs_person
@@ -453,7 +467,9 @@ def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
 
 def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> bool:
     """Queue a turn that tells the agent what to change. Return False if a person is needed, too: no turn could be
-    queued, or the work came back before."""
+    queued, or the work came back before. What changed by others' work waits for its review again."""
+    if outcome.cause == ReturnCause.CHANGED:
+        return row.state == WorktreeState.OPEN
     if row.agent.ended_at is not None or row.agent.paused_at is not None or outcome.cause == ReturnCause.REFUSED:
         return False
     try:
