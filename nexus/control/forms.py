@@ -295,10 +295,21 @@ class GiveBackForm(OperationForm):
     text = LinesField(rows=3, required=False, label="What you did, and what is left")
 
 
+class PathsField(forms.MultipleChoiceField):
+    """Paths, each as JSON, since a form changes line ends in values."""
+
+    def clean(self, value: Any) -> list[str]:
+        try:
+            return [str(json.loads(path)) for path in value or ()]
+        except ValueError:
+            raise forms.ValidationError("Name paths as JSON.") from None
+
+
 class ApproveForm(forms.Form):
-    """What was seen, and is approved."""
+    """What was seen, and is approved; and what was read elsewhere."""
 
     seen = forms.CharField()
+    unseen = PathsField(required=False)
 
 
 class DiscardForm(OperationForm):

@@ -383,6 +383,11 @@ class Survey:
             return "the branch that it merges into was rewritten, and does not have the commit where the work began"
         return ""
 
+    @property
+    def unshown(self) -> list[str]:
+        """The files that the diff does not show, or not all of."""
+        return [file["path"] for file in self.files if not file["shown"]]
+
 
 @dataclass(frozen=True)
 class Merge:

@@ -463,6 +463,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         checks=checks[0] if checks else None,
         facts=sheet(checks[0]["facts"]) if checks and checks[0]["facts"] else (),
         seen=answer.get("seen", ""),
+        unseen=[(json.dumps(each), each) for each in reviewing.by_directory(changes.unseen)] if changes else [],
         why_not=answer.get("why_not", ""),
         brought=answer.get("brought", []),
         changes=changes,

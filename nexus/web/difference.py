@@ -66,6 +66,11 @@ class Changed:
     opened: bool = True
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all of it is shown."""
+        return not (self.binary or self.cut or self.hidden or any(row.more for row in self.rows))
+
+    @property
     def unified(self) -> SafeString:
         """The lines as HTML, in one column."""
         return mark_safe("".join(_row(self, row) for row in self.rows))  # noqa: S308  # escaped piece by piece
@@ -96,6 +101,11 @@ class Changes:
     unshown: Sequence[str] = ()  # names of files that are not shown
     added: int = 0  # lines, in all files
     removed: int = 0
+
+    @property
+    def unseen(self) -> list[str]:
+        """The files of which not all is shown."""
+        return [*(file.name for file in self.files if not file.is_whole), *self.unshown]
 
 
 def read(diff: str, changed: Sequence[ChangedFile]) -> Changes:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from io import StringIO
 from pathlib import Path
 
+import pytest
+from django.core.management import call_command
 from django.test import Client as Browser
 
 from nexus.control.models import PoolWorktree, Turn, WorktreeMerge
@@ -108,7 +112,41 @@ def test_attributes_hide_neither_lines_nor_their_numbers(make: Make) -> None:
     look_again()
     row = call("pool_list_reviews")["reviews"][0]
     assert (row["files"], row["added"], row["removed"]) == (2, 501, 0)
-    assert "+* -diff" in str(review()["diff"])
+    assert "+* -diff" in str(review()["diff"]) and review()["unshown"] == []
+
+
+def test_what_is_not_shown_is_asked_for_by_name(make: Make, repository: Path) -> None:
+    place = make("smith", a="word\n" * 50_000, small="1\n")
+    (place / "src" / "run.sh").write_bytes(b"#!/bin/sh\n#\0\ncurl evil\n")
+    (place / "src" / "more.sh").write_text("curl evil\n")
+    seen, left = review()["seen"], ["a.txt", "small.txt", "src/more.sh", "src/run.sh"]
+    assert review()["unshown"] == left and review()["truncated"]
+    for unseen in ([], ["a.txt", "src"], ["a.txt", "src/", "small"]):
+        error = refused("pool_approve_work", agent_id="smith", seen=seen, unseen=unseen)
+        assert error["code"] == "WORKTREE_REFUSED" and error["details"]["field"] == "unseen", error
+    assert error["details"]["names"] == ["small.txt"] and not WorktreeMerge.objects.exists()
+    assert taken(approve(unseen=["a.txt", "src/", "small.txt"])).state == "merged"
+
+
+def test_the_page_and_the_command_ask_for_what_they_do_not_show(
+    committed: None, make: Make, repository: Path, browser: Browser
+) -> None:
+    place = make("smith", long="x\n" * 1_500, wide="y" * 600 + "\n", small="1\n")
+    (place / "data.bin").write_bytes(b"\0\1")
+    address = f"/admin/review/{PoolWorktree.objects.get().agent_id}/"
+    page = browser.get(address).content.decode()
+    boxes = [part.split('"')[0] for part in page.split('name="unseen" value="')[1:]]
+    assert [json.loads(box.replace("&quot;", '"')) for box in boxes] == ["data.bin", "long.txt", "wide.txt"]
+    seen = page.split('name="seen" value="')[1].split('"')[0]
+    refusal = shown(browser.post(f"{address}approve/", {"seen": seen}, follow=True))
+    assert "does not show all of 'data.bin'" in refusal
+    assert browser.post(f"{address}approve/", {"seen": seen, "unseen": "data.bin"}).status_code == 400
+    out = StringIO()
+    with pytest.raises(SystemExit, match="0"):
+        call_command("review", "approve", "smith", "--seen", seen, "--unseen", "data.bin", stdout=out)
+    call("pool_withdraw_merge", merge_id=WorktreeMerge.objects.get().pk)
+    ticked = {"seen": seen, "unseen": [json.dumps(name) for name in ("data.bin", "long.txt", "wide.txt")]}
+    assert "It waits in the merge lane" in shown(browser.post(f"{address}approve/", ticked, follow=True))
 
 
 def test_the_same_lines_between_the_same_lines_go_on_without_a_person(make: Make, repository: Path) -> None:

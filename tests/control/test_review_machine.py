@@ -126,7 +126,7 @@ class Desk(RuleBasedStateMachine):
             self.look()
         waits = self.tree().merges.open().exists()
         drafts = ReviewComment.objects.filter(worktree=self.row, sent_at=None).exists()
-        approved = self.does(reviews.approve, seen=self.seen)
+        approved = self.does(reviews.approve, seen=self.seen, unseen=())
         is_seen = self.seen == self.content
         assert approved is None or (is_seen and not drafts and not waits)
         if approved is not None:

@@ -112,9 +112,9 @@ def test_it_tells_new_deleted_binary_empty_and_other_modes() -> None:
     only_mode = changed("c", new="100755")
     only_mode["new"] = OLD
     new, deleted, mode = read(diff, [changed("a", "A"), changed("b", "D"), only_mode]).files
-    assert (new.what, new.binary, new.rows) == ("new", True, [])
-    assert (deleted.what, deleted.binary, deleted.rows) == ("deleted", False, [])
-    assert (mode.notes, mode.rows) == (["old mode 100644", "new mode 100755"], [])
+    assert (new.what, new.binary, new.is_whole, new.rows) == ("new", True, False, [])
+    assert (deleted.what, deleted.binary, deleted.is_whole, deleted.rows) == ("deleted", False, True, [])
+    assert (mode.notes, mode.is_whole, mode.rows) == (["old mode 100644", "new mode 100755"], True, [])
 
 
 def test_it_shows_so_many_files_lines_and_characters_and_counts_the_rest() -> None:
@@ -128,8 +128,9 @@ def test_it_shows_so_many_files_lines_and_characters_and_counts_the_rest() -> No
     assert (len(third.rows), third.hidden) == (MOST_LINES - MOST_OF_ONE - 2, 13)
     assert (last.rows, last.hidden) == ([], 2)
     assert [file.opened for file in changes.files] == [True, False, False, False]
-    assert changes.unshown == ["cut0", "cut1", "cut2"]
+    assert changes.unshown == ["cut0", "cut1", "cut2"] and changes.unseen == ["long", "long", *names[3:]]
     (wide,) = read(written("wide", "+" + "y" * (LONGEST + 1)), every("wide")).files
+    assert not wide.is_whole
     assert text_of(wide.unified).endswith("y… (1 characters more)\n")
     many = [f"f{number}" for number in range(MOST_FILES + 5)]
     changes = read("".join(written(name, "+x") for name in many), every(*many))

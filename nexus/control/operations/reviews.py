@@ -144,6 +144,7 @@ class Review(WorktreeDiff, Checked):
     run_id: Annotated[str | None, Field(description="The run in which it said so.")]
     handoff: WorkOf | None
     seen: Annotated[str, Field(description="git's id of what is shown; approval is of that alone.")]
+    unshown: Annotated[list[str], Field(description="Files that the diff does not show, or not all of.")]
     comments: list[CommentRow]
     comments_left_off: NotRequired[LeftOff]
 
@@ -164,6 +165,7 @@ def pool_get_review(p: OfWorktree, caller: Caller) -> Review:
         "handoff": _work_of(shown.handoff),
         **checks,  # type: ignore[typeddict-item]  # the other key is added below
         "seen": shown.survey.content,
+        "unshown": shown.survey.unshown,
         "comments": [_comment_row(each) for each in shown.comments],
     }
     return {**data, "comments_left_off": shown.older} if shown.older else data
@@ -248,6 +250,10 @@ def pool_send_comments(p: OfWorktree, caller: Caller) -> CommentsSent:
 
 class Approve(OfWorktree):
     seen: Annotated[Id, Field(description="The `seen` of what you read: refused if it changed.")]
+    unseen: Annotated[
+        list[str],
+        Field(description="The `unshown` files, which you read elsewhere; or directories of them, ending in a slash."),
+    ] = []
 
 
 class Approved(MergeRow):
@@ -269,6 +275,7 @@ def pool_approve_work(p: Approve, caller: Caller) -> Approved:
         agent_id=p.agent_id,
         worktree_id=p.worktree_id,
         seen=p.seen,
+        unseen=p.unseen,
         operator=operator_behind(caller),
     )
     return {**merge_row(entry), "accepted": handoff.pk if handoff else None}

@@ -52,7 +52,7 @@ from nexus.control.models import (
 )
 from nexus.control.services import lane, pool, turns, worktrees
 from nexus.control.services.worktrees import refusal
-from nexus.control.trees import Survey
+from nexus.control.trees import Survey, named
 from nexus.core import unified_diff
 from nexus.core.background_work import Work
 from nexus.core.clock import iso, now
@@ -65,6 +65,7 @@ MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
 AROUND = 3  # lines of the hunk before and after those that a comment is about
 MOST_LINES, LINE, QUOTE = 200, 500, 8_000  # of a quote: lines, characters of a line, and in all
 EVERY = Q()
+ASKED = 20  # files of which a page asks for each whether it was read elsewhere
 SOURCE = "review"  # of the turns
 SAID = re.compile(r"^\W*(comment_[0-9a-f]{32})\W+(done|declined|asked)\b[\s:.,–—-]*(.*)$", re.IGNORECASE)
 
@@ -313,12 +314,13 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
 
 
 def approve(
-    *, agent_id: str, worktree_id: str | None, seen: str, operator: str
+    *, agent_id: str, worktree_id: str | None, seen: str, unseen: Sequence[str], operator: str
 ) -> tuple[WorktreeMerge, Handoff | None]:
-    """Put the work that a person saw into the merge lane, and accept its handoff if that is submitted.
+    """Put the work that a person saw into the merge lane, and accept its handoff if that is submitted. `unseen` names
+    the files that the diff does not show, or directories of them that end with a slash.
 
-    Raises the errors of `lane.queue`; WORKTREE_REFUSED also for work that cannot be merged; INVALID_TRANSITION while
-    comments wait to be sent.
+    Raises the errors of `lane.queue`; WORKTREE_REFUSED also for work that cannot be merged, and for what is not shown;
+    INVALID_TRANSITION while comments wait to be sent.
     """
     actor = Actor(operator)
     row, survey = worktrees.look(actor, agent_id, worktree_id)
@@ -327,6 +329,7 @@ def approve(
         raise lane.changed_since(survey.content)
     if survey.why_not:
         raise refusal(f"{survey.why_not}; put it into the merge lane, which sends it back to its agent")
+    _check_seen(row, survey, unseen)
     taken = _taken(row)
     handoff = taken or handoffs_of([row.agent]).get(row.agent.pk)
     if handoff is not None and taken is None and handoff.status != HandoffStatus.SUBMITTED:
@@ -353,6 +356,24 @@ def approve(
             progress.accept_now(current, progress.By(operator=operator))
 
     return lane.queue(actor, agent_id, row.pk, seen=seen, approve=settle), handoff
+
+
+def _check_seen(row: PoolWorktree, survey: Survey, unseen: Sequence[str]) -> None:
+    """Raise WORKTREE_REFUSED unless all that the diff does not show is named."""
+    if survey.more:
+        raise refusal("it changes more files than a review can list; merge it without one, or in parts")
+    directories = tuple(name for name in unseen if name.endswith("/"))
+    left = [path for path in survey.unshown if path not in unseen and not path.startswith(directories)]
+    if left:
+        why = f"the review does not show all of {named(left)}; read that in {row.path}, and name it as unseen"
+        raise refusal(why, field="unseen", names=left)
+
+
+def by_directory(names: Sequence[str]) -> list[str]:
+    """Return names of files; of many the directories at the top, with a slash, and the files beside them."""
+    if len(names) <= ASKED:
+        return list(names)
+    return list(dict.fromkeys(top + slash for top, slash, _ in (name.partition("/") for name in names)))
 
 
 def take_over(*, agent_id: str, worktree_id: str | None, operator: str) -> PoolWorktree:

@@ -74,7 +74,7 @@ class Command(VerbsCommand):
                 "approve",
                 operation="pool_approve_work",
                 words=[AGENT],
-                options=["seen", "worktree_id"],
+                options=["seen", "unseen", "worktree_id"],
                 examples=["nexus review approve smith --seen 9d5b…"],
             ),
             Verb(
@@ -115,6 +115,7 @@ class Command(VerbsCommand):
         facts["brings"] = (
             ", ".join(f"{each['commits']} commits of {each['branch']}" for each in data["brought"]) or None
         )
+        facts["unshown"] = ", ".join(data["unshown"]) or None
         for each in checks[-1]["receipts"] if checks else ():
             facts[each["criterion"]] = "passed" if each["passed"] else each["why"]
         older = data.get("comments_left_off", 0)
