@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.postgres import Cluster, database_of
 

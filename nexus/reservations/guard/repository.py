@@ -43,7 +43,7 @@ class Repository(NamedTuple):
     def is_guarded(self) -> bool:
         """Return whether the guard's hooks are installed."""
         common = os.path.join(self.own, _line(os.path.join(self.own, "commondir")) or "")
-        hook = read_regular(os.path.join(common, "hooks", "pre-commit"), LONGEST)
+        hook = beginning(os.path.join(common, "hooks", "pre-commit"), LONGEST)
         return hook is not None and b"`nexus guard install`" in hook
 
     def merged(self) -> list[str]:
