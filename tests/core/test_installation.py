@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def as_installed(monkeypatch: pytest.MonkeyPatch, *extras: str, **origin: Any) -
     monkeypatch.setattr(reads, lambda self, name: json.dumps(origin) if name == "direct_url.json" else None)
     needed = ["django>=5", *(f"{extra}-x[y]>=1; extra == '{extra}'" for extra in ("nats", "postgres", "dev"))]
     monkeypatch.setattr("importlib.metadata.PathDistribution.requires", needed)
-    found = installation.distributions
+    found = metadata.distributions
     there = {f"{extra}-x" for extra in extras}
     monkeypatch.setattr(
         installation, "distributions", lambda name: found(name=name) if name == "nexus-hub" else there & {name}

@@ -99,7 +99,7 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
         assert gate.wait(PATIENCE)
         raise GitFailed("it was ended")
 
-    for name in ("make", "difference", "merge", "keep", "removal"):
+    for name in ("make", "survey", "merge", "keep", "removal"):
         monkeypatch.setattr(trees, name, waits)
     configure(control=True)
     key = await waiting.in_thread(waiting.WRITERS, partial(with_worktree, tmp_path))

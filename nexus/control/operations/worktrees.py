@@ -93,7 +93,9 @@ def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
         "commit": merge.commit,
         "conflicts": merge.conflicts,
     }
-    return {**merged, "warning": unchecked} if merge.commit else merged
+    if merge.commit is not None:
+        merged["warning"] = unchecked
+    return merged
 
 
 @operation(

@@ -439,8 +439,7 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
 def _end(entries: MergeQuerySet, outcome: Outcome, moment: datetime) -> bool:
     over = outcome.state != MergeState.WAITING
     changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
-    changes["needs_person"] = outcome.is_held
-    return bool(entries.update(**changes, ended_at=moment if over else None))
+    return bool(entries.update(**changes, needs_person=outcome.is_held, ended_at=moment if over else None))
 
 
 def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
