@@ -73,8 +73,9 @@ def error_of(operation: Operation[Any], caller: Caller, **more: Any) -> dict[str
     names = [name for name, field in fields if field.is_required() or field.validate_default]
     given = {name: value(name, schema["properties"][name], schema.get("$defs", {})) for name in names}
     given |= FITTING.get(operation.name, {})
-    error: dict[str, Any] = ENVELOPE.body(runner.perform(operation.toolset, caller, operation.name, {**given, **more}))
-    return error.get("error", {})
+    body = ENVELOPE.body(runner.perform(operation.toolset, caller, operation.name, {**given, **more}))
+    error: dict[str, Any] = body.get("error", {})
+    return error
 
 
 def refusals() -> Iterator[tuple[Operation[Any], Caller, dict[str, Any], tuple[str, dict[str, str]]]]:

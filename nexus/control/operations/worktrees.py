@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired, cast
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -87,15 +87,9 @@ class Merged(WorktreeRow):
 def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
     """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
     row, merge, unchecked = worktrees.merge(actor_of(caller), p.agent_id, p.worktree_id)
-    merged: Merged = {
-        **worktree_row(row),
-        "merged": merge.commit is not None,
-        "commit": merge.commit,
-        "conflicts": merge.conflicts,
-    }
-    if merge.commit is not None:
-        merged["warning"] = unchecked
-    return merged
+    merged = {"merged": merge.commit is not None, "commit": merge.commit, "conflicts": merge.conflicts}
+    warning = {"warning": unchecked} if merge.commit is not None else {}
+    return cast(Merged, {**worktree_row(row), **merged, **warning})
 
 
 @operation(
