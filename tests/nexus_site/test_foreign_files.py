@@ -15,6 +15,7 @@ OF_MODULES = {
     "io": {"open"},
 }
 OURS, PACKAGE, OPERATORS = "in the hub's own home", "of this package", "a file that the operator names"
+KERNEL = "in /proc"
 OPENED = "by a descriptor of that module"
 EXCEPTIONS = {
     "nexus/control/maintenance.py _check_worktrees": OURS,
@@ -39,6 +40,10 @@ EXCEPTIONS = {
     "nexus/control/trees.py _lock": OURS,
     "nexus/control/trees.py sweep": OURS,
     "nexus/control/worker/clones.py _begin": OPENED,
+    "nexus/hooks/client_processes.py _agents_in": OURS,
+    "nexus/hooks/client_processes.py _process": KERNEL,
+    "nexus/hooks/client_processes.py _runs_something": KERNEL,
+    "nexus/hooks/client_processes.py _tidy": OURS,
     "nexus/hooks/memory.py _load": OURS,
     "nexus/hooks/memory.py alone": OURS,
     "nexus/hooks/memory.py faults": OURS,
