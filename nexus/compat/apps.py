@@ -19,7 +19,7 @@ class CompatConfig(NexusAppConfig):
         from nexus.core.operations.runner import Translator, translators
 
         translators.append(Translator(calls.concerns, calls.translate, answers.less))
-        translators.append(Translator(wire.concerns, wire.translate))
+        translators.append(Translator(wire.concerns, wire.translate, wire.answer))
         COORDINATION.administered_in("nexus.compat.okto.administration")
         super().ready()
 

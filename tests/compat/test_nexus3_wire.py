@@ -81,9 +81,9 @@ async def test_what_its_command_sends_is_answered(wire: Wire, worker: Worker, tm
 async def test_a_number_may_name_a_request(wire: Wire, worker: Worker, tmp_path: Path) -> None:
     await call(wire, "/", "create_agent", agent_id="ann", cwd=str(tmp_path))
     said = await call(wire, "/agent/ann", "send", content="Hi", request_id=7)
-    assert said["result"]["request_id"] == "7"
+    assert said["result"]["request_id"] == 7, "as it was given"
     ended = await call(wire, "/agent/ann", "cancel", request_id=7)
-    assert ended["result"] == {"cancelled": False, "request_id": "7", "reason": "not_found_or_completed"}
+    assert ended["result"] == {"cancelled": False, "request_id": 7, "reason": "not_found_or_completed"}
     refused = await call(wire, "/agent/ann", "send", content="Hi", request_id=True)
     assert refused["error"]["code"] == -32602
 

@@ -1,11 +1,13 @@
-"""The arguments of NEXUS3's clients in our words: its names of tools and models, and numbers as request ids."""
+"""The arguments of NEXUS3's clients in our words: its names of tools and models, and numbers as request ids, which the
+answer has as they were given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nexus.core.operations.registry import Operation
+from nexus.core.operations.replies import Data
 
 RUNNING = ("shell_UNSAFE", "exec", "run_python")
 EDITING = ("edit_file_batch", "edit_lines", "edit_lines_batch", "append_file", "regex_replace", "patch",
@@ -45,6 +47,14 @@ def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[st
     if _is_path(model := said.get("model")):
         said["model"] = _our_runner(str(model))
     return said
+
+
+def answer(operation: Operation[Any], given: Mapping[str, Any]) -> Callable[[Data], Data] | None:
+    """Return what puts the number that was given as request_id into the answer; None if none was."""
+    request_id = given.get("request_id")
+    if operation.toolset.name != "control" or type(request_id) is not int:
+        return None
+    return lambda data: {**data, "request_id": request_id}
 
 
 def _is_path(model: Any) -> bool:
