@@ -149,6 +149,7 @@ class PoolAgent(models.Model):
     paused_by = models.CharField(max_length=ID_LENGTH, null=True)  # that person
     is_temporary = models.BooleanField()
     should_shutdown = models.BooleanField(default=False)
+    may_end_server = models.BooleanField(default=False)  # an operator said so; when all may, the server ends
     last_iterations = models.PositiveIntegerField(default=0)  # of its latest turn
     halted = models.BooleanField(default=False)  # whether that turn was ended by the limit on iterations
     # Git repositories that appeared where its programs write: the newest that were `set_aside`, and why others may

@@ -313,6 +313,27 @@ def test_the_server_is_asked_to_end_once_all_that_there_are_may_go(rpc: Wire, ag
     assert asked() == 1, "none is there, and none was told that it may go"
 
 
+def test_no_agent_ends_the_server_of_its_own_accord(rpc: Wire) -> None:
+    def asked() -> int:
+        return Event.objects.filter(type=pool.END_ASKED).count()
+
+    def acting(name: str, method: str, path: str, **params: Any) -> Any:
+        return rpc.post(path, request(method, params), headers=[("x-nexus-agent", name)]).json["result"]
+
+    rpc.call("create_agent", agent_id="lead", preset="trusted")
+    rpc.call("create_agent", agent_id="child", preset="worker", parent_agent_id="lead")
+    for agent_id, path in (("child", "/agent/child"), ("lead", "/agent/lead"), ("lead", "/agent/child")):
+        assert acting(agent_id, "shutdown", path) == {"success": True}
+    assert [row["should_shutdown"] for row in rpc.call("list_agents")["agents"]] == [True, True] and not asked()
+    rpc.call("shutdown", "/agent/lead")
+    assert not asked(), "the child's word is its own"
+    assert acting("lead", "destroy_agent", "/rpc", agent_id="child")["success"]
+    assert not asked(), "an agent that ends another does not end the server, either"
+    rpc.call("create_agent", agent_id="b")
+    rpc.call("destroy_agent", agent_id="b")
+    assert asked() == 1, "operators said so of all that there are"
+
+
 def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> None:
     def asked() -> bool:
         return Event.objects.filter(type=pool.END_ASKED).exists()

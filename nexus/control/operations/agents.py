@@ -253,7 +253,7 @@ class ShutDown(TypedDict):
 
 @operation(OfAgent, *COMMON, guards=(IN_POOL,), idempotent=True)
 def pool_shutdown(p: OfAgent, caller: Caller) -> ShutDown:
-    """Mark an agent as done: it still answers, and when all are done, the server ends."""
+    """Mark an agent as done: it still answers. When operators have marked all agents, the server ends."""
     pool.shut_down(actor_of(caller), p.agent_id)
     return {"success": True}
 

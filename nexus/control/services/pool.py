@@ -166,7 +166,8 @@ def destroy(actor: Actor, agent_id: str) -> bool:
         check_authority(actor, agent, "end")
         check_not_disabled(actor, "destroy_agent")
         end(agent, actor.name, moment, why="destroyed")
-        _end_where_all_may_go(actor.name)
+        if actor.is_operator:
+            _end_where_all_may_go(actor.name)
     return True
 
 
@@ -184,8 +185,8 @@ def end(agent: PoolAgent, by: str | None, moment: datetime, *, why: str) -> None
 
 
 def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
-    """Mark an agent as done: it still answers. When all agents are, the server ends. Raises NOT_FOUND and
-    NOT_PERMITTED."""
+    """Mark an agent as done: it still answers. When operators have marked all agents, the server ends; an agent's own
+    word does not count for that. Raises NOT_FOUND and NOT_PERMITTED."""
     moment = now()
     with write():
         agent = get(agent_id)
@@ -194,7 +195,9 @@ def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
             agent.should_shutdown = True
             agent.save(update_fields=["should_shutdown"])
             emit_event("pool.shutdown_asked", actor.name, agent, moment)
-        _end_where_all_may_go(actor.name)
+        if actor.is_operator:
+            PoolAgent.objects.filter(pk=agent.pk).update(may_end_server=True)
+            _end_where_all_may_go(actor.name)
     return agent
 
 
@@ -224,8 +227,8 @@ def set_option(actor: Actor, agent_id: str, option: str, value: str | bool | Non
 
 
 def _end_where_all_may_go(by: str) -> None:
-    """Ask the server to end if there are agents and each was marked as done."""
-    marks = set(PoolAgent.objects.living().values_list("should_shutdown", flat=True))
+    """Ask the server to end if there are agents and operators marked each as done."""
+    marks = set(PoolAgent.objects.living().values_list("may_end_server", flat=True))
     if marks == {True}:
         ask_to_end(by)
 
@@ -233,7 +236,8 @@ def _end_where_all_may_go(by: str) -> None:
 def stay() -> None:
     """Remove all marks of `shut_down` when a server starts: they were about an earlier one."""
     with write():
-        PoolAgent.objects.living().filter(should_shutdown=True).update(should_shutdown=False)
+        marked = PoolAgent.objects.living().filter(should_shutdown=True)
+        marked.update(should_shutdown=False, may_end_server=False)
 
 
 def end_temporary(before: datetime) -> None:
