@@ -286,8 +286,8 @@ def _budgets(picture: Picture, each: int) -> Found:
 
 
 def _outages(picture: Picture, each: int) -> Found:
-    """Find providers that are out until a person does something."""
-    rows = Outage.objects.filter(fault__in=(FaultChoices.KEY, FaultChoices.QUOTA)).order_by("since")
+    """Find providers that fail until a person does something, even if agents of one family alone met it."""
+    rows = Outage.objects.met().filter(fault__in=(FaultChoices.KEY, FaultChoices.QUOTA))
     needs = [
         AttentionItem(f"The provider of {row.runner} {REFUSES[row.fault]}", row.why, row.runner, since=row.since)
         for row in rows[:each]

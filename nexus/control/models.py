@@ -457,6 +457,7 @@ class Turn(models.Model):
     status = models.CharField(max_length=16, choices=TurnStatus)
     epoch = models.PositiveBigIntegerField(default=0)  # of the incarnation of its agent's machine that started it last
     queued_at = models.DateTimeField()
+    awaited_until = models.DateTimeField(null=True)  # somebody waits for its answer until then
     due_at = models.DateTimeField(null=True)  # it is not started before
     put_back = models.PositiveSmallIntegerField(default=0)  # how often a fault of its provider queued it again
     started_at = models.DateTimeField(null=True)  # the last time
@@ -522,6 +523,10 @@ class Turn(models.Model):
             return Outcome.LOST
         return Outcome(self.cause or self.status)
 
+    def is_awaited(self, moment: datetime) -> bool:
+        """Return whether somebody waits for its answer: then it fails at once, where it would be tried again."""
+        return self.awaited_until is not None and self.awaited_until > moment
+
     @property
     def took(self) -> timedelta | None:
         """The time from start to end; None unless both are known."""
@@ -543,8 +548,17 @@ class FaultChoices(models.TextChoices):
     KEY = FaultKind.KEY
 
 
+class OutageQuerySet(models.QuerySet["Outage"]):
+    def met(self) -> OutageQuerySet:
+        """Those that are not over, the longest first."""
+        return self.filter(reset_at=None).order_by("since")
+
+
 class Outage(models.Model):
-    """A runner whose provider is known to fail. The row is deleted when that is over."""
+    """A runner whose provider failed. The row is deleted when that is over.
+
+    The first agent's word is no outage yet: another agent that it did not create has to meet the fault, too.
+    """
 
     runner = models.CharField(primary_key=True, max_length=ID_LENGTH)
     key = models.CharField(max_length=ID_LENGTH)  # a digest of its configuration and its key
@@ -552,7 +566,12 @@ class Outage(models.Model):
     why = models.TextField()  # what the provider said last, for operators
     failures = models.PositiveIntegerField()  # tries in a row
     since = models.DateTimeField()
-    until = models.DateTimeField(null=True)  # then a turn tries it; null: when its key changes, or a person says so
+    until = models.DateTimeField()  # then a turn tries it
+    met_by = models.CharField(max_length=ID_LENGTH)  # the agent that met it first, or the one above it that has none
+    is_confirmed = models.BooleanField(default=False)
+    reset_at = models.DateTimeField(null=True)  # a person ended it; turns that started before do not count
+
+    objects = OutageQuerySet.as_manager()
 
     class Meta:
         db_table = "pool_outages"
@@ -560,6 +579,10 @@ class Outage(models.Model):
 
     def __str__(self) -> str:
         return self.runner
+
+    def is_out(self, moment: datetime) -> bool:
+        """Return whether no turn starts on the runner."""
+        return self.is_confirmed and self.until > moment
 
 
 class Wake(models.Model):

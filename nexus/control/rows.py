@@ -190,10 +190,11 @@ class OutageRow(TypedDict):
     fault: Annotated[str, one_of(FaultChoices)]
     why: str
     since: Time
-    until: Annotated[
-        Time | None, Field(description="Then a run tries it. null: when the key or the runner changes, or on a reset.")
+    until: Annotated[Time, Field(description="Then runs try it again.")]
+    confirmed: Annotated[
+        bool, Field(description="Whether agents of two families met it: only then do the others' runs wait.")
     ]
-    failures: Annotated[int, Field(description="Tries in a row that failed.")]
+    failures: Annotated[int, Field(description="Times in a row that it was confirmed.")]
     waiting: Annotated[int, Field(description="Queued runs of its agents.")]
     fallback: Annotated[str | None, Field(description="The runner that takes its runs meanwhile.")]
 
@@ -371,7 +372,8 @@ def outage_row(outage: Outage, waiting: int = 0) -> OutageRow:
         "fault": outage.fault,
         "why": outage.why,
         "since": iso(outage.since),
-        "until": iso(outage.until) if outage.until else None,
+        "until": iso(outage.until),
+        "confirmed": outage.is_confirmed,
         "failures": outage.failures,
         "waiting": waiting,
         "fallback": fallback(runner) if runner else None,

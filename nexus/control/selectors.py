@@ -221,7 +221,7 @@ def waiting_for_machines() -> list[tuple[str, str, int]]:
 
 def outages() -> list[OutageRow]:
     """Return the runners whose providers are out."""
-    found = list(Outage.objects.order_by("since"))
+    found = list(Outage.objects.met())
     queued = Turn.objects.queued().order_by().filter(agent__runner__in=[outage.runner for outage in found])
     waiting = dict(queued.values_list("agent__runner").annotate(Count("pk")))
     return [outage_row(outage, waiting.get(outage.runner, 0)) for outage in found]

@@ -100,7 +100,7 @@ def pool(request: HttpRequest) -> TemplateResponse:
         rehearsing=not start_programs(),
         counts=monitoring.counts(),
         asks=Question.objects.waiting(now()).count(),
-        outages=Outage.objects.order_by("since"),
+        outages=Outage.objects.met(),
         rows=rows[:LISTED],
         ended=ended,
         page=page,

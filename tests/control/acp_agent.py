@@ -169,10 +169,11 @@ class Agent:
     async def prompt(self, prompt: list[Any], session_id: str, **_: Any) -> PromptResponse:
         self.told = said = prompt[0].text
         mode, *words = said.rpartition("Now:\n\n")[2].split()
-        if mode == "fault":  # of its provider; with a path first, it writes there before
+        if mode == "fault":  # of its provider, with its kind; with a path before, it writes there before
             if words[0].startswith("/"):
                 await self.client.write_text_file(session_id=self.session, path=words.pop(0), content="x")
-            raise acp.RequestError(-32_603, "Internal error", {"details": " ".join(words)})
+            kind = words.pop(0)
+            raise acp.RequestError(-32_603, "Internal error", {"details": " ".join(words), "errorKind": kind})
         try:
             stop = await getattr(self, f"do_{mode}")(*words)
         except acp.RequestError as error:

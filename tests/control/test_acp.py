@@ -271,13 +271,13 @@ async def test_one_that_answers_twice_has_answered(here: Plays, caplog: pytest.L
 async def test_a_fault_of_its_provider_is_known_as_one(here: Plays, place: Path) -> None:
     played = await here(write_paths=["."])
     with pytest.raises(RunnerFailed, match="529") as failed:
-        await played.turn("fault API Error: 529 Overloaded, retry-after: 7")
-    assert failed.value.fault == Fault(FaultKind.OVERLOADED, 7) and not failed.value.has_written
+        await played.turn("fault overloaded API Error: 529 Overloaded, retry-after: 7")
+    assert failed.value.fault == Fault(FaultKind.OVERLOADED) and not failed.value.has_written
     with pytest.raises(RunnerFailed) as failed:
-        await played.turn(f"fault {place}/new.txt API Error: 401 invalid x-api-key")
+        await played.turn(f"fault {place}/new.txt authentication_failed API Error: 401")
     assert failed.value.fault == Fault(FaultKind.KEY) and failed.value.has_written
     with pytest.raises(RunnerFailed) as failed:
-        await played.turn("fault I lost my way")
+        await played.turn("fault unknown API Error: 401 Authentication required, retry after 604800")
     assert failed.value.fault is None
     ended = await played.turn("echo exceeded retry limit, last status: 429 Too Many Requests")
     assert (ended.status, ended.fault) == (TurnStatus.FAILED, Fault(FaultKind.OVERLOADED)), "no model answered"

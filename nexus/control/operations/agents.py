@@ -103,6 +103,8 @@ def _look(p: Send, caller: Caller) -> Answer:
 def _abandoned(p: Send, caller: Caller, data: Data) -> None:
     if p.on_disconnect == "cancel":
         turns.cancel(actor_of(caller), p.agent_id, data["request_id"])
+    else:
+        turns.nobody_waits(p.agent_id, data["request_id"])
 
 
 @operation(
@@ -135,6 +137,7 @@ def pool_send(p: Send, caller: Caller) -> Answer:
         request_id=p.request_id,
         source=p.source,
         source_agent_id=p.source_agent_id,
+        waits=p.timeout_seconds,
     )
     return _state(turn)
 

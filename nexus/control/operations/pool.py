@@ -63,6 +63,11 @@ class CreateAgent(Params):
         float, Field(ge=0, le=MOST_SECONDS, description="Timeout of that; then the turn goes on.")
     ] = MOST_SECONDS
 
+    @property
+    def seconds_to_wait(self) -> float:
+        """The seconds that the call waits for the first answer."""
+        return self.timeout_seconds if self.wait_for_initial_response and self.initial_message is not None else 0
+
 
 class Created(TypedDict):
     agent_id: str
@@ -124,7 +129,7 @@ def _ends(p: CreateAgent) -> Interest:
     takes_minutes=True,
     own_transaction=True,  # git is called outside of it
     wait=Wait[CreateAgent](
-        timeout=lambda p: p.timeout_seconds if p.wait_for_initial_response and p.initial_message is not None else 0,
+        timeout=lambda p: p.seconds_to_wait,
         resume=_resumed,
         interested=_ends,
         look=_look,
@@ -167,7 +172,9 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     def made(order: pool.Order, tree: Tree | None) -> tuple[PoolAgent, Turn | None]:
         order = replace(order, instruction_tokens=_instruction_tokens(actor_of(caller), order, runner))
         with write(), domain().acting(caller.operator, "pool_create_agent") as about:
-            agent, turn = pool.create(actor_of(caller), order, message=p.initial_message, tree=tree)
+            agent, turn = pool.create(
+                actor_of(caller), order, message=p.initial_message, waits=p.seconds_to_wait, tree=tree
+            )
             selectors.check_room(agent)
             about["agent_id"] = agent.agent_id
         return agent, turn

@@ -172,13 +172,7 @@ async def converse(launch: Launch, client: PoolClient, program: processes.Runnin
         await connection.close()
     closing = await client.close()
     await client.tell_session()
-    ended = replace(_ended(response, client), closing=closing)
-    is_counted = response is None or response.usage is not None or ended.input_tokens or ended.output_tokens
-    no_model_answered = ended.status == TurnStatus.DONE and not is_counted
-    if no_model_answered and (fault := faults.of_answer(client.answer)) is not None:
-        why = f"{_name(launch)} says: {client.answer.strip()}"
-        return replace(ended, status=TurnStatus.FAILED, why=why, fault=fault, has_written=client.has_written)
-    return ended
+    return replace(_ended(response, client), closing=closing)
 
 
 async def _session(
@@ -420,7 +414,8 @@ def _fault(error: Exception) -> Fault | None:
     """Return the provider's fault that an agent's error tells of."""
     if not isinstance(error, RequestError):
         return None
-    return Fault(FaultKind.KEY) if error.code == AUTH_REQUIRED else faults.of_text(in_words(error), error.code)
+    kind = FaultKind.KEY if error.code == AUTH_REQUIRED else faults.of_error(error.code, error.data)
+    return None if kind is None else Fault(kind)
 
 
 def in_words(error: RequestError) -> str:

@@ -63,9 +63,11 @@ from nexus.control.services import transcript
 from nexus.control.services.transcript import estimate
 from nexus.control.services.turns import Closing, Ended
 from nexus.control.tools import catalog, servers
+from nexus.core.clock import now
 from nexus.core.waiting import READERS, WRITERS, in_thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a retry
+AWAITED_PAUSE = 2.0  # the longest, if somebody waits for the turn
 CATEGORIES = (  # of errors without an HTTP status, such as those in the middle of an answer
     (ModelQuotaExceededError, FaultKind.QUOTA),
     (ModelAuthenticationError, FaultKind.KEY),
@@ -200,21 +202,23 @@ class _Turn:
         """Return the model's answer; a failed request is retried, within limits, if a short wait may help. Raises
         RunnerFailed."""
         messages, seconds = self._messages(), self.runner.stall_seconds
+        is_awaited = self.scene.turn.is_awaited(now())
+        longest = AWAITED_PAUSE if is_awaited else LONGEST_PAUSE
         for attempt in range(self.runner.retries + 1):
             try:
                 with self.scene.trace.chat() as chat:
                     response = await self._once(messages)
                     chat.used(response.usage.input_tokens, response.usage.output_tokens)
             except TimeoutError:
-                why, fault = (
-                    f"the model said nothing for {seconds} second{'s' * (seconds != 1)}",
-                    Fault(FaultKind.UNREACHABLE),
-                )
+                why = f"the model said nothing for {seconds} second{'s' * (seconds != 1)}"
+                fault = Fault(FaultKind.UNREACHABLE)
+                if is_awaited:
+                    raise RunnerFailed(why, fault) from None
             except ModelContextWindowExceededError:
                 raise RunnerFailed("the model's context is full: compact the agent, or lower context_tokens") from None
             except (ModelAPIError, httpx2.HTTPError) as error:
                 why, found = _provider_error(error), _fault(error)
-                if found is None or found.kind not in faults.PASSING or (found.retry_after or 0) > LONGEST_PAUSE:
+                if found is None or found.kind not in faults.PASSING or (found.retry_after or 0) > longest:
                     raise RunnerFailed(why, found) from None
                 fault = found
             except recording.TooLong as error:
@@ -231,7 +235,7 @@ class _Turn:
                 return response
             if attempt < self.runner.retries:
                 pause = fault.retry_after
-                await asyncio.sleep(min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) if pause is None else pause)
+                await asyncio.sleep(min(FIRST_PAUSE * 2**attempt, longest) if pause is None else pause)
         again = f", {self.runner.retries + 1} times" if self.runner.retries else ""
         raise RunnerFailed(why + again, fault)
 
@@ -283,14 +287,10 @@ def _written(event: ModelResponseStreamEvent) -> str:
 
 def _fault(error: Exception) -> Fault | None:
     """Return the provider's fault behind an error; None if the request itself is wrong."""
-    text = str(getattr(error, "body", None) or error)
     kind = next((kind for category, kind in CATEGORIES if isinstance(error, category)), None)
     if isinstance(error, ModelHTTPError) and kind is not FaultKind.QUOTA:
-        kind = faults.of_status(error.status_code, text)
-    if kind is None:
-        return None
-    named = getattr(error, "retry_after", None)
-    return Fault(kind, faults.named_wait(text) if named is None else named)
+        kind = faults.of_status(error.status_code)
+    return None if kind is None else Fault(kind, getattr(error, "retry_after", None))
 
 
 def _provider_error(error: Exception) -> str:

@@ -1,57 +1,60 @@
-"""Outages: providers that are known to fail, one for each runner and its key. While there is one, no turn starts on the
-runner: its turns wait, or go to the runner's fallback.
+"""Outages: providers that are known to fail, one for each runner and its key. Meanwhile no turn starts on the runner
+unless somebody waits for its answer: the others wait, or go to the runner's fallback.
 
-When the outage's time is over, one turn is let through. If it ends well, the outage is over; if not, the next wait is
-longer.
+An outage ends with its time, with the first turn that ends well, and when an operator says so. If turns fail again after
+its time, the next wait is longer.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from django.db.models import Q
-
 from coordination.log.emit import emit
 from coordination.models import VisibilityChoices
 from coordination.services.audit import NOBODY
 from nexus.control import faults
 from nexus.control.faults import Fault
-from nexus.control.models import STREAM, Outage, Turn, TurnStatus
+from nexus.control.members import ancestors
+from nexus.control.models import STREAM, Outage, Turn
 from nexus.control.runners.configuration import Acp, Rehearsal, Runner, runners
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
 from nexus.core.operations.errors import not_found
 
-_all = Select(lambda: Outage.objects.all())
+_confirmed = Select(lambda: Outage.objects.filter(is_confirmed=True))
 _of = Select(lambda: Outage.objects.filter(runner=Slot("runner")))
 
 
 def ways(moment: datetime) -> dict[str, str | None]:
-    """Return what takes the turns of each runner that is out: itself, if a turn is to try it; its fallback; or None if
-    they wait."""
-    outages = {outage.runner: outage for outage in _all()}
+    """Return what takes the turns of each runner that is out: its fallback, or None if they wait."""
+    outages = [outage for outage in _confirmed() if outage.is_out(moment)]
     if not outages:
         return {}
     known = runners().by_name
-    out = {
-        name: not _may_be_tried(outage, moment)
-        for name, outage in outages.items()
-        if name in known and outage.key == _key(known[name])
-    }
+    out = {each.runner for each in outages if each.runner in known and each.key == _key(known[each.runner])}
     return {name: _way(name, known, out) for name in out}
 
 
-def _way(name: str, known: Any, out: dict[str, bool]) -> str | None:
+def stand_in(name: str, ways: Mapping[str, str | None]) -> str | None:
+    """Return what takes a turn that failed on its runner; None if only the runner itself can."""
+    runner = runners().by_name.get(name)
+    other = None if runner is None else fallback(runner)
+    way = None if other is None else ways.get(other, other)
+    return None if way == name else way
+
+
+def _way(name: str, known: Any, out: Collection[str]) -> str | None:
     """Return the runner itself, or the first of its fallbacks, that is not out."""
     seen = set()
     while name not in seen and name in known:
-        if not out.get(name):
+        if name not in out:
             return name
         seen.add(name)
         name = fallback(known[name]) or ""
@@ -63,57 +66,62 @@ def fallback(runner: Runner) -> str | None:
     return None if isinstance(runner, Rehearsal) else runner.fallback
 
 
-def _may_be_tried(outage: Outage, moment: datetime) -> bool:
-    """Return whether a turn may try the runner: its time is over, and no turn tries it yet."""
-    if outage.until is None or outage.until > moment:
-        return False
-    its = Q(runner=outage.runner) | Q(runner=None, agent__runner=outage.runner)
-    return not Turn.objects.filter(its, status=TurnStatus.RUNNING, started_at__gte=outage.until).exists()
-
-
-def note_fault(runner: Runner, fault: Fault, why: str, moment: datetime) -> Outage:
-    """Record a fault of a runner's provider: it begins an outage, or makes it longer. Call it inside a transaction."""
+def note_fault(runner: Runner, fault: Fault, why: str, turn: Turn, moment: datetime) -> None:
+    """Record a fault that ended a turn. It is an outage once agents of two families met it, so that no agent can stop
+    another's turns. Call it inside a transaction."""
     outage, key = _of.first(runner=runner.name), _key(runner)
-    is_new = outage is None or outage.key != key
-    if outage is None or outage.key != key:
-        outage = Outage(runner=runner.name, key=key, since=moment, failures=0)
-    if is_new or (outage.until is not None and outage.until <= moment):
-        outage.failures += 1
-    seconds = faults.seconds_to_wait(fault, outage.failures)
-    until = None if fault.kind is faults.FaultKind.KEY else moment + timedelta(seconds=seconds)
-    if is_new or until is None or (outage.until is not None and outage.until < until):
-        outage.fault, outage.why, outage.until = fault.kind.value, why, until
+    if outage is not None and outage.key == key:
+        if outage.reset_at is not None and turn.started_at is not None and turn.started_at <= outage.reset_at:
+            return
+        if outage.is_out(moment):  # turns that were under way when it began
+            return
+    family = [turn.agent.pk, *ancestors(turn.agent)][-1]
+    if outage is None or not _goes_on(outage, key, fault, moment):
+        outage = Outage(runner=runner.name, key=key, since=moment, failures=0, fault=fault.kind.value, met_by=family)
+    elif outage.is_confirmed:  # its time is over: it takes two again
+        outage.is_confirmed, outage.met_by = False, family
+    elif outage.met_by != family:
+        outage.is_confirmed, outage.failures = True, outage.failures + 1
+    outage.why, outage.until = why, moment + timedelta(seconds=faults.seconds_to_wait(fault, outage.failures or 1))
     outage.save()
-    if is_new:
-        payload = {"fault": outage.fault, "why": why[:200], "until": iso(until) if until else None}
+    if outage.is_confirmed and outage.failures == 1:
+        payload = {"fault": outage.fault, "why": why[:200], "until": iso(outage.until)}
         _emit("provider.out", None, runner.name, moment, **payload)
-    return outage
+
+
+def _goes_on(outage: Outage, key: str, fault: Fault, moment: datetime) -> bool:
+    """Return whether a fault is one more of those that an outage is about."""
+    is_fresh = outage.until > moment - timedelta(seconds=faults.LONGEST_NAMED)
+    return is_fresh and outage.reset_at is None and (outage.key, outage.fault) == (key, fault.kind)
 
 
 def note_success(runner: str, moment: datetime) -> None:
-    """Record that a runner's provider answered: its outage is over, unless it named a time that is not over. Call it
-    inside a transaction."""
+    """Record that a runner's provider answered: its outage is over. Call it inside a transaction."""
     outage = _of.first(runner=runner)
-    if outage is not None and outage.until is not None and outage.until <= moment:
-        _end(outage)
+    if outage is None or outage.reset_at is not None:
+        return
+    outage.delete()
+    if outage.failures:
+        _start_waiting(runner)
         _emit("provider.back", None, runner, moment)
 
 
 def reset(runner: str, by: str) -> Outage:
-    """End an outage, so that the runner's turns start again. Raises NOT_FOUND."""
+    """End an outage, so that the runner's turns start again. Turns that run now do not begin another. Raises
+    NOT_FOUND."""
     moment = now()
     with write():
-        outage = Outage.objects.select_for_update().filter(pk=runner).first()
+        outage = Outage.objects.met().select_for_update().filter(pk=runner).first()
         if outage is None:
             raise not_found("outage", runner[:200])
-        _end(outage)
+        Outage.objects.filter(pk=runner).update(reset_at=moment, is_confirmed=False)
+        _start_waiting(runner)
         _emit("provider.reset", by, runner, moment)
     return outage
 
 
-def _end(outage: Outage) -> None:
-    Outage.objects.filter(pk=outage.runner).delete()
-    Turn.objects.queued().filter(agent__runner=outage.runner, due_at__isnull=False).update(due_at=None)
+def _start_waiting(runner: str) -> None:
+    Turn.objects.queued().filter(agent__runner=runner, due_at__isnull=False).update(due_at=None)
 
 
 def _key(runner: Runner) -> str:

@@ -67,9 +67,10 @@ class Order:
 
 
 def create(
-    actor: Actor, order: Order, *, message: str | None = None, tree: Tree | None = None
+    actor: Actor, order: Order, *, message: str | None = None, waits: float = 0, tree: Tree | None = None
 ) -> tuple[PoolAgent, Turn | None]:
-    """Create an agent, with the turn that its first message starts; in a worktree if `tree` is given.
+    """Create an agent, with the turn that its first message starts, whose answer the actor `waits` for so many seconds;
+    in a worktree if `tree` is given.
 
     A refusal creates nothing. Raises VALIDATION_ERROR for an invalid or taken name and for a missing directory;
     CONTENT_TOO_LARGE; NOT_PERMITTED for what a ceiling forbids; POOL_FULL.
@@ -124,7 +125,7 @@ def create(
             emit_event("worktree.made", actor.name, agent, moment, branch=tree.branch, path=tree.path)
         turn = None
         if message is not None:
-            turn = turns.queue(actor, agent, content=message, request_id=None, source="rpc", moment=moment)
+            turn = turns.queue(actor, agent, content=message, request_id=None, source="rpc", moment=moment, waits=waits)
     return agent, turn
 
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -50,12 +50,17 @@ from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 log = logging.getLogger(__name__)
 
+_firsts = Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first")
 _waiting = Select(
     lambda: (
-        Turn.objects.filter(pk__in=Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first"))
-        .filter(Q(due_at=None) | Q(due_at__lte=Slot("moment")), agent__machine=Slot("machine"), agent__paused_at=None)
+        Turn.objects.filter(
+            (Q(due_at=None) | Q(due_at__lte=Slot("moment"))) & Q(pk__in=_firsts)
+            | Q(pk__in=_firsts.filter(awaited_until__gt=Slot("moment"))),
+            agent__machine=Slot("machine"),
+            agent__paused_at=None,
+        )
         .order_by("pk")
-        .values_list("pk", "agent_id", "source_agent_id", "agent__runner")
+        .values_list("pk", "agent_id", "source_agent_id", "agent__runner", "awaited_until")
     )
 )
 _sent = Select(
@@ -153,10 +158,12 @@ def send(
     request_id: str | None,
     source: str,
     source_agent_id: str | None = None,
+    waits: float = 0,
 ) -> Turn:
     """Queue a message to an agent. The same request_id with the same content is the same turn, whatever its state.
 
-    `source_agent_id` is the sender that an operator names; an agent sends as itself.
+    `source_agent_id` is the sender that an operator names; an agent sends as itself. The sender `waits` so many seconds
+    for the answer.
 
     Raises NOT_FOUND; NOT_PERMITTED for a sender that is not above the agent, for another's name, and in a loop;
     CONTENT_TOO_LARGE; VALIDATION_ERROR for a request_id that named another message; POOL_FULL.
@@ -176,6 +183,7 @@ def send(
             source=source,
             source_agent_id=source_agent_id,
             moment=moment,
+            waits=waits,
         )
 
 
@@ -196,13 +204,17 @@ def queue(
     moment: datetime,
     source_agent_id: str | None = None,
     retry_of: Turn | None = None,
+    waits: float = 0,
 ) -> Turn:
     """Store a turn to be started; a retry of a woken turn handles the same items. Call it inside a transaction. Raises
     the same errors as `send`."""
+    awaited_until = moment + timedelta(seconds=waits) if waits else None
     known = None if request_id is None else _named.first(agent=agent.pk, request_id=request_id)
     if known is not None:
         if known.content != content:
             raise invalid(f"request_id {request_id!r} names another message to this agent.", field="request_id")
+        if awaited_until is not None and not known.is_awaited(awaited_until):
+            Turn.objects.open().filter(pk=known.pk).update(awaited_until=awaited_until)
         return known
     most = ControlSettings.current().pool_queue
     if len(_open_of(agent=agent.pk)) >= most - (0 if actor.is_operator else reserve(most)):
@@ -217,10 +229,18 @@ def queue(
         retry_of=retry_of.pk if retry_of else None,
         depth=retry_of.depth if retry_of else 0,
         queued_at=moment,
+        awaited_until=awaited_until,
     )
     woke = retry_of.wakes.order_by("wake_id") if turn.depth and retry_of else ()
     wakes = [Wake(turn=turn, kind=wake.kind, item=wake.item, sender=wake.sender) for wake in woke]
     return begin(turn, actor.name, wakes)
+
+
+def nobody_waits(agent_id: str, request_id: str) -> None:
+    """Record that who waited for a turn is gone: a fault of its provider starts it again."""
+    with write():
+        open_ones = Turn.objects.open().filter(agent__agent_id=agent_id, request_id=request_id)
+        open_ones.update(awaited_until=None)
 
 
 def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
@@ -397,11 +417,15 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
 
 def waiting(ways: Mapping[str, str | None] | None = None, machine: str = HUB) -> list[tuple[str, str, str | None]]:
     """Return the oldest queued turn of each agent of a machine, unless it is due later, its agent is paused or its
-    runner is out: its id, the pool_agent_id, and the agent that sent it. `ways` are those of `outages`, if they are
-    known."""
+    runner is out; then the oldest that somebody waits for. A row has its id, the pool_agent_id, and the agent that sent
+    it. `ways` are those of `outages`, if they are known."""
     moment = now()
     ways = outages.ways(moment) if ways is None else ways
-    return [row[:3] for row in _waiting(moment=moment, machine=machine) if ways.get(row[3], row[3]) is not None]
+    found: dict[str, tuple[str, str, str | None]] = {}  # by agent
+    for turn, agent, sender, runner, awaited_until in _waiting(moment=moment, machine=machine):
+        if ways.get(runner, runner) is not None or (awaited_until is not None and awaited_until > moment):
+            found.setdefault(agent, (turn, agent, sender))
+    return list(found.values())
 
 
 def sent_by_agents() -> list[tuple[str, str | None]]:
@@ -440,9 +464,14 @@ def claim(
         if _unpaused.first(pk=turn.agent.pk) is None:
             return None
         usual = turn.agent.runner
-        way = (outages.ways(moment) if ways is None else ways).get(usual, usual)
+        ways = outages.ways(moment) if ways is None else ways
+        way = ways.get(usual, usual)
+        if way is None and turn.is_awaited(moment):  # who waits learns at once whether the provider still fails
+            way = usual
         if way is None:
             return None
+        if turn.put_back and turn.runner is None:  # it failed there
+            way = outages.stand_in(usual, ways) or way
         if (spent := budgets.begin(turn.agent, moment, again=turn.put_back > 0)) is not None:
             _end_waiting(turn.agent, spent, moment)
             return None
@@ -519,14 +548,18 @@ def _after_fault(turn: Turn, ended: Ended, fault: Fault, moment: datetime) -> En
     runner = runners().by_name.get(turn.runner or turn.agent.runner)
     if runner is None:
         return ended
-    outage = outages.note_fault(runner, fault, ended.why or "", moment)
+    outages.note_fault(runner, fault, ended.why or "", turn, moment)
     if ended.has_written or transcript.may_have_changed_files(turn):
         why = "it may have changed files, so a person decides whether it is started again"
         return replace(ended, why=f"{ended.why}; {why}")
     if fault.kind in faults.PASSING and turn.put_back >= runner.run_retries:
         return replace(ended, why=f"{ended.why}; it was started {turn.put_back + 1} times") if turn.put_back else ended
+    has_stand_in = turn.runner is None and outages.stand_in(runner.name, outages.ways(moment)) is not None
+    if turn.is_awaited(moment) and not has_stand_in:
+        return ended
     turn.status, turn.put_back, turn.why = TurnStatus.QUEUED, turn.put_back + 1, ended.why
-    turn.due_at = outage.until if outages.ways(moment).get(turn.agent.runner) is None else None
+    wait = timedelta(seconds=faults.seconds_to_wait(fault, turn.put_back))
+    turn.due_at = None if has_stand_in else moment + wait
     _add_usage(turn, ended)
     _put_back(pk=turn.pk, **{name: getattr(turn, name) for name in _PUT_BACK})
     questions.withdraw_of(turn, moment)

@@ -46,6 +46,7 @@ class Command(VerbsCommand):
                     "runner": "runner",
                     "fault": "fault",
                     "since": time("since"),
+                    "confirmed": "confirmed",
                     "tried again": time("until"),
                     "waiting": "waiting",
                     "fallback": "fallback",
