@@ -136,6 +136,17 @@ def stalls(*pieces: str) -> Reply:
     return reply
 
 
+def cuts_off(*pieces: str) -> Reply:
+    """Begins an answer, and breaks the connection in its middle."""
+
+    def reply(handler: Handler) -> None:
+        handler.begin(content_length="1000000")
+        for piece in pieces:
+            handler.chunk({"role": "assistant", "content": piece})
+
+    return reply
+
+
 def sends(data: bytes, kind: str = "text/event-stream") -> Reply:
     """Any bytes."""
 
