@@ -3,14 +3,18 @@ answer off or answers late."""
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.acceptance.hub import ROOT
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish
 from tests.control.openai_server import Handler, Reply, cuts_off, hangs_up, refuses, says, serving
@@ -80,7 +84,7 @@ class Client:
 
     def heard(self, agent_id: str, content: str) -> bool:
         """Whether a send is answered."""
-        return self.send(agent_id, f"say {content}")["content"] == f"heard {content}"
+        return bool(self.send(agent_id, f"say {content}")["content"] == f"heard {content}")
 
     def later(self, agent_id: str, content: str, **params: Any) -> Any:
         """A send whose answer comes later."""
@@ -128,7 +132,7 @@ def test_a_send_that_nobody_waits_for_is_tried_again_and_holds_nobody(client: Cl
 
     def put_back() -> bool:
         (run,) = client.pool.result("list_runs", agent_id=one, limit=1)["runs"]
-        return run["put_back"] == 1 and run["outcome"] == "queued"
+        return (run["put_back"], run["outcome"]) == (1, "queued")
 
     until(put_back)
     assert client.heard(other, "other") and client.heard(one, "own")
@@ -210,6 +214,36 @@ def test_a_request_without_an_id_of_its_own_gets_one(client: Client) -> None:
     (one,) = client.agents(1)
     made = [client.send(one, "say x")["request_id"] for _ in range(2)]
     assert len({int(each, 16) for each in made}) == 2 and {len(each) for each in made} == {8}
+
+
+def test_what_an_agent_process_says_stops_nobody_and_one_alone_cannot(home: Path) -> None:
+    command = json.dumps([sys.executable, str(ROOT / "tests" / "control" / "acp_agent.py")])
+    runner = f'[runners.small]\nkind = "acp"\ncommand = {command}\nread_paths = [{json.dumps(str(ROOT))}]\n'
+    home.mkdir(mode=0o700, exist_ok=True)
+    pool = Pool(home, runners=runner)
+    client = Client(pool, Obeys())
+
+    def outages() -> list[tuple[str, bool]]:
+        return [(each["fault"], each["confirmed"]) for each in pool.result("list_outages")["outages"]]
+
+    try:
+        for name in ("ann", "bob", "cem", "dan"):
+            pool.create(name, model="small")
+        error = client.post("send", "ann", content="fault none Authentication required, retry after 604800")["error"]
+        assert error["code"] == -32002
+        assert client.send("ann", "echo retry after 604800")["content"] and outages() == []
+        client.send("ann", "fault authentication_failed x", timeout_seconds=0)
+        until(lambda: outages() == [("key", False)])
+        assert "hello" in client.send("bob", "echo hello")["content"]
+        assert outages() == [], "the first success ends it"
+        for name in ("bob", "cem"):
+            client.send(name, "fault rate_limit x", timeout_seconds=0)
+        until(lambda: outages() == [("overloaded", True)])
+        assert "hello" in client.send("dan", "echo hello")["content"], "who waits is not held"
+        assert outages() == []
+    finally:
+        pool.close()
+    until(lambda: not pool.left())
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -1,8 +1,8 @@
 """Outages: providers that are known to fail, one for each runner and its key. Meanwhile no turn starts on the runner
 unless somebody waits for its answer: the others wait, or go to the runner's fallback.
 
-An outage ends with its time, with the first turn that ends well, and when an operator says so. If turns fail again after
-its time, the next wait is longer.
+An outage ends with its time, with the first turn that ends well, and when an operator says so. If turns fail again
+after its time, the next wait is longer.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ class Migration(migrations.Migration):
     """An outage is confirmed by a second agent. Those of before are met again if they are not over."""
 
     dependencies = [
-        ('control', '0021_taken_over'),
+        ('control', '0022_approved_merges'),
     ]
 
     operations = [
