@@ -10,14 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from importlib.machinery import PathFinder
-from importlib.util import find_spec, module_from_spec
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Any
 
 from nexus.core.config import TABLE, Resolved, flag, parse, resolve
 from nexus.core.operations.errors import Code, NexusError
-from nexus_site import ending, old_spellings
+from nexus_site import ending
 
 # Add an app here, in one line. Earlier apps do not import later ones.
 APPS = [
@@ -182,9 +180,6 @@ def _main(argv: list[str]) -> None:
     command, arguments = argv[1] if len(argv) > 1 else "--help", argv[2:]
     if command == "help" and arguments[:1]:
         command, arguments = arguments[0], ["--help"]
-    (command, *arguments), remark = old_spellings.current([command, *arguments])
-    if remark:
-        sys.stderr.write(f"[nexus] {remark}\n")
     command = command if command.startswith("-") else command.replace("-", "_")  # the name of the command's module
     if command == "hook" and _hooked(arguments):
         return
@@ -206,7 +201,6 @@ def _main(argv: list[str]) -> None:
     choose_settings(command)
     if command == "runmcp":
         gc.disable()  # until it serves: imported objects stay, and a collection among them finds nothing
-        _import_without_openssl()
 
     import django
 
@@ -226,54 +220,12 @@ def _main(argv: list[str]) -> None:
         execute_from_command_line([argv[0], command, *rest])
 
 
-def _import_without_openssl() -> None:
-    """Import asyncio and hashes without OpenSSL, which takes 5 MiB: an agent's process speaks no TLS, asyncio can do
-    without, and Python has hashes of its own."""
-    left_out = [name for name in ("ssl", "_hashlib") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(left_out))  # type: ignore[arg-type]
-    import asyncio  # noqa: F401
-    import hmac  # noqa: F401  # and hashlib
-
-    for name in left_out:
-        del sys.modules[name]
-
-
-UNUSED = ("django.forms", "django.core.checks.caches", "sqlparse")  # which Django imports with its models and commands
-
-
 def _populate() -> None:
     """Start Django for an agent, without URLs, HTTP and mail, which its own `setup` also imports."""
-    for name in UNUSED:
-        if name not in sys.modules:
-            _import_when_used(name)
     from django.apps import apps
     from django.conf import settings
 
     apps.populate(settings.INSTALLED_APPS)
-
-
-class _WhenUsed(ModuleType):
-    """A module that is run when something of it is asked for; one of importlib's LazyLoader is at the next import."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        assert self.__spec__ is not None and self.__spec__.loader is not None
-        self.__spec__.loader.exec_module(self)
-        return getattr(self, name)
-
-
-def _import_when_used(name: str) -> None:
-    package, _, child = name.rpartition(".")
-    top, *between = package.split(".")
-    path = [os.path.join(import_module(top).__path__[0], *between)] if top else None
-    spec = PathFinder.find_spec(name, path)  # which imports no package between
-    assert spec is not None
-    sys.modules[name] = module = module_from_spec(spec)
-    module.__class__ = _WhenUsed
-    if package in sys.modules:
-        setattr(sys.modules[package], child, module)
 
 
 OVERVIEW = ("help", "version", "-h", "--help", "--version")

@@ -14,8 +14,7 @@ import pytest
 from tests.acceptance.hub import ROOT, START_SECONDS
 
 NAMES = {"nexus", "coordination", "inbox", "handoffs", "mcp_bridge", "nexus_site", "templates"}
-FOR_OLD_HOOKS = "files/guard/run.py"
-WHAT_IT_IS_MADE_OF = (*sorted(NAMES), "files", "pyproject.toml", "README.md", "LICENSE")
+WHAT_IT_IS_MADE_OF = (*sorted(NAMES), "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,8 @@ def run(*command: str, output: Path | None = None, cwd: Path = ROOT) -> str:
 
 def test_it_holds_our_import_names_and_every_file_of_theirs(wheel: Path) -> None:
     inside = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert {name.partition("/")[0] for name in inside - {FOR_OLD_HOOKS}} == NAMES
-    known = set(run("git", "-c", f"safe.directory={ROOT}", "ls-files", *sorted(NAMES), "files").splitlines())
+    assert {name.partition("/")[0] for name in inside} == NAMES
+    known = set(run("git", "-c", f"safe.directory={ROOT}", "ls-files", *sorted(NAMES)).splitlines())
     assert known - inside == set()
 
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.core.processes import CODE
 from nexus.hooks import client_processes, memory
 from nexus.hooks.harness import derived_id
 from nexus.reservations.guard import repository, words
@@ -630,25 +629,6 @@ def test_it_ends_silently_at_ctrl_c(tmp_path: Path, held: Held) -> None:
     done = repo.git("commit", "-m", "second")
     assert done.returncode == 1
     assert done.stderr == ""
-
-
-@pytest.mark.usefixtures("runs_git")
-def test_hooks_from_before_the_guard_moved_check_on_until_it_is_installed_again(
-    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repo = Repo.make(tmp_path / "old")
-    with monkeypatch.context() as before:
-        before.setattr("nexus.reservations.guard.hooks.CHECK", Path(CODE) / "files" / "guard" / "run.py")
-        held.guard(repo)
-    hook_file = repo.top / ".git/hooks/pre-commit"
-    assert "/files/guard/run.py" in hook_file.read_text()
-    held.reserve("ann", repo.top, "/src/")
-    ben = repo.of("ben")
-    ben.change("src/b.py")
-    assert 'src/b.py: held by "ann"' in refused(ben)
-    held.guard(repo)
-    assert "/files/guard/run.py" not in hook_file.read_text()
-    assert 'src/b.py: held by "ann"' in refused(ben)
 
 
 @pytest.mark.usefixtures("runs_git")

@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from mcp_bridge import choices, lean_sdk
+from mcp_bridge import choices
 from mcp_bridge.choices import caller_of_process
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
@@ -68,7 +68,6 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
 
 
 async def _serve(caller: Caller, choice: Choice, system: str | None) -> None:
-    lean_sdk.load()
     from mcp_bridge import stdio
     from mcp_bridge.presence import PRESENCE, connected
     from mcp_bridge.server import build_server
