@@ -3,7 +3,7 @@
 python -m benchmarks                      # about half an hour
 python -m benchmarks --only fairness      # who waits while one key floods the hub
 python -m benchmarks --only waits,send    # a row of the table of fairness, and a benchmark
-python -m benchmarks --only team --team 100x1 --workers 2
+python -m benchmarks --only team --team 100x1
 
 `python -m benchmarks.NAME --help` shows the options of one benchmark; they go behind --only where it names that one
 alone.

@@ -2,7 +2,6 @@
 
 python -m benchmarks.team                      # from 20 agents at 1 message a second to 1,000 that are mostly idle
 python -m benchmarks.team --team 300x0.15 --way subscription --seconds 30
-python -m benchmarks.team --team 100x1 --workers 2
 python -m benchmarks.team --waiters 20 --waiters 100 --waiters 300  # does a message cost more with who waits?
 """
 
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from benchmarks.harness import SERVE, Benchmark, Figures, Server, amount, key, raise_file_limit, running, spread
+from benchmarks.harness import Benchmark, Figures, Server, amount, key, raise_file_limit, running, spread
 
 PROTOCOL = "2025-06-18"
 WAIT_SECONDS = 25
@@ -41,26 +40,23 @@ async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
     if not teams and not waiters:
         teams = TEAMS
     raise_file_limit()
-    command = [*SERVE[:-1], "--workers", str(options.workers), SERVE[-1]]
     figures = {}
     for way in options.way or WAYS:
         for team in teams:
             agents, _, rate = team.partition("x")
             name = f"{team} {way}"
-            figures[name] = await play(scratch / name, command, int(agents), float(rate), options.seconds, way)
+            figures[name] = await play(scratch / name, int(agents), float(rate), options.seconds, way)
         for count in waiters:
             name = f"{count} wait {way}"
-            figures[name] = await play(scratch / name, command, PAIR, PAIRS_RATE, options.seconds, way, count)
+            figures[name] = await play(scratch / name, PAIR, PAIRS_RATE, options.seconds, way, count)
     return figures
 
 
-async def play(
-    scratch: Path, command: list[str], agents: int, rate: float, seconds: float, way: str, waiters: int = 0
-) -> dict[str, float]:
+async def play(scratch: Path, agents: int, rate: float, seconds: float, way: str, waiters: int = 0) -> dict[str, float]:
     """The figures of one team, beside `waiters` more: times in ms, messages a second, the hub's CPU a message."""
     project = scratch / "project"
     project.mkdir(parents=True)
-    with running(scratch / "home", command) as hub:
+    with running(scratch / "home") as hub:
         async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
             keys = [await key(operator, f"agent-{number}") for number in range(agents + waiters)]
         everybody = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]
@@ -243,7 +239,6 @@ BENCHMARK = Benchmark(
         "--team": {"action": "append", "help": "agents x messages a second of each; may be given again"},
         "--waiters": {"type": int, "action": "append", "help": "agents that only wait, beside two that send"},
         "--way": {"choices": WAYS, "action": "append", "help": "how agents wait (default: each in turn)"},
-        "--workers": amount(1, "processes of the hub"),
         "--seconds": amount(20.0, "measured"),
     },
     quick={"team": ["5x1"], "waiters": [5], "seconds": 2},

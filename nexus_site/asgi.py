@@ -105,15 +105,14 @@ class Hub:
                 app.check_settings()
             await asyncio.to_thread(store().prepare)
             store().guard()
-            for app in () if settings.NEXUS_IS_WORKER else nexus_apps():
+            for app in nexus_apps():
                 await waiting.in_thread(waiting.SLOW, app.on_start)
                 await waiting.in_thread(waiting.SLOW, app.on_serve)
             await self.mcp.start()
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        workers = (work for app in nexus_apps() if not settings.NEXUS_IS_WORKER for work in app.workers())
-        works = [garbage.collect, *workers]
+        works = [garbage.collect, *(work for app in nexus_apps() for work in app.workers())]
         tasks = [asyncio.create_task(work()) for work in works]
         for task in tasks:
             task.add_done_callback(_log_failure)

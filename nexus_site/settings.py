@@ -25,7 +25,6 @@ SECRET_KEY = "replaced by `serve` with the home's own"  # noqa: S105
 ALLOWED_HOSTS = access.LOOPBACK_NAMES  # `serve` sets both for its address
 NEXUS_REAPER = False  # `serve --reaper` sets it
 NEXUS_RELAYS = False  # `serve` sets it: the home's only server serves agents on stdio, too
-NEXUS_IS_WORKER = False  # `run-worker` sets it: it only answers requests for a hub
 NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never true beyond loopback
 
 INSTALLED_APPS = [

@@ -6,13 +6,11 @@ from __future__ import annotations
 from daphne.server import Server  # isort:skip
 import asyncio
 import contextlib
-import itertools
-import json
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,22 +18,15 @@ from autobahn.exception import Disconnected
 from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as installed_reactor
-from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import globalLogBeginner
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from coordination.errors import CoordinationCode
 from nexus.core import waiting
-from nexus.core.fairness import RETRY_SECONDS
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.replies import failure
 from nexus_site import ending
-from nexus_site.serving import metrics
 from nexus_site.serving.bounds import BODY_SECONDS, MAX_BODY_BYTES
-from nexus_site.serving.intake import HEAD_BYTES, Intake, Receiving
-from nexus_site.serving.workers import END_OF_HEAD, Share
+from nexus_site.serving.intake import Intake, Receiving
 
 reactor: Any = installed_reactor  # its type does not show the methods of an asyncio reactor
 # its timers follow the date: if the clock is set back an hour, they would stall for an hour
@@ -49,19 +40,6 @@ NO_HTTP = (
 BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(NO_HTTP), NO_HTTP)
-)
-TOO_MANY_TEXT = json.dumps(
-    failure(
-        NexusError(
-            CoordinationCode.QUOTA_EXCEEDED,
-            f"Too many requests wait for the process that serves this key. Try again in {RETRY_SECONDS} s.",
-            {"retry_after_seconds": RETRY_SECONDS},
-        )
-    )
-).encode()
-TOO_MANY = (
-    b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: %d\r\ncontent-type: application/json\r\n"
-    b"content-length: %d\r\n\r\n%s" % (RETRY_SECONDS, len(TOO_MANY_TEXT), TOO_MANY_TEXT)
 )
 REQUEST_SECONDS = BODY_SECONDS + 10  # for a whole request, head and body, to arrive
 MAX_HEADER_BYTES = 64 * 1024  # of a request's head; an endpoint may allow less, and says so
@@ -193,50 +171,7 @@ class Socket(WebSocketProtocol):  # type: ignore[misc]
             super().onClose(wasClean, code, reason)
 
 
-GONE: Any = Failure(ConnectionDone())  # type: ignore[no-untyped-call]
-
-
-class Routed(Receiving):
-    """A connection to a port that several processes share: each request may move it to another process."""
-
-    def __init__(self, share: Share, intake: Intake, transport: Any, protocol: Any) -> None:
-        super().__init__(intake, transport, protocol)
-        self._share = share
-        self._head = b""  # of a request, until it is complete
-
-    def received(self, data: bytes) -> None:
-        if not self._begins_request():
-            super().received(data)
-            return
-        data, self._head = self._head + data, b""
-        if END_OF_HEAD not in data and len(data) < HEAD_BYTES:
-            self._head = data
-            return
-        number = self._share.owner(data)
-        if number == self._share.number:
-            super().received(data)
-        else:
-            self.put_off(data, partial(self._hand_over, number, data))
-
-    def _begins_request(self) -> bool:
-        """Return whether a request begins here, with nothing of an earlier one left to read or to send."""
-        channel = self._protocol._channel
-        waits = self._transport.dataBuffer or self._transport._tempDataBuffer
-        return not (self._queued or channel.requests or channel._buffer or waits)
-
-    def _hand_over(self, number: int, data: bytes) -> None:
-        if not self._share.hand_over(number, data, self._transport.socket):
-            metrics.REFUSED.inc()
-            self._transport.write(TOO_MANY)
-            self._transport.loseConnection()
-            return
-        self._transport._shouldShutdown = False  # the connection continues in another process
-        self._transport.connectionLost(GONE)
-
-
 class Factory(HTTPFactory):  # type: ignore[misc]
-    receiving: Callable[..., Receiving] = Receiving
-
     def log(self, request: Any) -> None:
         """Write no access log: Twisted's log is not used."""
 
@@ -256,7 +191,7 @@ class Factory(HTTPFactory):  # type: ignore[misc]
         def connected(transport: Any) -> None:
             del protocol.makeConnection
             self.server.outgoing.add(Outgoing(transport))
-            protocol.dataReceived = self.receiving(self.server.intake, transport, protocol).received
+            protocol.dataReceived = Receiving(self.server.intake, transport, protocol).received
             connect(transport)
 
         def lost(reason: Any) -> None:
@@ -310,34 +245,20 @@ def few_at_once(port: Any) -> Any:
 
 
 class HubServer(Server):  # type: ignore[misc]
-    """Serves `application` on listening sockets; `ready` is called once it accepts connections.
+    """Serves `application` on listening sockets; `ready` is called once it accepts connections."""
 
-    With a `share`, this process serves only its share of what arrives on the first socket.
-    """
-
-    def __init__(
-        self,
-        application: Any,
-        listening: Sequence[socket.socket],
-        ready: Callable[[], None],
-        *,
-        share: Share | None = None,
-    ) -> None:
+    def __init__(self, application: Any, listening: Sequence[socket.socket], ready: Callable[[], None]) -> None:
         super().__init__(application, ["the sockets"], server_name="nexus", application_close_timeout=CLOSE_SECONDS)
         self.outgoing: set[Outgoing] = set()
         self.intake = Intake()
         self.sockets = listening
         self.ready = ready
-        self.share = share
         self.failed: BaseException | None = None
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM. Raises the error that prevented the application's start."""
         self.connections: dict[Any, dict[str, Any]] = {}
-        self.http_factory = self.shared_factory = Factory(self)
-        if self.share is not None:
-            self.shared_factory = Factory(self)
-            self.shared_factory.receiving = partial(Routed, self.share)
+        self.http_factory = Factory(self)
         self.ws_factory = WebSocketFactory(self, server=self.server_name)
         self.ws_factory.protocol = Socket
         self.ws_factory.setProtocolOptions(
@@ -365,17 +286,9 @@ class HubServer(Server):  # type: ignore[misc]
     async def _serve(self) -> None:
         lifespan = Lifespan(self.application)
         await lifespan.startup()
-        if self.share is not None:
-            try:
-                await self._until_stopping(self.share.start(self._adopt, self.stopping.set))
-            except NexusError:
-                await self.share.end()
-                await lifespan.shutdown()
-                raise
         ports = []
-        factories = itertools.chain([self.shared_factory], itertools.repeat(self.http_factory))
-        for listening, factory in zip(self.sockets, factories, strict=False):
-            ports.append(few_at_once(reactor.adoptStreamPort(listening.fileno(), listening.family, factory)))
+        for listening in self.sockets:
+            ports.append(few_at_once(reactor.adoptStreamPort(listening.fileno(), listening.family, self.http_factory)))
             listening.close()  # the reactor has its own
         reactor.callLater(1, self.application_checker)
         reactor.callLater(2, self.timeout_checker)
@@ -384,31 +297,13 @@ class HubServer(Server):  # type: ignore[misc]
         await self.stopping.wait()
         for port in ports:
             port.stopListening()
-        ending = asyncio.create_task(self.share.end()) if self.share is not None else None
         waiting.waiter().close()
         await self._drained()
         await lifespan.shutdown()
-        if ending is not None:
-            await ending
         for task in self._running():
             task.cancel()
         if tasks := self._running():
             await asyncio.wait(tasks, timeout=1)
-
-    async def _until_stopping(self, work: Coroutine[Any, Any, None]) -> None:
-        """Return when the work is done, or when the server must stop."""
-        working, stopping = asyncio.create_task(work), asyncio.create_task(self.stopping.wait())
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        for task in (working, stopping):
-            task.cancel()
-
-    def _adopt(self, descriptor: int, data: bytes) -> None:
-        """Continue a connection on which another process has read `data`."""
-        with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):  # the client has left
-            transport = reactor.adoptStreamConnection(connection.fileno(), connection.family, self.shared_factory)
-            transport.protocol.dataReceived(data)
 
     def _drop_who_takes_nothing(self) -> None:
         self.outgoing = {outgoing for outgoing in self.outgoing if outgoing.look()}

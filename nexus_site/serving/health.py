@@ -18,7 +18,6 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.operations.replies import ok
 from nexus.core.rest.errors import refusal
 from nexus_site.serving import metrics
-from nexus_site.serving.workers import workers
 
 # Asked when everything else may be at its limit: it does not wait for pages, scans or writers of this process.
 READINESS = ThreadPoolExecutor(1, thread_name_prefix="nexus-readyz")
@@ -34,8 +33,6 @@ async def alive(request: HttpRequest) -> HttpResponseBase:
 async def ready(request: HttpRequest) -> HttpResponseBase:
     """Answer 200 when calls can succeed, else 503 with the failed checks."""
     checks, problem = await waiting.in_thread(READINESS, _checks)
-    if (others := workers()) is not None:
-        checks["workers"] = not others.missing
     good = not waiting.waiter().closing and all(checks.values())
     details = {"problem": problem} if problem else {}
     if (on := fanout.wire()) is not None:  # no check: without NATS, calls succeed
@@ -50,8 +47,7 @@ async def measured(request: HttpRequest) -> HttpResponseBase:
     try:
         info = ConnectionInfo.of_request(request, await request.auser())
         await waiting.in_thread(MEASURING, lambda: identify(info, transport="http"))
-        asked = others.measure() if (others := workers()) is not None else None
-        content = await waiting.in_thread(MEASURING, lambda: metrics.exposition(asked() if asked else None))
+        content = await waiting.in_thread(MEASURING, metrics.exposition)
     except Exception as error:  # the authentication may also raise errors of the store
         return refusal(error)
     return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)

@@ -3,12 +3,11 @@ request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -96,25 +95,8 @@ def _bound(bound: float) -> str:
     return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # as the library's own histograms have it
 
 
-class Everywhere(Collector):
-    """The metrics of each process of a hub, labelled with the number of its worker."""
-
-    def __init__(self, texts: Mapping[int, str]) -> None:
-        self._texts = texts
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
-        for number, text in self._texts.items():
-            for each in text_string_to_metric_families(text):
-                family = families.setdefault(each.name, Metric(each.name, each.documentation, each.type))
-                for sample in each.samples:
-                    family.add_sample(sample.name, {"worker": str(number), **sample.labels}, sample.value)
-        yield from families.values()
-
-
 HERE.register(FanOut())
-STORED = (Store(), Figures())
-for each in (HERE, *STORED):
+for each in (HERE, Store(), Figures()):
     OURS.register(each)
 
 
@@ -124,17 +106,6 @@ def look() -> None:
     WAITING.set(turns().all_waiting)
 
 
-def of_this_process() -> bytes:
-    """Return the text of this process's own metrics."""
-    return generate_latest(HERE)
-
-
-def exposition(others: Mapping[int, str] | None = None) -> bytes:
-    """Return the whole text; reads the store. `others` are the texts of the other workers, by number, if there are
-    any."""
-    if others is None:
-        return generate_latest(OURS)
-    whole = CollectorRegistry()
-    for each in (Everywhere({0: of_this_process().decode(), **others}), *STORED):
-        whole.register(each)
-    return generate_latest(whole)
+def exposition() -> bytes:
+    """Return the whole text; reads the store."""
+    return generate_latest(OURS)

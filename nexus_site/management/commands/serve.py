@@ -31,7 +31,6 @@ from nexus.core.operations.parameters import whole_number
 PROC = Path("/proc")
 LISTENING = "0A"
 LOOPBACK = "127.0.0.1"
-MOST_WORKERS = 64
 BACKLOG = 1024  # connections that wait to be accepted
 
 
@@ -41,7 +40,7 @@ class Command(NexusCommand):
     examples = """examples:
   nexus serve
   nexus serve --port 9000 --host 0.0.0.0 --project .
-  nexus serve --reaper --workers 4
+  nexus serve --reaper
 
 exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr has the code and what to do"""
 
@@ -53,13 +52,6 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
             dest="project_root",
             metavar="DIR",
             help="A project directory to register as a workspace at the start.",
-        )
-        parser.add_argument(
-            "--workers",
-            type=_workers,
-            default=1,
-            metavar="N",
-            help="Processes that share the port, for more agents than one Python process can serve (Linux). [1]",
         )
         parser.add_argument(
             "--reaper",
@@ -88,7 +80,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL or CoreSettings.current().trusted_proxies:
                 _lock_nobody_out()
-            _serve([listening, *alone], local_url(address, port), addresses, options["workers"])
+            _serve([listening, *alone], local_url(address, port), addresses)
         waiting.WRITERS.shutdown()  # waits for the writes under way
         sys.stdout.flush()
         os._exit(0)  # a look-up or a mount that hangs blocks its thread, which would keep the process alive
@@ -105,15 +97,6 @@ def _port(text: str) -> int:
     if port is None:
         raise argparse.ArgumentTypeError("use a whole number from 0 to 65535")
     return port
-
-
-def _workers(text: str) -> int:
-    number = whole_number(text, MOST_WORKERS)
-    if not number:
-        raise argparse.ArgumentTypeError(f"use a whole number from 1 to {MOST_WORKERS}")
-    if number > 1 and sys.platform != "linux":
-        raise argparse.ArgumentTypeError("more than one process needs Linux")
-    return number
 
 
 def _listen_alone(name: str, port: int) -> socket.socket:
@@ -149,7 +132,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _serve(listening: Sequence[socket.socket], url: str, addresses: Sequence[Address], workers: int) -> None:
+def _serve(listening: Sequence[socket.socket], url: str, addresses: Sequence[Address]) -> None:
     from nexus_site.serving.daphne import HubServer
 
     remarks = [remark for app in nexus_apps() for remark in app.remarks().items()]
@@ -169,9 +152,8 @@ def _serve(listening: Sequence[socket.socket], url: str, addresses: Sequence[Add
         print("[nexus] Ready", flush=True)
 
     from nexus_site.asgi import application
-    from nexus_site.serving.workers import Workers
 
-    HubServer(application, listening, ready, share=Workers(workers) if workers > 1 else None).run()
+    HubServer(application, listening, ready).run()
 
 
 def listener_of(port: int) -> str | None:
