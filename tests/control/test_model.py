@@ -375,7 +375,7 @@ def test_it_says_what_to_install_before_anything_starts(stage: Stage, monkeypatc
     assert configuration.runners().named(None).name == "small"
     configuration._read.cache_clear()
     monkeypatch.setattr(configuration, "find_spec", lambda name: None)
-    with pytest.raises(NexusError, match=r"nexus-hub\[models\]"):
+    with pytest.raises(NexusError, match="needs the extra models: "):
         configuration.read(home / configuration.FILE)
 
 

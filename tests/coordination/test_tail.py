@@ -160,7 +160,7 @@ def test_it_makes_lines_that_nothing_in_an_event_can_break(hostile: Event) -> No
     assert as_json(hostile).isascii()
     assert as_json(hostile).isprintable()
     assert as_text(hostile).isprintable()
-    for shown in ("7", "message.created", "an [2Ja → b ob", "channel_id=ch"):
+    for shown in ("7", "message.created", "an⟨U+001B⟩[2Ja → b ob", "channel_id=ch"):
         assert shown in as_text(hostile)
 
 

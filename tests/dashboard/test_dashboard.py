@@ -70,6 +70,7 @@ def addresses(ids: Ids) -> list[str]:
             "/admin/review/",
             f"/admin/review/{ids['pool_agent']}/",
             "/admin/machines/",
+            "/admin/checks/",
             "/admin/permissions/",
             "/admin/runs/",
             f"/admin/runs/{ids['run']}/",

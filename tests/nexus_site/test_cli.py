@@ -568,7 +568,7 @@ def test_it_prunes_with_windows_of_the_run(mail: str) -> None:
 def test_it_aligns_columns_whatever_stands_in_them() -> None:
     lines = table(["name", "n"], [["漢字", 1], ["e\u0301", 22], ["a\nb\x1b[2J", None], ["x" * 100, ""]])
     assert len({columns(line[: line.rindex("  ")]) for line in lines[:2]}) == 1
-    assert lines[3].startswith("a b [2J ")
+    assert lines[3].startswith("a b⟨U+001B⟩[2J ")
     assert "…  -" in lines[4]
     assert all(line.isprintable() for line in lines)
     assert [one_line(text, widest=3) for text in ("abc", "abcd")] == ["abc", "ab…"]

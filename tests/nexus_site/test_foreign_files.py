@@ -52,7 +52,6 @@ EXCEPTIONS = {
     "nexus/hooks/problems.py _installed": OURS,
     "nexus/hooks/record.py others": OURS,
     "nexus/hooks/record.py read": OURS,
-    "nexus/hooks/setup.py _source": PACKAGE,
     "nexus/hooks/views.py notice_worker": PACKAGE,
     "nexus/planning/catalog/bundled.py manifest": PACKAGE,
     "nexus/planning/catalog/bundled.py skill_body": PACKAGE,
