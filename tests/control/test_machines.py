@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 from django.db.models import F
 from django.test import Client as Browser
 
@@ -248,6 +249,14 @@ def farm(committed: None, configure: Callable[..., None], tmp_path: Path) -> Non
     (home / FILE).write_text(RUNNERS)
 
 
+@pytest.fixture
+def later(farm: None) -> Iterator[None]:
+    """Some seconds after the runners file was written: what begins within a tick of its time counts as older, and a
+    connection from this machine then needs a login."""
+    with time_machine.travel(now() + timedelta(seconds=10)):
+        yield
+
+
 def created(**more: Any) -> PoolAgent:
     """An agent that an operator creates with the runner that needs a label."""
     pool("pool_create_agent", **{"agent_id": "ann", "model": "farm", "cwd": "/srv/not/here", **more})
@@ -320,7 +329,7 @@ async def test_a_machine_refuses_a_directory_that_is_not_there_or_a_link(tmp_pat
     ]
 
 
-@pytest.mark.usefixtures("farm")
+@pytest.mark.usefixtures("later")
 def test_operators_list_drain_and_undrain_machines_on_every_transport(browser: Browser) -> None:
     assert "No worker has run yet" in shown(browser.get("/admin/machines/"))
     machines.begin(HUB, runners=["farm"], capacity=4)
