@@ -162,7 +162,7 @@ def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, 
     assert not (repository / "second.txt").exists() and not (repository / "made").exists()
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 @pytest.mark.parametrize("was_approved", [False, True], ids=["new", "changed"])
 def test_checks_that_nobody_approved_hold_the_merge(make: Make, repository: Path, was_approved: bool) -> None:
     if was_approved:
@@ -182,7 +182,7 @@ def test_checks_that_nobody_approved_hold_the_merge(make: Make, repository: Path
     assert entry.check_seconds is not None
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_a_held_merge_can_be_withdrawn(make: Make, repository: Path) -> None:
     (repository / "nexus.toml").write_text("[checks")
     make("first", first="1\n")
@@ -191,7 +191,7 @@ def test_a_held_merge_can_be_withdrawn(make: Make, repository: Path) -> None:
     assert does("pool_withdraw_merge", merge_id=merge["merge_id"])["ok"] and needing("merge-held") == 0
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -214,7 +214,7 @@ def test_a_merge_without_checks_says_so_and_who_allowed_it(
     assert "Nothing was checked: " in "".join(part.text for part in line.parts)
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_past_the_lane_an_agent_merges_nothing_that_has_checks_and_an_operator_is_told(
     make: Make, repository: Path
 ) -> None:
@@ -584,7 +584,7 @@ def test_pages_and_the_command_show_it(committed: None, make: Make, repository: 
 DEEP = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1500)]"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, repository: Path) -> None:
     approve(repository, deep=f'{sys.executable} -c "{DEEP}"')
     place = make("smith", mine="1\n")
@@ -596,7 +596,7 @@ def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, re
     assert not place.exists() and list((place.parent / trees.LEAVING).iterdir()) == []
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_an_entry_that_fails_twice_comes_back_and_the_next_goes_on(
     committed: None, make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
