@@ -60,7 +60,7 @@ class Hub(NamedTuple):
 
 
 def play(hub: Hub, project: Path, account: Lines) -> Summary:
-    """Let the pool's planner work until it closes the hub, and compare the result with the store.
+    """Let the pool's planner work until it says that it is done, end the hub, and compare the result with the store.
 
     Raises DemoFailure where the hub does not end, or a turn fails.
     """
@@ -121,9 +121,15 @@ async def _order(hub: Hub, project: Path) -> None:
         await client.create_agent(PLANNER, "trusted", project, model="planner", wake_on=["mail"], initial_message=ORDER)
 
 
+async def _end(hub: Hub) -> None:
+    """End the hub as its operator: an agent's own word ends none."""
+    async with NexusClient(hub.holder.port, token=hub.token) as client:
+        await client.shutdown_server()
+
+
 def _follow(hub: Hub, seen: int, account: Lines) -> None:
-    """Print what happens after the event `seen` until the hub has ended by itself. Raises DemoFailure where it does
-    not end."""
+    """Print what happens after the event `seen` until the planner is done and the hub has ended. Raises DemoFailure
+    where it does not end."""
     heard_at = time.monotonic()
     while True:
         over = hub.program.process.poll() is not None  # before the read, which then sees its last writes
@@ -131,6 +137,8 @@ def _follow(hub: Hub, seen: int, account: Lines) -> None:
         if events:
             seen, heard_at = events[-1].event_id, time.monotonic()
             narrate(events, account)
+            if any(event.type == "pool.shutdown_asked" for event in events):
+                ending.run(_end(hub))
         if over:
             return
         if time.monotonic() - heard_at > QUIET_SECONDS:
