@@ -256,15 +256,16 @@ def test_what_cannot_be_done_is_one_line_of_the_log(
 def test_a_collector_that_is_away_is_one_line_of_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{taken.getsockname()[1]}")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    telemetry.start()
-    assert telemetry._provider is not None
-    for _ in range(2):
-        telemetry._provider.get_tracer("nexus").start_span("run").end()
-        telemetry._provider.force_flush()
-    telemetry.stop()
+    with socket.socket() as silent:  # it listens to nobody, and no other test gets its port
+        silent.bind(("127.0.0.1", 0))
+        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        telemetry.start()
+        assert telemetry._provider is not None
+        for _ in range(2):
+            telemetry._provider.get_tracer("nexus").start_span("run").end()
+            telemetry._provider.force_flush()
+        telemetry.stop()
     assert [record.getMessage() for record in caplog.records] == [
         "Spans of runs are not exported, and are dropped until that is possible: the collector takes none; is it there?"
     ]
