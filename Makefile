@@ -16,11 +16,11 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
 	$(patsubst %,tests/control/test_%.py,calls direct ends lineage questions stream supervision waking worker) \
 	$(patsubst %,tests/control/test_authority.py::test_%,an_agent_ends_itself_and_what_descends_from_it \
-		an_agent_reaches_itself_and_its_descendants_alone five_generations_are_made_over_the_wire_and_no_sixth \
+		an_agent_reaches_itself_and_its_descendants_alone \
 		who_bears_a_name_again_inherits_no_children an_agent_that_ended_acts_no_more \
 		a_turn_of_one_that_ended_acts_no_more_though_another_bears_its_name) \
 	$(patsubst %,tests/control/test_worktrees.py::test_it_%,finds_each_of_the_trees_that_agents_of_one_name_left \
-		decides_by_those_above_the_agent_alone waits_for_the_end_of_a_turn \
+		decides_by_those_above_the_agent_alone \
 		lets_doctor_find_what_a_crash_left_and_what_nobody_decided \
 		keeps_the_record_of_a_tree_that_is_there_from_retention) \
 	tests/handoffs/test_trust.py::TestStrict \
