@@ -33,6 +33,5 @@ class ControlCode(ErrorCode):
     TURN_INTERRUPTED = (
         "TURN_INTERRUPTED",
         503,
-        "The server, its worker or the connection to the agent's host ended in the middle of the turn. Send the "
-        "message again.",
+        "The server or its worker ended in the middle of the turn. Send the message again.",
     )

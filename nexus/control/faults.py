@@ -12,7 +12,7 @@ class FaultKind(StrEnum):
 
     OVERLOADED = "overloaded"  # or it limits the rate
     FAILING = "failing"  # an error of its own
-    UNREACHABLE = "unreachable"  # the network, or no answer; also of the machine that a runner starts its program on
+    UNREACHABLE = "unreachable"  # the network, or no answer
     QUOTA = "quota"  # nothing is left of what was paid for
     KEY = "key"  # it refuses the key, or there is none
 

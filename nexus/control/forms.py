@@ -34,7 +34,6 @@ FIELDS = {  # by the rule that a refusal names
     "cwd": "cwd",
     "write_paths": "allowed_write_paths",
     "sandbox": "model",
-    "host": "model",
 }
 
 

@@ -24,13 +24,13 @@ MOST = 128 * 1024  # bytes of all together; the nearest to the agent come first
 CUT = "[cut off here: it is too long]"
 
 
-def read(cwd: str | None) -> str:
-    """Return the instructions for an agent in a directory, each file with its path; empty if there are none. An agent
-    on another host has none here, except the home's. Reads the disk and the store."""
+def read(cwd: str) -> str:
+    """Return the instructions for an agent in a directory, each file with its path; empty if there are none. Reads the
+    disk and the store."""
     found, left = list[str](), MOST
-    for directory in reversed([protected_paths.home()] if cwd is None else list(_directories(cwd))):
+    for directory in reversed(list(_directories(cwd))):
         for path in (os.path.join(directory, name) for name in NAMES):
-            text = _text(cwd or directory, directory, path, left)
+            text = _text(cwd, directory, path, left)
             if text is not None:
                 found += [f"Instructions from {path}:\n\n{text}"] if text else []
                 left -= len(text.encode())

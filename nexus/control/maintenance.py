@@ -20,7 +20,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from nexus.control import prices, selectors
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
 from nexus.control.runners.base import LOGS
-from nexus.control.runners.configuration import problem
+from nexus.control.runners.configuration import remarks
 from nexus.control.runners.processes import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.services import questions, transcript
@@ -98,7 +98,7 @@ def _waiting_for_nobody(examination: Any) -> Iterator[Finding]:
 
 def _check_runners(examination: Any) -> Iterator[Finding]:
     """Check that the runners file and the price table can be read."""
-    if wrong := problem():
+    if wrong := remarks():
         yield Finding(wrong, "Correct the file; then `nexus rpc runners` shows its runners.")
     try:
         prices.read()

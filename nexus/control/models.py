@@ -13,8 +13,8 @@ from django.db.models.functions import Now
 from coordination.comments import AbstractComment, answered_once_sent
 from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.control import rules
-from nexus.control.command_lines import LONGEST_PATTERN
 from nexus.control.faults import FaultKind
+from nexus.control.command_lines import LONGEST_PATTERN
 from nexus.control.rules import LONGEST_ID, Permissions, Preset
 
 STREAM = "pool"  # of the log
@@ -139,7 +139,7 @@ class PoolAgent(models.Model):
     disabled_tools = models.JSONField(default=list)
     runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
     machine = models.CharField(max_length=ID_LENGTH, default=HUB)  # where its worker is, for all its life
-    host = models.CharField(max_length=ID_LENGTH, null=True)  # where its directory is; null: on that machine
+    host = models.CharField(max_length=ID_LENGTH, null=True)  # of the removed kind ssh; it runs no more
     wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.wakeups`
     wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: the setting
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken

@@ -47,10 +47,9 @@ from nexus.control.rows import (
 from nexus.control.runners import processes, traffic
 from nexus.control.runners.configuration import (
     REHEARSAL,
+    Acp,
     Rehearsal,
     Runner,
-    Speaking,
-    Ssh,
     changed_at,
     runners,
     start_programs,
@@ -235,7 +234,7 @@ def retries(turn: Turn) -> list[Turn]:
 def resume_command(turn: Turn) -> str | None:
     """Return the command line that continues a run's session in a person's terminal; None if there is none."""
     runner = runners().by_name.get(turn.runner or turn.agent.runner)
-    if not isinstance(runner, Speaking) or not runner.take_over:
+    if not isinstance(runner, Acp) or not runner.take_over:
         return None
     said = Entry.objects.filter(agent=turn.agent, turn__lte=turn.pk, meta__isnull=False).order_by("-position")
     metas = said.values_list("meta", flat=True)[: transcript.PAGE]
@@ -243,10 +242,6 @@ def resume_command(turn: Turn) -> str | None:
     if session is None:
         return None
     command = shlex.join(word.replace("{session}", session) for word in runner.take_over)
-    if isinstance(runner, Ssh):
-        return shlex.join(
-            ["ssh", *runner.ssh_options, "-t", runner.host, f"cd {shlex.quote(turn.agent.cwd)} && {command}"]
-        )
     home = processes.environment_of(turn.agent)["HOME"]
     return f"cd {shlex.quote(turn.agent.cwd)} && HOME={shlex.quote(home)} {command}"
 
@@ -280,7 +275,7 @@ def fixed_tokens(runner: Runner, agent: PoolAgent) -> tuple[int, int]:
     agent process has others, which it does not tell."""
     if isinstance(runner, Rehearsal):
         return 0, 0
-    if isinstance(runner, Speaking):
+    if isinstance(runner, Acp):
         return agent.instruction_tokens, 0
     from nexus.control.tools import catalog  # needs the extra `models`
 
@@ -336,7 +331,7 @@ def nearly_fill(row: TokensRow) -> bool:
 def runner_of(agent: PoolAgent) -> Runner:
     """Return the runner of an agent's turns; the figures of the default one if its runner is no longer configured."""
     known = runners()
-    return known.by_name.get(agent.runner) or known.named(None)
+    return known.by_name.get(agent.runner) or known.by_name.get(known.default, REHEARSAL)
 
 
 def questions(which: str, agent_id: str | None, limit: int) -> list[Question]:

@@ -125,7 +125,7 @@ def verdict_on(run: AbstractCheckRun) -> Verdict:
     """Test all criteria of a result. Raises NotNow and Lost."""
     check_sandbox()
     if (agent := _worker_of(run)) is not None and agent.host is not None:
-        raise NotNow(f"the work is on the host {agent.host}, where Nexus checks nothing")
+        raise NotNow(f"the work is on {agent.host}, where Nexus checks nothing")
     criteria, location = checks.parse(run.work.criteria), location_of(run)
     if location.row is not None and location.row.state == WorktreeState.DISCARDED:
         raise NotNow("the worktree that held the work was discarded")

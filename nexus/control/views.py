@@ -59,7 +59,7 @@ from nexus.control.models import (
     describe_scope,
 )
 from nexus.control.runners import sandbox, traffic
-from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
+from nexus.control.runners.configuration import Runner, Runners, remarks, runners, start_programs
 from nexus.control.services import lane as merge_lane
 from nexus.control.services import reviews as reviewing
 from nexus.control.services import transcript, turns, worktrees
@@ -96,7 +96,7 @@ def pool(request: HttpRequest) -> TemplateResponse:
         "Pool",
         filters=filters,
         on=ControlSettings.current().control,
-        wrong=problem(),
+        wrong=remarks(),
         rehearsing=not start_programs(),
         counts=monitoring.counts(),
         asks=Question.objects.waiting(now()).count(),
@@ -347,7 +347,7 @@ def _usual_directory(parent: PoolAgent | None) -> str:
 def known_runners() -> tuple[Runners | None, str]:
     """Return the runners of the home (None if their file was never valid), and what is wrong with the file."""
     try:
-        return runners(), problem()
+        return runners(), remarks()
     except NexusError as error:
         return None, error.message
 
@@ -356,8 +356,6 @@ def _described(runner: Runner) -> str:
     match runner.kind:
         case "acp":
             return f"an ACP agent, {Path(runner.command[0]).name}"
-        case "ssh":
-            return f"an ACP agent on {runner.host}, {Path(runner.command[0]).name}"
         case "model":
             return f"the model {runner.model}"
         case "rehearsal":

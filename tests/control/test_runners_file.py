@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 
 from nexus.control.maintenance import CHECKS
-from nexus.control.runners.configuration import read, runners
+from nexus.control.models import PoolAgent
+from nexus.control.runners.configuration import in_words, read, runners
 from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.supervision import admit
 from nexus.core.operations.errors import NexusError
+from nexus.core.waiting import WRITERS, in_thread
+from tests.control.playing import refused
 from tests.control.pool import acreate, asend, ended
 from tests.control.test_housekeeping import Looked
 
@@ -99,14 +103,43 @@ def test_the_command_tells_what_is_wrong_and_that_a_server_goes_on(
     assert exit.value.code == 1 and "line 3" in said and "goes on with what the file said before" in said
 
 
-def test_doctor_tells_what_is_wrong(file: Path) -> None:
-    def found() -> Iterator[str]:
-        return (
-            finding.problem for finding in {check.name: check for check in CHECKS}["runners"].check(Looked(file.parent))
-        )
+def doctor(home: Path) -> list[str]:
+    """What `nexus doctor` finds in the runners' file."""
+    check = {check.name: check for check in CHECKS}["runners"].check
+    return [finding.problem for finding in check(Looked(home))]
 
+
+def test_doctor_tells_what_is_wrong(file: Path) -> None:
     file.write_text(WELL)
-    assert list(found()) == []
+    assert doctor(file.parent) == []
     file.write_text(WRONG)
-    (problem,) = found()
+    (problem,) = doctor(file.parent)
     assert "is no TOML" in problem and "line 3" in problem
+
+
+@pytest.mark.parametrize("default", ["", 'default = "there"\n'])
+async def test_a_runner_of_the_kind_ssh_is_read_and_its_turns_say_what_takes_its_place(
+    worker: Worker, file: Path, default: str
+) -> None:
+    file.write_text(WELL)
+    for name, runner in (("ann", "there"), ("bob", "stage")):
+        await acreate(name)
+        rows = PoolAgent.objects.filter(agent_id=name)
+        await in_thread(WRITERS, partial(rows.update, runner=runner))
+    file.write_text(f'{default}[runners.there]\nkind = "ssh"\nhost = "builder"\npreset = "none"\n{WELL}')
+    turn = await ended(await asend("ann"))
+    assert turn.status == "failed" and "no run starts on there: start `nexus run-pool`" in (turn.why or "")
+    (problem,) = doctor(file.parent)
+    assert problem.startswith("No runner has the kind ssh any more") and problem == in_words(runners())
+    error = await in_thread(WRITERS, lambda: refused("pool_create_agent", agent_id="cyd"))
+    assert (error["code"], error["message"]) == ("VALIDATION_ERROR", problem)
+    assert "from the stage" in ((await ended(await asend("bob"))).answer or "")
+
+
+async def test_an_agent_that_lived_on_a_host_of_ssh_takes_no_turn(worker: Worker, file: Path) -> None:
+    await acreate("ann")
+    await in_thread(WRITERS, lambda: PoolAgent.objects.update(host="builder"))
+    turn = await ended(await asend("ann"))
+    assert (
+        turn.status == "failed" and "is on builder" in (turn.why or "") and "create the agent again" in (turn.why or "")
+    )

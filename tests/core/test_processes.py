@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 STARTERS = {  # the module, and the programs that it starts by their file
     *("nexus/core/processes.py", "nexus/core/guardian.py"),
     *("nexus/control/runners/programs/sandbox_init.py", "nexus/control/runners/programs/with_environment.py"),
-    "nexus/control/runners/programs/far.py",
     "nexus/core/installation.py",  # starts nothing: it tells a person what to type
 }
 APART = {"tests", "benchmarks", "docs", "build"}  # not part of the product

@@ -17,7 +17,7 @@ from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
 from nexus.control.rows import PoolAgentRow
 from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import FILE, Rehearsal, Runner, host_of, runners
+from nexus.control.runners.configuration import FILE, Rehearsal, Runner, runners
 from nexus.control.services import machines, pool, worktrees
 from nexus.control.services import pool as server
 from nexus.control.services.transcript import estimate
@@ -142,11 +142,8 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     """Create an agent in the pool, with a permission preset, below its parent's ceiling."""
     runner = runners().named(p.model)
     machine = machines.choose(runner, pool.parent_of(actor_of(caller), p.parent_agent_id))
-    host = host_of(runner)
     if machine == HUB:
         sandbox.check(runner)
-    if p.worktree and host is not None:
-        raise worktrees.refusal(f"agents of the runner {runner.name} live on {host}, and worktrees are made at the hub")
     if p.worktree and machine != HUB:
         raise worktrees.refusal(
             f"agents of the runner {runner.name} live on the machine {machine}, and worktrees are made at the hub "
@@ -165,7 +162,6 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         wake_tokens=p.wake_tokens,
         worktree=p.worktree,
         machine=machine,
-        host=host,
         asked_in=caller.cwd,
     )
 

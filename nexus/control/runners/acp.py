@@ -43,7 +43,7 @@ from nexus.control.runners import acp_session, bus, new_repositories, processes,
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets, secret_values
-from nexus.control.runners.configuration import Acp, McpServer, Ssh
+from nexus.control.runners.configuration import Acp, McpServer
 from nexus.control.runners.traffic import Log, Wire
 from nexus.control.services.questions import Decision
 from nexus.control.services.transcript import BYTES_A_TOKEN, RUNNER, SESSION
@@ -71,7 +71,7 @@ class SignedOut(RunnerFailed):
 class Launch:
     """The surroundings of a turn's processes: their command lines and their environment."""
 
-    runner: Acp | Ssh
+    runner: Acp
     scene: Scene
     is_confined: bool
     scratch: str  # the directory of the bus's socket
@@ -80,8 +80,7 @@ class Launch:
     @property
     def mode(self) -> str | None:
         """The session's mode. In the sandbox it may be a looser one, because the sandbox limits the agent."""
-        runner = self.runner
-        return (self.is_confined and isinstance(runner, Acp) and runner.mode_in_sandbox) or runner.mode
+        return (self.is_confined and self.runner.mode_in_sandbox) or self.runner.mode
 
     def confined(self, command: Sequence[str], cwd: str) -> list[str]:
         """Return the command line, wrapped in the sandbox if there is one. Raises RunnerFailed."""
@@ -96,13 +95,13 @@ async def take(runner: Acp, scene: Scene) -> Ended:
 
     async def run(launch: Launch, key: str) -> Ended:
         async with new_repositories.watched(scene.agent):
-            return await _take(runner, launch, key)
+            return await _take(launch, key)
 
     return await recorded(runner, scene, run, is_confined=state.works)
 
 
 async def recorded(
-    runner: Acp | Ssh, scene: Scene, run: Callable[[Launch, str], Awaitable[Ended]], *, is_confined: bool
+    runner: Acp, scene: Scene, run: Callable[[Launch, str], Awaitable[Ended]], *, is_confined: bool
 ) -> Ended:
     """Run a turn by `run`, which gets a key of the agent: log its messages, and redact secrets from what is stored.
     Raises RunnerFailed."""
@@ -116,14 +115,14 @@ async def recorded(
                 ended = await run(launch, key)
             except RunnerFailed as failed:
                 why = storable(secrets.struck(str(failed)))
-                raise RunnerFailed(why, failed.fault, has_written=failed.has_written, is_lost=failed.is_lost) from None
+                raise RunnerFailed(why, failed.fault, has_written=failed.has_written) from None
             finally:
                 wire.flush()
             return _redacted_end(secrets, ended)
 
 
-async def _take(runner: Acp, launch: Launch, key: str) -> Ended:
-    scene = launch.scene
+async def _take(launch: Launch, key: str) -> Ended:
+    runner, scene = launch.runner, launch.scene
     cwd = scene.agent.cwd
     env = await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent, runner)) | _reach(key, launch)
     if launch.is_confined:
@@ -183,8 +182,8 @@ async def _session(
     offered = await connection.initialize(
         PROTOCOL_VERSION,
         ClientCapabilities(
-            fs=FileSystemCapabilities(read_text_file=client.serves_files, write_text_file=client.serves_files),
-            terminal=client.serves_files and rules.may_use(scene.agent.permissions, "run"),
+            fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
+            terminal=rules.may_use(scene.agent.permissions, "run"),
             elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities(), url=ElicitationUrlCapabilities()),
             auth=AuthCapabilities(terminal=True),  # the operator runs such a program: `nexus runners login`
         ),
@@ -267,10 +266,9 @@ def _signed_out(launch: Launch, offered: InitializeResponse, error: RequestError
     if error.code != AUTH_REQUIRED:
         return error
     runner, secrets = launch.runner, launch.scene.draft.secrets
-    way = f"sign in on {runner.host}" if isinstance(runner, Ssh) else f"run `nexus runners login {runner.name}`"
     methods = ", ".join(f"{method.id} ({method.name})" for method in (offered.auth_methods or [])[:MOST_METHODS])
     return SignedOut(
-        f"{_name(launch)} wants a login: {way}, or let the runner's auth_method name "
+        f"{_name(launch)} wants a login: run `nexus runners login {runner.name}`, or let the runner's auth_method name "
         f"one of its methods and env_from what that needs. "
         + secrets.cut(f"It offers {methods or 'none'}, and says: {in_words(error)}", QUOTED),
         Fault(FaultKind.KEY),

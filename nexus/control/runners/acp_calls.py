@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -150,9 +150,8 @@ class Judgement:
     why_not: str = ""  # the reason of a refusal
 
 
-def action_of(permissions: Permissions, call: ToolCallUpdate, real: Callable[[str], str] = os.path.realpath) -> Action:
-    """Return what a call wants to do; `real` resolves a path, by default on this disk. Raises ValueError for an invalid
-    path."""
+def action_of(permissions: Permissions, call: ToolCallUpdate) -> Action:
+    """Return what a call wants to do. Raises ValueError for an invalid path."""
     kind, title = KINDS.get(call.kind or "", Kind.OTHER), call.title or ""
     if kind is Kind.OTHER:
         return Action(kind, f"{call.kind or 'other'} {title}")
@@ -161,16 +160,9 @@ def action_of(permissions: Permissions, call: ToolCallUpdate, real: Callable[[st
         return Action(kind, title if command is None else command, cwd=permissions.cwd, is_known=command is not None)
     if kind is Kind.NETWORK:
         return Action(kind, _text(call.raw_input, "url", "uri") or title)
-    named = paths_named(permissions, call)
-    resolved, named = list(dict.fromkeys(map(real, named))), list(map(os.path.normpath, named))
+    named = list(dict.fromkeys(os.path.join(permissions.cwd, path) for path in _named_paths(call)))
+    resolved, named = list(dict.fromkeys(map(os.path.realpath, named))), list(map(os.path.normpath, named))
     return Action(kind, title, tuple(resolved), tuple(named), permissions.cwd, is_deep=(call.kind in DEEP))
-
-
-def paths_named(permissions: Permissions, call: ToolCallUpdate) -> list[str]:
-    """Return the absolute paths that a call of files names, not resolved."""
-    if KINDS.get(call.kind or "") not in rules.FILES:
-        return []
-    return list(dict.fromkeys(os.path.join(permissions.cwd, path) for path in _named_paths(call)))
 
 
 def _command(given: Any) -> str | None:
@@ -186,18 +178,17 @@ def _text(given: Any, *names: str) -> str:
     return next((text for text in found if isinstance(text, str)), "")
 
 
-def judge(permissions: Permissions, call: ToolCallUpdate, real: Callable[[str], str] = os.path.realpath) -> Judgement:
+def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     """Judge a call by the permissions.
 
     Calls of the bus's tools pass, unless a setting wants them asked about: the bus checks the agent's rights. Otherwise
     the permissions decide what lies within them. An operator is asked about a write below the agent's directory that is
     in none of its write paths; for a trusted agent also about paths elsewhere and the network; and for every agent
-    about calls that concern neither files nor commands nor the network. `real` resolves a path, by default on this
-    disk.
+    about calls that concern neither files nor commands nor the network.
     """
     outside = Verdict.ASKED if permissions.preset is Preset.TRUSTED else Verdict.REFUSED
     try:
-        action = action_of(permissions, call, real)
+        action = action_of(permissions, call)
     except ValueError:
         return Judgement(Verdict.REFUSED, Action(Kind.OTHER), "It names what is no path.")
     judged = partial(Judgement, action=action)

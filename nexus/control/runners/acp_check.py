@@ -26,11 +26,11 @@ from acp.schema import (
 )
 
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.runners import acp, processes, sandbox, ssh
+from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.runners.configuration import Acp, Ssh, presets
+from nexus.control.runners.configuration import Acp, presets
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
 from nexus.core import foreign_files
@@ -44,12 +44,9 @@ SIGN_IN_SECONDS = 600  # a person reads a page, and clicks
 Say = Callable[[str], Any]
 
 
-async def check(runner: Acp | Ssh, *, say: Say) -> None:
-    """Start the runner's agent in the sandbox, or on its host, open a session and run one turn; call `say` with each
-    step.
-
-    Raises RunnerFailed, which says what is missing.
-    """
+async def check(runner: Acp, *, say: Say) -> None:
+    """Start the runner's agent in the sandbox, open a session and run one turn; call `say` with each step. Raises
+    RunnerFailed, which says what is missing."""
     await in_thread(OUTSIDE, sandbox.state)
     sandbox.check(runner)
     say(f"sandbox: {sandbox.in_words(runner)}")
@@ -57,23 +54,13 @@ async def check(runner: Acp | Ssh, *, say: Say) -> None:
     if unset:
         say(f"not set, of what env_from names: {', '.join(unset)}")
     try:
-        ended = await (_taken_far(runner, say) if isinstance(runner, Ssh) else _taken(runner, say))
+        ended = await _taken(runner, say)
     except TimeoutError:
         missing = f"; it may need {', '.join(unset)}" if unset else ""
         raise RunnerFailed(f"it did not answer within {CHECK_SECONDS} s{missing}") from None
     if ended.why is not None:
         raise RunnerFailed(ended.why)
     say(f"answer: {(ended.answer or '').strip()[: acp.QUOTED] or '(none)'}")
-
-
-async def _taken_far(runner: Ssh, say: Say) -> Ended:
-    """Take a turn on the runner's host, in a new directory there. Raises TimeoutError."""
-    async with ssh.running(runner, None, (), None) as there:
-        say(f"host: {runner.host}, in {there.scratch}")
-        scene = _scene(_agent(runner, there.scratch))
-        launch = acp.Launch(runner, scene, False, there.scratch)
-        async with asyncio.timeout(CHECK_SECONDS):
-            return await acp.converse(launch, ssh.FarClient(there, scene), there.program, None)
 
 
 async def _taken(runner: Acp, say: Say) -> Ended:
@@ -105,11 +92,9 @@ async def _taken(runner: Acp, say: Say) -> Ended:
                     foreign_files.remove(made)
 
 
-async def login(runner: Acp | Ssh, *, method: str | None, say: Say) -> None:
+async def login(runner: Acp, *, method: str | None, say: Say) -> None:
     """Sign in to the runner's agent in the operator's own home, with the given method, else the runner's, else the
     first that the agent offers. Raises RunnerFailed."""
-    if isinstance(runner, Ssh):
-        raise RunnerFailed(f"its agent runs on {runner.host}: sign in there, with the account that ssh uses")
     _check_program(runner, say)
     async with _connected(runner) as (connection, offered):
         methods = {each.id: each for each in offered.auth_methods or []}
@@ -189,7 +174,7 @@ async def _connected(runner: Acp) -> AsyncIterator[tuple[ClientSideConnection, I
             await connection.close()
 
 
-def _agent(runner: Acp | Ssh, cwd: str) -> PoolAgent:
+def _agent(runner: Acp, cwd: str) -> PoolAgent:
     """Return an unsaved agent for one turn."""
     moment, name = now(), f"check-{uuid.uuid4().hex[:12]}"
     return PoolAgent(

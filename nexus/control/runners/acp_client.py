@@ -51,7 +51,7 @@ from nexus.control.models import Role
 from nexus.control.prices import CURRENCY, MILLIONTHS, MOST
 from nexus.control.rules import Action, Kind, Verdict
 from nexus.control.runners import acp_elicitation, acp_session, processes, sandbox
-from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, Judgement, KnownCall, is_of_the_bus, judge, result_of
+from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, is_of_the_bus, judge, result_of
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.programs import with_environment
 from nexus.control.services.turns import Closing
@@ -81,8 +81,6 @@ ACCEPTED, DECLINED = AcceptElicitationResponse(action="accept"), DeclineElicitat
 
 class PoolClient:
     """The client side of one turn: it answers requests under the agent's permissions and writes the transcript."""
-
-    serves_files = True  # and runs programs, for the agent
 
     def __init__(self, scene: Scene, terminals: Terminals, most_calls: int) -> None:
         self.scene, self.terminals, self.most_calls = scene, terminals, most_calls
@@ -355,7 +353,7 @@ class PoolClient:
             call = self._call_of(tool_call)
             known, asked = call.known, call.ask(tool_call)
             await self._begin(call)
-        judged = await _done(self._judge(known if is_of_the_bus(known) else asked))
+        judged = await _done(on_disk(partial(judge, self.permissions, known if is_of_the_bus(known) else asked)))
         allowed, why_not, call.by_rule = await self._decided(
             judged.action,
             judged.verdict,
@@ -369,9 +367,6 @@ class PoolClient:
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen.option_id))
-
-    async def _judge(self, call: ToolCallUpdate) -> Judgement:
-        return await on_disk(partial(judge, self.permissions, call))
 
     async def _decided(
         self, action: Action, ceiling: Verdict, title: str, detail: str, why_not: str = ""

@@ -137,15 +137,12 @@ class Scene:
 class RunnerFailed(Exception):
     """A turn that cannot be finished; the message is for operators.
 
-    `fault` is the provider's, if that is the reason; `has_written`: it changed something, whatever the transcript has;
-    `is_lost`: nobody knows how far it came, because the connection to its machine broke.
+    `fault` is the provider's, if that is the reason; `has_written`: it changed something, whatever the transcript has.
     """
 
-    def __init__(
-        self, why: str, fault: Fault | None = None, *, has_written: bool = False, is_lost: bool = False
-    ) -> None:
+    def __init__(self, why: str, fault: Fault | None = None, *, has_written: bool = False) -> None:
         super().__init__(why)
-        self.fault, self.has_written, self.is_lost = fault, has_written, is_lost
+        self.fault, self.has_written = fault, has_written
 
 
 class Takes(Protocol):

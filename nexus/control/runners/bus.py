@@ -33,7 +33,6 @@ class Bus:
 
     command: str
     args: tuple[str, ...]
-    socket: str
 
 
 @contextlib.asynccontextmanager
@@ -66,7 +65,7 @@ async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
 
     server = await asyncio.start_unix_server(serve, path)
     try:
-        yield Bus(sys.executable, ("-I", "-S", str(RELAY), path), path)
+        yield Bus(sys.executable, ("-I", "-S", str(RELAY), path))
     finally:
         server.close()
         for task in serving:

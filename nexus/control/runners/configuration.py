@@ -25,15 +25,14 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 FILE = "runners.toml"
 LARGEST = 1_048_576  # bytes
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-NEEDED = {"acp": ("acp", "acp"), "ssh": ("acp", "acp"), "model": ("models", "pydantic_ai")}  # extra and its package
+NEEDED = {"acp": ("acp", "acp"), "model": ("models", "pydantic_ai")}  # extra and its package
 PRESETS = Path(__file__).with_name("presets.toml")
 ID = Annotated[str, Field(min_length=1, max_length=200)]
 LABEL_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
 LABEL = Annotated[str, Field(pattern=f"^{LABEL_PATTERN}$")]
 VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
-HOST_PATTERN = r"^([A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*$"  # none begins with a dash
-HOST = Annotated[str, Field(pattern=HOST_PATTERN, max_length=255)]
 CLONED_FROM = ("https", "ssh")
+REMOVED_KIND = "ssh"  # which runs no more: the file is read without it until 0.3
 OWN_PATH = Annotated[str, Field(pattern=r"^(/|~/)")]
 
 
@@ -83,11 +82,13 @@ class McpServer(BaseModel):
     env: dict[VARIABLE, str] = {}
 
 
-class Serving(_Common):
-    """A runner whose agents have a provider, and MCP servers beside the bus."""
+class Programs(_Common):
+    """A runner whose agents have a provider, MCP servers beside the bus, and programs in the sandbox."""
 
     fallback: str | None = None  # the runner that takes its turns while its provider is out
     mcp_servers: dict[str, McpServer] = {}  # by name
+    network: bool = True
+    read_paths: list[OWN_PATH] = []  # that programs see, such as the agent's own programs, and its sign-in
 
     @property
     def variables(self) -> Sequence[str]:
@@ -102,48 +103,23 @@ class Serving(_Common):
         return servers
 
 
-class Programs(Serving):
-    """What an agent's programs find in the sandbox besides the system's programs and the agent's directory."""
+class Acp(Programs):
+    """A runner whose agent is a child process that speaks the Agent Client Protocol."""
 
-    network: bool = True
-    read_paths: list[OWN_PATH] = []  # such as its own programs, and its sign-in
-
-
-class Speaking(Serving):
-    """A runner whose agent is a program that speaks the Agent Client Protocol."""
-
+    kind: Literal["acp"]
     preset: str | None = None  # in presets.toml; it gives the fields that are missing here
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     env_from: list[VARIABLE] = []
     env: dict[VARIABLE, str] = {}  # further variables, with these values
     auth_method: ID | None = None  # the sign-in method, if a session requires one
     mode: ID | None = None  # of its sessions
+    mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
+    sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
     take_over: list[str] = []  # the command line that continues its session, `{session}`, in a person's terminal
 
     @property
     def variables(self) -> Sequence[str]:
         return [*self.env_from, *super().variables]
-
-
-class Acp(Speaking, Programs):
-    """A runner whose agent is a child process."""
-
-    kind: Literal["acp"]
-    mode_in_sandbox: ID | None = None  # replaces `mode` in Nexus's sandbox
-    sign_in: list[Annotated[str, Field(pattern=r"^~/[^/]")]] = []  # the operator's files to copy into its HOME
-
-
-class Ssh(Speaking):
-    """A runner whose agent runs on another machine, by OpenSSH's client. No sandbox of ours reaches there."""
-
-    kind: Literal["ssh"]
-    host: HOST  # as OpenSSH's client takes it: a name of its configuration, or user@host
-    ssh_config: OWN_PATH | None = None  # its configuration file, instead of the usual ones
-
-    @property
-    def ssh_options(self) -> list[str]:
-        """The options of OpenSSH's client that name its configuration."""
-        return [] if self.ssh_config is None else ["-F", str(Path(self.ssh_config).expanduser())]
 
 
 class Model(Programs):
@@ -219,8 +195,8 @@ class Clone(BaseModel):
         return text
 
 
-Runner = Acp | Ssh | Model | Rehearsal
-KINDS = ("acp", "ssh", "model", "rehearsal")
+Runner = Acp | Model | Rehearsal
+KINDS = ("acp", "model", "rehearsal")
 _TABLE: TypeAdapter[Runner] = TypeAdapter(Annotated[Runner, Field(discriminator="kind")])
 
 
@@ -231,6 +207,7 @@ class Runners:
     by_name: Mapping[str, Runner]
     default: str
     clones: Mapping[str, Clone] = field(default_factory=dict)  # by directory
+    removed: Sequence[str] = ()  # names of runners of the removed kind
 
     def clone_of(self, cwd: str) -> Clone | None:
         """Return what an agent's directory is cloned from, if it is not there; None if nothing is configured."""
@@ -238,22 +215,30 @@ class Runners:
 
     def named(self, name: str | None) -> Runner:
         """Return the runner of this name, or the default one. Raises VALIDATION_ERROR."""
+        name = name or self.default
+        if name in self.removed:
+            raise invalid(self.remark, field="model")
         try:
-            return self.by_name[name or self.default]
+            return self.by_name[name]
         except KeyError:
             known = ", ".join(sorted(self.by_name))
-            raise invalid(
-                f"There is no runner {str(name)[:100]!r} in {FILE}; there are {known}.", field="model"
-            ) from None
+            raise invalid(f"There is no runner {name[:100]!r} in {FILE}; there are {known}.", field="model") from None
 
-
-def host_of(runner: Runner) -> str | None:
-    """Return the host on which the agents of a runner live; None if that is the worker's machine."""
-    return runner.host if isinstance(runner, Ssh) else None
+    @property
+    def remark(self) -> str:
+        """What became of the runners of the removed kind; empty if the file names none."""
+        if not self.removed:
+            return ""
+        return (
+            f"No runner has the kind {REMOVED_KIND} any more, so no run starts on {', '.join(self.removed)}: start "
+            f"`nexus run-pool` on that machine, and let the runner have a label of it (docs/how-to/run-a-pool.md)."
+        )
 
 
 def in_words(known: Runners) -> str:
-    """Return the runners' names, or what to do if no file names one."""
+    """Return the runners' names, or what to do about the file."""
+    if known.remark:
+        return known.remark
     others = sorted(name for name in known.by_name if name != known.default)
     if known.by_name == {REHEARSAL.name: REHEARSAL}:
         return f"{REHEARSAL.name} alone: no model answers until {CoreSettings.current().home / FILE} names one"
@@ -288,6 +273,11 @@ def problem() -> str:
     except NexusError as error:
         return f"{error.message} A server that runs goes on with what the file said before; none starts."
     return ""
+
+
+def remarks() -> str:
+    """Return what an operator has to change in the file of this home; empty if nothing."""
+    return problem() or runners().remark
 
 
 def read(path: Path) -> Runners:
@@ -328,13 +318,12 @@ def presets() -> Mapping[str, Mapping[str, Any]]:
 
 def _with_preset(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a runner's table, completed from its preset. Raises ValueError for an unknown preset."""
-    kinds: Mapping[str, type[BaseModel]] = {"acp": Acp, "ssh": Ssh}
-    name, kind = table.get("preset"), kinds.get(table.get("kind", "acp"))
-    if name is None or kind is None:
+    name = table.get("preset")
+    if name is None or table.get("kind", "acp") != "acp":
         return dict(table)
     if name not in presets():
         raise ValueError(f"there is no preset {str(name)[:100]!r}; there are {', '.join(sorted(presets()))}")
-    known = {field: value for field, value in presets()[name].items() if field in kind.model_fields}
+    known = {field: value for field, value in presets()[name].items() if field in Acp.model_fields}
     return {"kind": "acp", **known, **table, "env": {**known.get("env", {}), **table.get("env", {})}}
 
 
@@ -353,25 +342,22 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
     if tables or not isinstance(listed, dict) or not isinstance(cloned, dict):
         wrong = next(iter(tables), "clones" if isinstance(listed, dict) else "runners")
         raise _wrong(path, f'takes `default` and tables [runners.NAME] and [clones."/DIRECTORY"], not {wrong!r}')
+    removed = [name for name, table in listed.items() if isinstance(table, dict) and table.get("kind") == REMOVED_KIND]
     by_name: dict[str, Runner] = {REHEARSAL.name: REHEARSAL}
     for name, table in listed.items():
-        by_name[name] = _runner(path, name, table)
-    configured: dict[str, str | None] = {}
+        if name not in removed:
+            by_name[name] = _runner(path, name, table)
     for runner in by_name.values():
-        if isinstance(runner, Ssh) and configured.setdefault(runner.host, runner.ssh_config) != runner.ssh_config:
-            why = f"another runner reaches {runner.host} by another file"
-            raise _wrong(path, f"is wrong at runners.{runner.name}.ssh_config: {why}")
         name = None if isinstance(runner, Rehearsal) else runner.fallback
         if name is not None and (name not in by_name or name == runner.name):
             raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: there is no other runner {name[:100]!r}")
         if name is not None and not set(by_name[name].labels) <= set(runner.labels):  # its agents stay where they are
             raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: {name} needs labels that it does not name")
-        if name is not None and host_of(by_name[name]) != host_of(runner):
-            raise _wrong(path, f"is wrong at runners.{runner.name}.fallback: {name} runs on another host")
     default = next(iter(listed), REHEARSAL.name) if default is None else default
-    if not isinstance(default, str) or default not in by_name:
+    if not isinstance(default, str) or default not in (*by_name, *removed):
         raise _wrong(path, f"names {default!r} as default, and has no [runners.{default}]")
-    return Runners(by_name, default, {name: _clone(path, name, table) for name, table in cloned.items()})
+    clones = {name: _clone(path, name, table) for name, table in cloned.items()}
+    return Runners(by_name, default, clones, removed)
 
 
 def _clone(path: Path, directory: str, table: Any) -> Clone:

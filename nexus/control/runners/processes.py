@@ -16,7 +16,6 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from nexus.control import protected_paths
 from nexus.control.models import PoolAgent, PoolWorktree
@@ -95,9 +94,6 @@ class Running:
             with contextlib.suppress(RuntimeError):  # somebody still reads it
                 while await self.guardian.stdout.read(CHUNK):
                     pass
-
-
-R = TypeVar("R", bound=Running)
 
 
 class Overdone(Exception):
@@ -218,25 +214,11 @@ async def start(
 ) -> Running:
     """Start a program as `running` does; the caller must end it."""
     stderr = None if shown else STDOUT if merged else PIPE
-    return await start_as(Running, command, cwd=cwd, env=env, stdin=stdin, stderr=stderr, scratch=scratch)
-
-
-async def start_as(
-    kind: type[R],
-    command: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    stdin: int = PIPE,
-    stderr: int | None = PIPE,
-    scratch: str = "",
-) -> R:
-    """Start a program, and return it as a `kind` of running one."""
     try:
         started = await start_async(command, cwd=cwd, env=env, stdin=stdin, stderr=stderr, scratch=scratch)
     except (OSError, ValueError) as error:
         raise RunnerFailed(f"{command[0]} could not be started: {error}") from None
-    return kind(started.process, started.lifeline)
+    return Running(started.process, started.lifeline)
 
 
 __all__ = [
@@ -252,7 +234,6 @@ __all__ = [
     "environment",
     "running",
     "start",
-    "start_as",
 ]
 
 

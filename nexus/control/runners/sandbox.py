@@ -23,7 +23,7 @@ from nexus.control.config import ControlSettings
 from nexus.control.members import refused
 from nexus.control.rules import Permissions, within
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, Rehearsal, Runner, Ssh
+from nexus.control.runners.configuration import Acp, Rehearsal, Runner
 from nexus.control.runners.programs import with_environment
 from nexus.core import foreign_files
 from nexus.core.processes import CHUNK, NEUTRAL, environment, run
@@ -53,10 +53,6 @@ NETWORKS = {True: "and has the network", False: "and has no network"}
 ASKED = (
     "only asked, not enforced: {why}. The file accesses and commands that it asks Nexus for are checked; what its "
     "process does by itself is not, and it may do what the hub's own account may."
-)
-FAR = (
-    "only asked, not enforced: no sandbox of Nexus reaches {host}. What it asks for is checked; what its process does "
-    "by itself is not, and it may do what the account there may."
 )
 FILES = "for files enforced by Nexus, which opens them itself; for programs, which a trusted agent runs, "
 NOTHING = "it opens no file and starts no program"
@@ -124,16 +120,12 @@ def in_words(runner: Runner) -> str:
     """Return, for operators, what limits an agent with this runner besides Nexus's own checks."""
     if isinstance(runner, Rehearsal):
         return NOTHING
-    if isinstance(runner, Ssh):
-        return FAR.format(host=runner.host)
     bounds = f"{ENFORCED}{NETWORKS[runner.network]}" if state().works else ASKED.format(why=state().why)
     return bounds if isinstance(runner, Acp) else FILES + bounds
 
 
 def check(runner: Runner) -> None:
     """Check that such a runner has a sandbox if the settings require one. Raises NOT_PERMITTED."""
-    if isinstance(runner, Ssh) and ControlSettings.current().pool_sandbox == "required":
-        raise refused("sandbox", f"`pool_sandbox` is required, and none reaches the host of runner {runner.name!r}.")
     if isinstance(runner, Acp):
         check_programs(runner)
 

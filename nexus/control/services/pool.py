@@ -51,19 +51,13 @@ class Order:
     wake_tokens: int | None = None
     worktree: bool = False
     machine: str = HUB
-    host: str | None = None  # where its runner starts programs; None: on that machine
     asked_in: str | None = None  # the caller's directory, if it is another process
     instruction_tokens: int = 0  # of files
 
     @property
     def is_here(self) -> bool:
         """Whether the agent's directory is on the hub's disk."""
-        return self.machine == HUB and self.host is None
-
-    @property
-    def whereabouts(self) -> str:
-        """The place of the directory, in words, if it is elsewhere."""
-        return f"the machine {self.machine}" if self.host is None else f"the host {self.host}"
+        return self.machine == HUB
 
 
 def create(
@@ -102,7 +96,6 @@ def create(
             disabled_tools=sorted(permissions.disabled_tools),
             runner=order.runner,
             machine=order.machine,
-            host=order.host,
             wake_on=sorted(set(order.wake_on)),
             wake_tokens=_budget(order.wake_tokens, parent, actor),
             is_temporary=is_temporary(agent_id),
@@ -271,7 +264,7 @@ def directory_of(order: Order) -> str | None:
     if order.cwd is None or order.is_here:
         return None if order.cwd is None else real_directory(order.cwd, "cwd")
     if not Path(order.cwd).is_absolute():
-        raise invalid(f"cwd must be an absolute path on {order.whereabouts}.", field="cwd")
+        raise invalid(f"cwd must be an absolute path on the machine {order.machine}.", field="cwd")
     return os.path.normpath(order.cwd)
 
 
@@ -342,11 +335,8 @@ def usual_directory(parent: PoolAgent | None, asked_in: str | None = None) -> st
 def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Actor) -> rules.Permissions:
     """Return the permissions of a new agent. Raises VALIDATION_ERROR and NOT_PERMITTED."""
     ceiling = None if parent is None else parent.permissions
-    if parent is not None and parent.host != order.host:  # its directory means another one there
-        lives = f"on the host {parent.host}" if parent.host else "where its worker is"
-        raise refused("host", f"{parent.agent_id!r} lives {lives}, and so do agents below it: name another runner.")
     if cwd is None and parent is None and not order.is_here:
-        raise invalid(f"Name the agent's directory on {order.whereabouts} as cwd.", field="cwd")
+        raise invalid(f"Name the agent's directory on the machine {order.machine} as cwd.", field="cwd")
     below = cwd or usual_directory(parent, order.asked_in)
     if order.is_here or order.write_paths is None:
         paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)

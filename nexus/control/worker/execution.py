@@ -28,7 +28,7 @@ from nexus.control.models import HUB, Entry, PoolAgent, PoolAgentQuerySet, Role,
 from nexus.control.prices import tariff_of
 from nexus.control.rules import Rule
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
-from nexus.control.runners.configuration import Runner, host_of, runners
+from nexus.control.runners.configuration import Runner, runners
 from nexus.control.services import permissions, transcript, turns
 from nexus.control.services.questions import ask_and_wait
 from nexus.control.services.turns import Ended
@@ -286,7 +286,7 @@ class RunningTurn:
 
     async def _run(self, runner: Runner) -> Ended:
         try:
-            _check_host(self.turn.agent, runner)
+            _check_host(self.turn.agent)
             await self._clone_directory()
             await self._check_directory()
             take: Takes = (await _module(runner.kind)).take
@@ -319,7 +319,7 @@ class RunningTurn:
         """Clone the agent's directory, if it is not there, nothing was done in it yet, and runners.toml says of what.
         Raises RunnerFailed."""
         agent = self.turn.agent
-        clone = None if agent.host is not None else (await in_thread(READERS, runners)).clone_of(agent.cwd)
+        clone = (await in_thread(READERS, runners)).clone_of(agent.cwd)
         try:
             if clone is None or await on_disk(partial(os.path.lexists, agent.cwd)):
                 return
@@ -336,8 +336,6 @@ class RunningTurn:
 
     async def _check_directory(self) -> None:
         """Check that the agent's directory exists, which its runner might not notice. Raises RunnerFailed."""
-        if self.turn.agent.host is not None:
-            return  # the runner looks there
         cwd, machine = self.turn.agent.cwd, self.turn.agent.machine
         try:
             exists = await on_disk(partial(os.path.isdir, cwd))
@@ -353,7 +351,7 @@ class RunningTurn:
         """Return the instructions of files, and store what they take of the context. Raises RunnerFailed."""
         agent = self.turn.agent
         try:
-            text = await on_disk(partial(instructions.read, agent.cwd if agent.host is None else None))
+            text = await on_disk(partial(instructions.read, agent.cwd))
         except ToolFailed as failed:
             raise RunnerFailed(f"its instructions could not be read: {failed}") from None
         tokens = transcript.estimate(text)
@@ -447,12 +445,12 @@ class RunningTurn:
         return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
 
 
-def _check_host(agent: PoolAgent, runner: Runner) -> None:
-    """Check that a runner runs where the agent's directory is. Raises RunnerFailed."""
-    if (host := host_of(runner)) != agent.host:
-        there, here = (f"on {name}" if name else "where its worker is" for name in (agent.host, host))
+def _check_host(agent: PoolAgent) -> None:
+    """Check that the agent's directory is not on a host that only ssh reached. Raises RunnerFailed."""
+    if agent.host is not None:
         raise RunnerFailed(
-            f"the agent's directory is {there}, and its runner {runner.name} starts programs {here}: create it again"
+            f"the agent's directory is on {agent.host}, and no runner starts programs by ssh any more: start "
+            "`nexus run-pool` there, and create the agent again, with a runner that has a label of that machine"
         )
 
 
@@ -483,8 +481,7 @@ def _named(runner: str) -> Runner | NexusError:
 
 def _failed(error: Exception) -> Ended:
     if isinstance(error, RunnerFailed):
-        status = TurnStatus.INTERRUPTED if error.is_lost else TurnStatus.FAILED
-        return Ended(status, why=str(error), fault=error.fault, has_written=error.has_written)
+        return Ended(TurnStatus.FAILED, why=str(error), fault=error.fault, has_written=error.has_written)
     if isinstance(error, NexusError):
         return Ended(TurnStatus.FAILED, why=str(error))
     log.exception("a turn failed unexpectedly", exc_info=error)

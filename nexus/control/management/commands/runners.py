@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, Ssh, presets, runners
+from nexus.control.runners.configuration import Acp, presets, runners
 from nexus.core.cli import EXIT_CODES
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
@@ -131,10 +131,10 @@ def _add_login(parser: CommandParser) -> None:
     )
 
 
-def _speaking(name: str) -> Acp | Ssh:
+def _speaking(name: str) -> Acp:
     """Return the runner of this name. Raises VALIDATION_ERROR for one whose agent is no program."""
     runner = runners().named(name)
-    if not isinstance(runner, Acp | Ssh):
-        why = f"{name} is of kind {runner.kind}; only agents of the kinds acp and ssh are tried like this."
+    if not isinstance(runner, Acp):
+        why = f"{name} is of kind {runner.kind}; only agents of the kind acp are tried like this."
         raise invalid(why, field="runner")
     return runner
