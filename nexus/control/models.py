@@ -14,7 +14,7 @@ from coordination.comments import AbstractComment, answered_once_sent
 from coordination.models import ID_LENGTH, not_empty, one_of
 from nexus.control import rules
 from nexus.control.faults import FaultKind
-from nexus.control.command_lines import LONGEST_PATTERN
+from nexus.control.patterns import LONGEST_PATTERN
 from nexus.control.rules import LONGEST_ID, Permissions, Preset
 
 STREAM = "pool"  # of the log

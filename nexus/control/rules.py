@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from nexus.control import command_lines
-from nexus.control.command_lines import Match
+from nexus.control import patterns
+from nexus.control.patterns import Match
 from nexus.core.foreign_files import is_dot_git
 
 DEEPEST = 5  # levels of agents; an agent without a parent is at 0
@@ -396,8 +396,9 @@ class Action:
         """Return the patterns of the rules that "always" writes: together they match this action and no other. None if
         no rule can hold."""
         texts = [_relative(path, self.cwd) for path in self.paths] if self.kind in FILES else [self.text]
-        found = [command_lines.escaped(text) for text in texts]
-        return found if self.is_known and all(each and is_pattern(each) for each in found) else []
+        found = [patterns.escaped(text) for text in texts]
+        may_hold = self.is_known and (self.kind is not Kind.RUN or patterns.covers(found[0], self.text))
+        return found if may_hold and all(each and is_pattern(each) for each in found) else []
 
     def mapped(self, change: Callable[[str], str]) -> Action:
         """Return the action with its texts changed."""
@@ -448,7 +449,7 @@ def decide(rules: Sequence[Rule], action: Action, ceiling: Verdict) -> Ruling:
 
 def is_pattern(pattern: str) -> bool:
     """Return whether a rule may have this pattern."""
-    return len(pattern) <= command_lines.LONGEST_PATTERN and pattern.isprintable()
+    return len(pattern) <= patterns.LONGEST_PATTERN and pattern.isprintable()
 
 
 def _parts(action: Action) -> list[Action]:
@@ -460,7 +461,7 @@ def _match(pattern: str, action: Action) -> Match:
     if not pattern:
         return Match.YES
     if action.kind is Kind.RUN:
-        match = command_lines.hit(pattern, action.text)
+        match = patterns.finds(pattern, action.text)
         return match if action.is_known else Match.MAYBE
     if action.kind not in FILES:
         return Match.YES if _is_text(pattern, action.text) else Match.NO
@@ -478,7 +479,7 @@ def _covers(pattern: str, action: Action) -> bool:
     if not pattern:
         return True
     if action.kind is Kind.RUN:
-        return action.is_known and command_lines.covers(pattern, action.text)
+        return action.is_known and patterns.covers(pattern, action.text)
     if action.kind not in FILES:
         return _is_text(pattern, action.text)
     expression = _of_paths(pattern, action.cwd)
@@ -487,31 +488,31 @@ def _covers(pattern: str, action: Action) -> bool:
 
 
 def _is_text(pattern: str, text: str) -> bool:
-    expression = command_lines.compiled(command_lines.wildcards(pattern, ".*", "."))
+    expression = patterns.compiled(patterns.wildcards(pattern, ".*", "."))
     return not _is_odd(text) and expression.fullmatch(text) is not None
 
 
 def _is_odd(text: str) -> bool:
     """Return whether a text has no encoding."""
-    return command_lines.SURROGATE.search(text) is not None
+    return patterns.SURROGATE.search(text) is not None
 
 
 def _of_paths(pattern: str, cwd: str) -> Any:
     """Return the expression of the paths at and below those of a pattern, with a slash behind them. `**` stands for any
     number of directories."""
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    base = "" if pattern.startswith("/") else command_lines.wildcards(command_lines.escaped(cwd.rstrip("/")), "", "")
+    base = "" if pattern.startswith("/") else patterns.wildcards(patterns.escaped(cwd.rstrip("/")), "", "")
     inside = "".join(
-        "(?:[^/]+/)*" if part == "**" else f"{command_lines.wildcards(part, '[^/]*', '[^/]')}/" for part in parts
+        "(?:[^/]+/)*" if part == "**" else f"{patterns.wildcards(part, '[^/]*', '[^/]')}/" for part in parts
     )
-    return command_lines.compiled(f"{base}/{inside}.*")
+    return patterns.compiled(f"{base}/{inside}.*")
 
 
 def _may_lie_below(path: str, pattern: str, cwd: str) -> bool:
     """Return whether a path that matches may lie below another one: the part without wildcards does, or is above."""
     parts = pattern.split("/")
-    certain = next((number for number, part in enumerate(parts) if command_lines.literal(part) is None), len(parts))
-    known = [command_lines.literal(part) or "" for part in parts[:certain]]
+    certain = next((number for number, part in enumerate(parts) if patterns.literal(part) is None), len(parts))
+    known = [patterns.literal(part) or "" for part in parts[:certain]]
     start = PurePath(cwd, *known) if not pattern.startswith("/") else PurePath("/", *known)
     return start.is_relative_to(path) or PurePath(path).is_relative_to(start)
 

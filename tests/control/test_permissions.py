@@ -150,6 +150,12 @@ def test_a_command_that_is_not_told_is_asked_about_and_never_allowed() -> None:
     assert described.patterns() == []
 
 
+def test_an_older_rule_with_a_wildcard_in_the_middle_asks_and_allows_nothing() -> None:
+    push = Action(Kind.RUN, "git -C x push")
+    assert decide([rule("allow", "run", "git * push *")], push, Verdict.ASKED).verdict is Verdict.ASKED
+    assert decide([rule("deny", "run", "git * push *")], push, Verdict.ALLOWED).verdict is Verdict.ASKED
+
+
 # Written and taken back
 
 
@@ -226,6 +232,8 @@ def test_a_wrong_rule_is_refused(lead: PoolAgent) -> None:
         ({"pattern": "a\nb"}, "pattern"),
         ({"pattern": "a\u202eb"}, "pattern"),
         ({"pattern": "x" * 1_001}, "pattern"),
+        ({"pattern": "git * push *"}, "pattern"),
+        ({"pattern": "cd x && make"}, "pattern"),
         ({"kind": "write", "pattern": "../x"}, "pattern"),
     ]:
         rule = {"effect": "allow", "kind": "run", "pattern": "x", "scope": "pool", **wrong}
@@ -378,7 +386,7 @@ def test_the_page_writes_shows_and_takes_back(lead: PoolAgent, browser: Browser)
     assert not PermissionRule.objects.exists()
     for wrong in (number, "x", "9" * 40, "9" * 5_000):
         act(browser, do=f"pool_remove_rule {wrong}")
-    browser.post("/admin/permissions/", {**given, "pattern": NASTY.replace("\u202e", "")})
+    browser.post("/admin/permissions/", {**given, "kind": "other", "pattern": NASTY.replace("\u202e", "")})
     page = browser.get("/admin/permissions/").content.decode()
     assert "<b>" not in page
 
@@ -409,7 +417,7 @@ def test_a_question_shows_the_rule_that_always_writes_and_for_whom(
 
 def test_what_no_rule_can_hold_for_is_allowed_once(lead: PoolAgent, browser: Browser) -> None:
     question = questions.ask(
-        agent_id="lead", kind="permission", title="Run it?", action=Action(Kind.RUN, "make\nrm x"), subject="run make"
+        agent_id="lead", kind="permission", title="Run it?", action=Action(Kind.RUN, "make; rm x"), subject="run make"
     )
     page = shown(browser.get(f"/admin/questions/{question.pk}/"))
     assert "No rule can hold" in page and "do-always" not in page and "pool_allow " in page

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from coordination.models import ID_LENGTH, Agent
 from nexus.compat.nexus3.source import NOTHING, Nexus3Home, Session, damaged
 from nexus.compat.nexus3.wire import our_tools
-from nexus.control import command_lines
+from nexus.control import patterns
 from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role, RuleScope
 from nexus.control.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset, is_pattern, is_temporary, within
 from nexus.control.runners import configuration
@@ -433,7 +433,7 @@ def _absolute(path: Any) -> str | None:
 def _blocked(path: Any) -> str | None:
     """Return the pattern of a path that a preset blocks; None if it has none."""
     whole = _absolute(path)
-    pattern = command_lines.escaped(whole or "")
+    pattern = patterns.escaped(whole or "")
     return pattern if whole and is_pattern(pattern) else None
 
 

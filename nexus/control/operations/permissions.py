@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control.command_lines import LONGEST_PATTERN
 from nexus.control.members import get
 from nexus.control.models import PATH_LENGTH, PermissionRule
+from nexus.control.patterns import LONGEST_PATTERN
 from nexus.control.services import permissions
 from nexus.control.toolset import operation
 from nexus.core.clock import iso
@@ -35,8 +35,9 @@ class AddRule(Params):
         Field(
             max_length=LONGEST_PATTERN,
             description="Paths (the agent's directory comes before relative ones), a command, a page or the agent's "
-            "words. `*` stands for any text, in a path of one name, as a word of a command for any words; `**` for any "
-            "directories. Empty: everything of the kind.",
+            "words. `*` stands for any text, in a path of one name; `**` for any directories. A command is a program "
+            "and the beginning of its arguments; `*` as its last word stands for any further ones. Empty: everything "
+            "of the kind.",
         ),
     ] = ""
     scope: Annotated[

@@ -6,7 +6,7 @@ import os
 from datetime import datetime
 
 from coordination.selectors import require_agent
-from nexus.control import command_lines, rules
+from nexus.control import patterns, rules
 from nexus.control.events import emit_rule_event
 from nexus.control.members import find
 from nexus.control.models import PermissionRule, PoolAgent, Question, RuleEffect, RuleScope
@@ -146,7 +146,13 @@ def _checked_pattern(kind: Kind, pattern: str) -> str:
     """Return a pattern; of a path, the directories before the first wildcard as the disk has them."""
     pattern = pattern.strip()
     if not rules.is_pattern(pattern):
-        raise invalid(f"A pattern is one line of {command_lines.LONGEST_PATTERN} characters at most.", field="pattern")
+        raise invalid(f"A pattern is one line of {patterns.LONGEST_PATTERN} characters at most.", field="pattern")
+    if kind is Kind.RUN and patterns.command_pattern(pattern) is None:
+        raise invalid(
+            "A pattern of commands is a program and the beginning of its arguments, such as `git status *`. `*` is its "
+            "last word alone, and it has no other signs of the shell outside of quotes.",
+            field="pattern",
+        )
     if kind not in rules.FILES or not pattern:
         return pattern
     parts = pattern.split("/")
@@ -154,6 +160,6 @@ def _checked_pattern(kind: Kind, pattern: str) -> str:
         raise invalid("A pattern of paths has no `..`.", field="pattern")
     if not pattern.startswith("/"):
         return pattern
-    known = next((at for at, part in enumerate(parts) if command_lines.literal(part) is None), len(parts))
-    real = os.path.realpath("/".join(command_lines.literal(part) or "" for part in parts[:known]) or "/")
-    return "/".join([command_lines.escaped(real).rstrip("/"), *parts[known:]]) or "/"
+    known = next((at for at, part in enumerate(parts) if patterns.literal(part) is None), len(parts))
+    real = os.path.realpath("/".join(patterns.literal(part) or "" for part in parts[:known]) or "/")
+    return "/".join([patterns.escaped(real).rstrip("/"), *parts[known:]]) or "/"
