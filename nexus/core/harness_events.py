@@ -24,27 +24,6 @@ class HarnessEvent(StrEnum):
     CONTEXT_COMPACT = "context_compact"
 
 
-# By client, its tools that change files; a shell that does is none of them.
-EDITING: Mapping[str, tuple[str, ...]] = {
-    "claude-code": ("Edit", "Write", "MultiEdit", "NotebookEdit"),
-    "codex": ("apply_patch",),
-    "gemini": ("write_file", "replace"),
-    "cursor": ("Write", "Delete"),
-}
-# By client, its tools that run a line of shell.
-SHELLS: Mapping[str, tuple[str, ...]] = {
-    "claude-code": ("Bash",),
-    "codex": ("Bash",),
-    "gemini": ("run_shell_command",),
-    "cursor": ("Shell",),
-}
-
-
-def edits_files(client: str, tool: str) -> bool:
-    """Return whether a client's tool of that name changes files; an unknown client is treated as Claude Code."""
-    return tool in EDITING.get(client, EDITING["claude-code"])
-
-
 def _unavailable(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     raise NotImplementedError(name)
 

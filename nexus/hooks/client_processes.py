@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nexus.core import files
+from nexus.core.clients import CLIENTS
 from nexus.hooks.signal_files import private_directory
 
 DIRECTORY = "clients"  # in the home
@@ -26,13 +27,7 @@ STARTERS = frozenset({"uv", "uvx", "env", "timeout"})
 SYSTEM = frozenset({"init", "systemd", "launchd"})  # the parent of whom nobody waits for
 MOST_AGENTS = 20  # of one client
 MOST_TIDIED = 50  # files, each time that an agent is noted
-MARKS = {  # by client, a variable of its shells alone
-    "claude-code": "CLAUDECODE",
-    "codex": "CODEX_THREAD_ID",
-    "cursor": "CURSOR_AGENT",
-    "gemini": "GEMINI_CLI",
-    "opencode": "OPENCODE",
-}
+MARKS = {name: client.mark for name, client in CLIENTS.items() if client.mark}
 
 
 class Process(NamedTuple):

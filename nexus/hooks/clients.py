@@ -1,4 +1,4 @@
-"""The coding clients that Nexus can configure: the files and the format of their MCP servers and hooks."""
+"""The entries that connect a coding client of `nexus.core.clients`: of its MCP servers and its hooks."""
 
 from __future__ import annotations
 
@@ -8,195 +8,19 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from nexus.core.clients import APP_DATA, BEFORE, CLIENTS, HOOKED, TOOLS, Format
 from nexus.core.files import own_user
-from nexus.core.harness_events import EDITING, SHELLS, HarnessEvent
 from nexus.core.operations.errors import invalid
-from nexus.hooks.harness import MATCHED, NAMES, PLANNING, POINTS
+from nexus.hooks.harness import MATCHED, PLANNING
 
 SERVER = "nexus"  # the name of the entry in every client
 PROGRAMS = {"nexus", "nexus_site", "manage"}  # program names of the `nexus` command
 KEY_VARIABLE = "NEXUS_API_KEY"  # `runmcp` reads the agent's key from it
 DEFAULT_COMMAND = (SERVER, "runmcp")
 HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook itself gives up earlier
-APP_DATA = "{app_data}"  # the system's directory for a user's application data
-
-LOCAL_OR_HTTP = ("stdio", "http")
-
-Format = Literal["json", "toml"]
-
-
-@dataclass(frozen=True)
-class Client:
-    """One client's conventions; paths are relative to the project, or start with `~` or APP_DATA."""
-
-    title: str
-    program: str | None = None  # its program
-    directory: str | None = None  # a directory that the client creates when it is started
-    servers: str = "mcpServers"  # the object that holds the entries
-    user_file: str | None = None
-    project_file: str | None = None
-    format: Format = "json"
-    types: tuple[str, str] | None = None  # names of the transport in an entry: local, remote
-    joined: bool = False  # whether `command` includes the arguments
-    environment: str = "env"  # the field of a local server's variables
-    url: str | None = "url"  # the field of a remote server; None if only local ones are possible
-    headers: str = "headers"
-    variable: str | None = None  # how a header refers to an environment variable
-    bearer_variable: str | None = None  # the field that names the variable of a bearer token
-    user_hooks: str | None = None
-    project_hooks: str | None = None
-    skill: str | None = None  # the path of Nexus's skill, if not the usual one
-    guide: str = "AGENTS.md"  # the file of the project that its agent reads first
-    first: str = "Start it anew."  # what a person must do before the client reads the entries
-
-    @property
-    def can_name_a_variable(self) -> bool:
-        """Whether a remote server's key may come from the environment."""
-        return self.variable is not None or self.bearer_variable is not None
-
-
-CLIENTS: Mapping[str, Client] = {
-    "claude-code": Client(
-        "Claude Code",
-        program="claude",
-        directory="~/.claude",
-        user_file="~/.claude.json",
-        project_file=".mcp.json",
-        types=LOCAL_OR_HTTP,
-        variable="${%s}",
-        user_hooks="~/.claude/settings.json",
-        project_hooks=".claude/settings.local.json",  # not in the repository: the command's path is of this machine
-        skill=".claude/skills/nexus/SKILL.md",
-        guide="CLAUDE.md",
-        first="Start `claude` here anew and allow the server nexus.",
-    ),
-    "claude-desktop": Client(
-        "Claude Desktop",
-        directory=f"{APP_DATA}/Claude",
-        user_file=f"{APP_DATA}/Claude/claude_desktop_config.json",
-        url=None,
-        first="Quit and start Claude Desktop.",
-    ),
-    "cursor": Client(
-        "Cursor",
-        program="cursor",
-        directory="~/.cursor",
-        user_file="~/.cursor/mcp.json",
-        project_file=".cursor/mcp.json",
-        variable="${env:%s}",
-        user_hooks="~/.cursor/hooks.json",
-        project_hooks=".cursor/hooks.json",
-        first="Switch nexus on in Cursor's settings, under MCP.",
-    ),
-    "vscode": Client(
-        "VS Code",
-        program="code",
-        directory=f"{APP_DATA}/Code/User",
-        servers="servers",
-        user_file=f"{APP_DATA}/Code/User/mcp.json",
-        project_file=".vscode/mcp.json",
-        types=LOCAL_OR_HTTP,
-        variable="${env:%s}",
-        first="Open .vscode/mcp.json in VS Code and start nexus there.",
-    ),
-    "windsurf": Client(
-        "Windsurf",
-        program="windsurf",
-        directory="~/.codeium/windsurf",
-        user_file="~/.codeium/windsurf/mcp_config.json",
-        url="serverUrl",
-        variable="${env:%s}",
-        first="Refresh the MCP servers in Windsurf's settings.",
-    ),
-    "codex": Client(
-        "Codex",
-        program="codex",
-        directory="~/.codex",
-        servers="mcp_servers",
-        user_file="~/.codex/config.toml",
-        project_file=".codex/config.toml",
-        format="toml",
-        headers="http_headers",
-        bearer_variable="bearer_token_env_var",
-        user_hooks="~/.codex/hooks.json",
-        project_hooks=".codex/hooks.json",
-        first="Start `codex` here anew, trust the project, and review the hooks with /hooks.",
-    ),
-    "gemini": Client(
-        "Gemini CLI",
-        program="gemini",
-        directory="~/.gemini",
-        user_file="~/.gemini/settings.json",
-        project_file=".gemini/settings.json",
-        url="httpUrl",
-        variable="${%s}",
-        user_hooks="~/.gemini/settings.json",
-        project_hooks=".gemini/settings.json",
-        first="Start `gemini` here anew and trust the folder.",
-    ),
-    "qwen": Client(
-        "Qwen Code",
-        program="qwen",
-        directory="~/.qwen",
-        user_file="~/.qwen/settings.json",
-        project_file=".qwen/settings.json",
-        url="httpUrl",
-        variable="${%s}",
-        first="Start `qwen` here anew and approve the server nexus.",
-    ),
-    "opencode": Client(
-        "opencode",
-        program="opencode",
-        directory="~/.config/opencode",
-        servers="mcp",
-        user_file="~/.config/opencode/opencode.jsonc",
-        project_file="opencode.json",
-        types=("local", "remote"),
-        joined=True,
-        environment="environment",
-        variable="{env:%s}",
-        first="Start `opencode` here anew.",
-    ),
-    "cline": Client(
-        "Cline",
-        program="cline",
-        directory="~/.cline",
-        user_file="~/.cline/data/settings/cline_mcp_settings.json",
-        types=("stdio", "streamableHttp"),
-    ),
-    "copilot": Client(
-        "Copilot CLI",
-        program="copilot",
-        directory="~/.copilot",
-        user_file="~/.copilot/mcp-config.json",
-        project_file=".github/mcp.json",
-        types=("local", "http"),
-        first="Start `copilot` here anew and trust the folder.",
-    ),
-    "auggie": Client(
-        "Auggie",
-        program="auggie",
-        directory="~/.augment",
-        user_file="~/.augment/settings.json",
-        project_file=".augment/settings.json",
-        types=LOCAL_OR_HTTP,
-        first="Start `auggie` here anew.",
-    ),
-    "zed": Client(
-        "Zed",
-        program="zed",
-        directory="~/.config/zed",
-        servers="context_servers",
-        user_file="~/.config/zed/settings.json",
-        project_file=".zed/settings.json",
-    ),
-    "json": Client("any other client", types=LOCAL_OR_HTTP),
-}
-HOOKED = tuple(name for name, client in CLIENTS.items() if client.user_hooks)
 
 
 def found() -> list[str]:
@@ -272,12 +96,13 @@ def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
     """Return the entries of the client's hooks file for `command`, by event: with PLANNING every point of a session,
     otherwise those for mail and the one before a tool that edits or runs a line of shell."""
     every = PLANNING in shlex.split(command)
-    before = next(name for name, event in POINTS[client].items() if event is HarnessEvent.PRE_TOOL_USE)
-    names = list(dict.fromkeys([*NAMES[client], *(POINTS[client] if every else [before])]))
+    points = HOOKED[client].points
+    before = next(name for name, event in points.items() if event is BEFORE)
+    names = list(dict.fromkeys([*HOOKED[client].names, *(points if every else [before])]))
     # Cursor's entries without a matcher are for all tools.
-    tools = {} if client == "cursor" else {name: "*" for name in names if POINTS[client].get(name) in MATCHED}
+    tools = {} if client == "cursor" else {name: "*" for name in names if points.get(name) in MATCHED}
     if not every:
-        tools[before] = "|".join((*EDITING[client], *SHELLS[client]))
+        tools[before] = "|".join((*TOOLS[client].editing, TOOLS[client].shell))
     matchers = {name: {"matcher": tools[name]} if name in tools else {} for name in names}
     if client == "cursor":
         return {name: {"command": command, "timeout": HOOK_TIMEOUT, **matchers[name]} for name in names}

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nexus.core import files, foreign_files
+from nexus.core.clients import CLIENTS, Format
 from nexus.core.files import Change
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.validation import refuse_constant
 from nexus.hooks import clients
-from nexus.hooks.clients import SERVER, Format
+from nexus.hooks.clients import SERVER
 from nexus.hooks.harness import PLANNING
 from nexus.hooks.signal_files import private_directory
 
@@ -123,7 +124,7 @@ def put_server(client: str, entry: Mapping[str, Any]) -> Edit:
     """Return an edit that sets Nexus's entry among the client's MCP servers."""
 
     def edit(document: Document) -> None:
-        _object(document, clients.CLIENTS[client].servers)[SERVER] = dict(entry)
+        _object(document, CLIENTS[client].servers)[SERVER] = dict(entry)
 
     return edit
 
@@ -132,7 +133,7 @@ def drop_server(client: str) -> Edit:
     """Return an edit that removes Nexus's entry, and the object around it if it holds nothing else."""
 
     def edit(document: Document) -> None:
-        key = clients.CLIENTS[client].servers
+        key = CLIENTS[client].servers
         if key in document and SERVER in _object(document, key):
             del document[key][SERVER]
             if not document[key]:
@@ -143,7 +144,7 @@ def drop_server(client: str) -> Edit:
 
 def server(document: Document, client: str) -> Mapping[str, Any] | None:
     """Return Nexus's entry among the client's MCP servers; None if there is none."""
-    servers = document.get(clients.CLIENTS[client].servers)
+    servers = document.get(CLIENTS[client].servers)
     entry = servers.get(SERVER) if isinstance(servers, Mapping) else None
     return entry if isinstance(entry, Mapping) else None
 

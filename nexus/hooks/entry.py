@@ -13,10 +13,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nexus.core.clients import STOP
 from nexus.core.harness_events import HANDLERS, NOTHING, Happening, Said
 from nexus.core.time_limit import time_limit
 from nexus.hooks import harness
-from nexus.hooks.harness import STOP, Ask, Call
+from nexus.hooks.harness import Ask, Call
 
 ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # the subcommands for people
 BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook

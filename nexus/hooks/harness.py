@@ -17,57 +17,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
+from nexus.core.clients import (
+    AFTER,
+    BEFORE,
+    COMPACT,
+    COMPLETE,
+    END,
+    EVENTS,
+    HARNESSES,
+    PROMPT,
+    SPAWN,
+    START,
+    STOP,
+)
 from nexus.core.harness_events import HarnessEvent, Said
 
-START, MESSAGE = HarnessEvent.SESSION_START, HarnessEvent.USER_MESSAGE
-SPAWN, COMPLETE = HarnessEvent.SUBAGENT_SPAWN, HarnessEvent.SUBAGENT_COMPLETE
-BEFORE, AFTER = HarnessEvent.PRE_TOOL_USE, HarnessEvent.POST_TOOL_USE
-END, COMPACT = HarnessEvent.SESSION_END, HarnessEvent.CONTEXT_COMPACT
-
-# Claude Code, and perhaps Codex, start a session again after a compaction: `source` says so.
-_CLAUDE = {
-    "SessionStart": START,
-    "UserPromptSubmit": MESSAGE,
-    "SubagentStart": SPAWN,
-    "SubagentStop": COMPLETE,
-    "PreToolUse": BEFORE,
-    "PostToolUse": AFTER,
-}
-POINTS: Mapping[str, Mapping[str, HarnessEvent]] = {
-    "claude-code": {**_CLAUDE, "PostToolUseFailure": AFTER, "SessionEnd": END},
-    "codex": {**_CLAUDE, "PostCompact": COMPACT},
-    "gemini": {
-        "SessionStart": START,
-        "BeforeAgent": MESSAGE,
-        "BeforeTool": BEFORE,
-        "AfterTool": AFTER,
-        "PreCompress": COMPACT,
-        "SessionEnd": END,
-    },
-    "cursor": {
-        "sessionStart": START,
-        "beforeSubmitPrompt": MESSAGE,
-        "subagentStart": SPAWN,
-        "subagentStop": COMPLETE,
-        "preToolUse": BEFORE,
-        "postToolUse": AFTER,
-        "postToolUseFailure": AFTER,
-        "preCompact": COMPACT,
-        "sessionEnd": END,
-    },
-    "text": _CLAUDE,
-}
 MATCHED = frozenset({BEFORE, AFTER})  # entries for these have a matcher of tools: all of them
 UNHEARD = frozenset({COMPLETE, END})  # no client shows its agent what is said here
 FILES = ("file_path", "notebook_path", "path", "target_file")  # arguments of tools that name a file
 PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)  # in apply_patch's text
-HEAR_BEFORE = ("claude-code", "codex", "text")  # clients whose agents hear what is said before a tool is used
 MOST_FILES = 200  # of one call
 
 
 def point(client: str, name: str | None, payload: Mapping[str, Any]) -> HarnessEvent | None:
     """Return the event for a client's own name; None for one that is not handled."""
-    event = POINTS[client].get(name or "")
+    event = HARNESSES[client].points.get(name or "")
     return COMPACT if event is START and payload.get("source") == "compact" else event
 
 
@@ -75,7 +49,7 @@ def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
     """Return whether the agent hears what is said at an event with this name in the client."""
     if event in UNHEARD or (event is COMPACT and name not in ("SessionStart", "sessionStart")):
         return False
-    if event is BEFORE and client not in HEAR_BEFORE:
+    if event is BEFORE and not HARNESSES[client].hears_before:
         return False
     return not (client == "cursor" and event is SPAWN) and name != "postToolUseFailure"
 
@@ -117,16 +91,6 @@ def _files(asked: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.normpath(path.strip()) for path in [*named, *patched][:MOST_FILES]))
 
 
-SESSION_START, PROMPT, TOOL_USED, STOP = "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"
-EVENTS = (SESSION_START, PROMPT, TOOL_USED, STOP)
-# Each client's names of the events, in the order of EVENTS.
-NAMES: Mapping[str, Sequence[str]] = {
-    "claude-code": EVENTS,
-    "codex": EVENTS,
-    "cursor": ("sessionStart", "beforeSubmitPrompt", "postToolUse", "stop"),
-    "gemini": ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent"),
-    "text": EVENTS,
-}
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 PLANNING = "--planning"  # an option in the command of a hook for every point
 MAX_ID = 255
@@ -163,7 +127,9 @@ class _Parser(argparse.ArgumentParser):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a call."""
     parser.add_argument(
-        "--client", choices=tuple(NAMES), help="the client, or text for any other; default: recognised from the input"
+        "--client",
+        choices=tuple(HARNESSES),
+        help="the client, or text for any other; default: recognised from the input",
     )
     # Keep the longer spellings: clients' files have them.
     parser.add_argument(
@@ -192,7 +158,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Cal
     payload = _object(text) if text.strip() else {}
     name = payload.get("hook_event_name")
     client = given.client or _client(name)
-    own_names = dict(zip(NAMES[client], EVENTS, strict=True))
+    own_names = dict(zip(HARNESSES[client].names, EVENTS, strict=True))
     event = given.event or (PROMPT if name is None else own_names.get(str(name)))
     called = next((own for own, each in own_names.items() if each == event), str(name))
     root = os.path.realpath(given.project_root or _project(environ, payload))
@@ -222,7 +188,7 @@ def _object(text: str) -> dict[str, Any]:
 def _client(name: Any) -> str:
     if name is None:
         return "text"
-    known = ((client, (*names, *POINTS[client])) for client, names in NAMES.items())
+    known = ((client, (*hooks.names, *hooks.points)) for client, hooks in HARNESSES.items())
     return next((client for client, names in known if name in names), "claude-code")
 
 
@@ -257,7 +223,7 @@ def render(call: Call, text: str) -> str:
     elif call.event == STOP:
         answer = {"decision": "block", "reason": text}
     else:
-        name = call.name if call.event is None else NAMES[call.client][EVENTS.index(call.event)]
+        name = call.name if call.event is None else HARNESSES[call.client].names[EVENTS.index(call.event)]
         answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
     return json.dumps(answer) + "\n"
 

@@ -15,6 +15,7 @@ from coordination.provenance import roles_of
 from handoffs.selectors import next_change
 from inbox import receipts
 from inbox.models import Delivery, DeliveryStatus
+from nexus.core.clients import STOP
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store, unless_busy
 from nexus.core.operations import runner
@@ -22,7 +23,7 @@ from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import memory, notice
-from nexus.hooks.harness import STOP, Call
+from nexus.hooks.harness import Call
 from nexus.hooks.quick_check import Seen
 from nexus.hooks.signals import notice_kinds
 

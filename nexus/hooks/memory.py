@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nexus.core import files
-from nexus.hooks.harness import SESSION_START, STOP, Call
+from nexus.core.clients import SESSION_START, STOP
+from nexus.hooks.harness import Call
 from nexus.hooks.signal_files import private_directory
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nexus.core.clients import CLIENTS, HOOKED, Format
 from nexus.core.files import Change
 from nexus.core.operations import registry
 from nexus.core.operations.errors import NexusError
@@ -82,7 +83,7 @@ class Piece:
 
 def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece:
     """Return the client's entry that starts `command`."""
-    known = clients.CLIENTS[client]
+    known = CLIENTS[client]
     path = known.project_file if scope == "project" and known.project_file else known.user_file
     assert path is not None, "every client that can be found has a file"
     put = configuration.put_server(client, clients.server_entry(client, command=command))
@@ -92,15 +93,13 @@ def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece
 
 def hooks(client: str, root: Path, scope: str, command: str) -> Piece:
     """Return the client's hooks that call `command`."""
-    known = clients.CLIENTS[client]
-    path = known.user_hooks if scope == "user" else known.project_hooks
-    assert path is not None, "every client of HOOKED has both"
+    path = HOOKED[client].file(scope)
     paste = clients.dump("json", {"hooks": clients.hook_entries(client, command)})
     put = configuration.put_hooks(client, command)
     return _entry("mail", clients.locate(path, root), "json", "hooks", client, put, paste)
 
 
-def _entry(title: str, file: Path, format: clients.Format, kind: Kind, client: str, edit: Edit, paste: str) -> Piece:
+def _entry(title: str, file: Path, format: Format, kind: Kind, client: str, edit: Edit, paste: str) -> Piece:
     def put(text: str | None) -> Change:
         return configuration.edited(file, format, text, edit)
 
@@ -115,9 +114,9 @@ def whole(title: str, file: Path, content: str) -> Piece:
 def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterator[Piece]:
     """Yield the skill where these clients look for it, and the paragraph in the files that they read."""
     skill = skill_text(toolsets)
-    for path in dict.fromkeys([SKILL, *filter(None, (clients.CLIENTS[name].skill for name in chosen))]):
+    for path in dict.fromkeys([SKILL, *filter(None, (CLIENTS[name].skill for name in chosen))]):
         yield whole("skill", root / path, skill)
-    for name in dict.fromkeys(_guide(root, clients.CLIENTS[client].guide) for client in chosen):
+    for name in dict.fromkeys(_guide(root, CLIENTS[client].guide) for client in chosen):
         yield _paragraph(root / name)
 
 

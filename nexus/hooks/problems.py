@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordination.models import Agent
+from nexus.core.clients import CLIENTS, HOOKED
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError, not_found
-from nexus.hooks import clients, memory, record
+from nexus.hooks import memory, record
 from nexus.hooks.harness import derived_id
 
 GRACE = timedelta(minutes=10)  # between an agent's act and its hook's latest run; and to start a client anew
@@ -85,7 +86,7 @@ def _silent(home: Path) -> Iterator[HookProblem]:
             agent_id,
             root,
             f"{agent_id} is at work, but its hook does not run",
-            f"No mail is announced to it. {clients.CLIENTS[client].first}",
+            f"No mail is announced to it. {CLIENTS[client].first}",
             begun,
         )
 
@@ -100,7 +101,7 @@ def _installed(home: Path) -> Iterator[tuple[str, str, datetime]]:
             continue  # it is being written, or `nexus setup` says what is wrong with it
         for each in written.files.values():
             for kind, client in each.parts:
-                if kind == "hooks" and client in clients.HOOKED:
+                if kind == "hooks" and client in HOOKED:
                     yield client, written.project_root, since
 
 

@@ -15,9 +15,10 @@ from typing import Any
 from filelock import FileLock
 
 from nexus.core import files
+from nexus.core.clients import CLIENTS, Format
 from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import clients, configuration
+from nexus.hooks import configuration
 from nexus.hooks.configuration import Edit
 from nexus.hooks.pieces import Kind, Piece, without_paragraph
 from nexus.hooks.signal_files import private_directory
@@ -49,13 +50,13 @@ class Written:
             elif kind == "whole":
                 configuration.refuse(file, "was changed since Nexus wrote it")
             else:
-                format = clients.CLIENTS[client].format if kind == "server" else "json"
+                format = CLIENTS[client].format if kind == "server" else "json"
                 text = configuration.edited(file, format, text, self._removal(file, kind, client, format)).after
             if text is None:
                 return None
         return text
 
-    def _removal(self, file: Path, kind: Kind, client: str, format: clients.Format) -> Edit:
+    def _removal(self, file: Path, kind: Kind, client: str, format: Format) -> Edit:
         """Return an edit that removes a piece of setup, and restores the entry that was there before."""
         earlier = configuration.parse(file, format, self.before or "")
         if kind == "server":

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
+from nexus.core.clients import SESSION_START, STOP
 from nexus.hooks import memory, signal_files
-from nexus.hooks.harness import SESSION_START, STOP, Ask, Call
+from nexus.hooks.harness import Ask, Call
 
 if TYPE_CHECKING:
     from nexus.hooks.quick_check import Seen

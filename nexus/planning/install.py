@@ -20,9 +20,10 @@ import tomlkit
 import yaml
 
 from nexus.core import foreign_files
+from nexus.core.clients import SUBAGENTS, TOOLS
 from nexus.core.files import Change
 from nexus.core.operations.errors import Code, NexusError
-from nexus.planning.catalog.capability_map import OUR_TOOLS, tools
+from nexus.planning.catalog.capability_map import tools
 from nexus.planning.catalog.loader import Agent
 
 MARK = re.compile(r"\A(---\n)?# Written by `nexus planning install` \(sha256:([0-9a-f]{64})\)\n")
@@ -154,23 +155,6 @@ def _refuse(path: Path, why: str) -> NoReturn:
 PLAIN = re.compile(r"[A-Za-z][\w, -]*")  # needs no quotes in YAML, except for YAML's own words
 
 
-@dataclass(frozen=True)
-class Client:
-    """Where a client looks for agents, and its names of the models of the two tiers."""
-
-    project: str  # relative to the project
-    user: str  # relative to the user's home
-    suffix: str = ".md"
-    models: Mapping[str, str] | None = None  # None: an agent uses the model of the session that starts it
-
-
-CLIENTS: Mapping[str, Client] = {
-    "claude-code": Client(".claude/agents", ".claude/agents", models={"high": "opus", "standard": "sonnet"}),
-    "codex": Client(".codex/agents", ".codex/agents", suffix=".toml"),
-    "gemini": Client(".gemini/agents", ".gemini/agents", models={"high": "pro", "standard": "flash"}),
-    "cursor": Client(".cursor/agents", ".cursor/agents"),
-    "opencode": Client(".opencode/agents", ".config/opencode/agents"),
-}
 CODEX_EFFORT = {"high": "high", "standard": "medium"}  # its models' names change, its effort levels do not
 GEMINI_TOOLS = (  # Gemini CLI takes a list of allowed tools, and none of forbidden ones
     *("glob", "grep_search", "list_directory", "read_file", "read_many_files", "google_web_search", "web_fetch"),
@@ -194,7 +178,7 @@ def render(client: str, agent: Agent, body: str, disallowed: Sequence[str], arou
     fields: dict[str, Any] = {"description": agent.description}
     if client != "opencode":  # OpenCode takes the agent's name from the file
         fields = {"name": agent.id, **fields}
-    if models := CLIENTS[client].models:
+    if models := SUBAGENTS[client].models:
         fields["model"] = models[agent.model_tier]
     fields |= _withheld(client, disallowed, around.operations)
     return f"---\n{_yaml(fields)}---\n\n{prompt}"
@@ -202,7 +186,7 @@ def render(client: str, agent: Agent, body: str, disallowed: Sequence[str], arou
 
 def _names(client: str, disallowed: Sequence[str]) -> str:
     """Return the part that a neutral prompt leaves open: the client's names of the operations, and what is withheld."""
-    name = OUR_TOOLS[client].format("task_list")
+    name = TOOLS[client].ours.format("task_list")
     called = "" if client == "cursor" else f"; `task_list` is the tool `{name}` here, and so on"
     withheld = f"You may not use: {', '.join(f'`{tool}`' for tool in disallowed)}.\n" if disallowed else ""
     return (
@@ -217,7 +201,7 @@ def _withheld(client: str, disallowed: Sequence[str], operations: Iterable[str])
     if client == "claude-code":
         return {"disallowedTools": ", ".join(disallowed)} if disallowed else {}
     if client == "gemini":
-        all_there_are = [*GEMINI_TOOLS, *map(OUR_TOOLS[client].format, operations)]
+        all_there_are = [*GEMINI_TOOLS, *map(TOOLS[client].ours.format, operations)]
         return {"tools": [tool for tool in all_there_are if tool not in disallowed]}
     if client == "cursor":
         return {"model": "inherit", "readonly": _edits_nothing(client, disallowed)}
@@ -236,7 +220,7 @@ def _toml(agent: Agent, prompt: str, disallowed: Sequence[str], server: Mapping[
     if _edits_nothing("codex", disallowed):
         document["sandbox_mode"] = "read-only"
     document["developer_instructions"] = tomlkit.string(prompt, multiline=True)
-    prefix = OUR_TOOLS["codex"].format("")
+    prefix = TOOLS["codex"].ours.format("")
     if server and (ours := [tool.removeprefix(prefix) for tool in disallowed if tool.startswith(prefix)]):
         document["mcp_servers"] = {"nexus": {**server, "disabled_tools": ours}}
     return tomlkit.dumps(document)

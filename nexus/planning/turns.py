@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said, edits_files
+from nexus.core.clients import edits_files
+from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, edits, knowledge, tracker
 from nexus.planning import state as files

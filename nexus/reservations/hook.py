@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import os
 
+from nexus.core.clients import TOOLS, edits_files
 from nexus.core.harness_events import (
     HANDLERS,
     HOOK_QUERIES,
     NOTHING,
-    SHELLS,
     Happening,
     HarnessEvent,
     HookQuery,
     Said,
-    edits_files,
 )
 
 STARTS = (HarnessEvent.SESSION_START, HarnessEvent.CONTEXT_COMPACT)
@@ -37,7 +36,7 @@ def handle(what: Happening) -> Said:
                 )  # so that git's hooks know the agent
     if what.event is not HarnessEvent.PRE_TOOL_USE:
         return NOTHING
-    if what.command and what.tool in SHELLS.get(what.client, ()):
+    if what.command and what.client in TOOLS and what.tool == TOOLS[what.client].shell:
         from nexus.reservations.guard import shell
 
         return Said(refusal=shell.refusal(what))

@@ -26,6 +26,7 @@ from inbox import monitoring
 from inbox.models import Message
 from nexus.control.models import PoolAgent, Role, Turn
 from nexus.control.services import questions
+from nexus.core.clients import CLIENTS
 from nexus.core.clock import now
 from nexus.dashboard.urls import pages
 from nexus.dashboard.views import agents, events
@@ -279,8 +280,8 @@ def test_it_shows_a_new_agents_key_once_and_in_every_clients_form(db: None, brow
     text = shown.content.decode()
     key = re.search(r"nxs_[0-9a-f]{48}", text)
     assert key and shown.headers["Cache-Control"].startswith("max-age=0")
-    for client in ("Claude Code", "Claude Desktop", "Cursor", "VS Code", "Windsurf", "Codex", "as JSON"):
-        assert client in text
+    for client in (known.title for known in CLIENTS.values()):
+        assert client.lower() in text.lower()
     assert key[0] not in browser.get("/admin/agents/scout/").content.decode()
     assert do("agent_get", agent_id="scout")["capabilities"] == ["maps", "roads"]
 

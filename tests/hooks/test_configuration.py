@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from coordination.toolset import run
 from nexus.core import overview
+from nexus.core.clients import CLIENTS, Format
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
@@ -56,7 +57,7 @@ CONTENTS = st.builds(
 )
 
 
-def rewritten(text: str | None, *edits: Edit, format: clients.Format = "json") -> str:
+def rewritten(text: str | None, *edits: Edit, format: Format = "json") -> str:
     """The file's text after each edit was planned and applied."""
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "settings")
@@ -160,8 +161,8 @@ NO_TOML = ["a = ", "a = 1\na = 2", "mcp_servers = 3", "mcp_servers = [1]"]
 
 def test_it_leaves_alone_what_it_cannot_understand(tmp_path: Path) -> None:
     hooks, server = configuration.put_hooks("claude-code", COMMAND), configuration.put_server("codex", {"command": "n"})
-    json_files: list[tuple[clients.Format, Edit, bytes]] = [("json", hooks, text.encode()) for text in NO_JSON]
-    toml_files: list[tuple[clients.Format, Edit, bytes]] = [("toml", server, text.encode()) for text in NO_TOML]
+    json_files: list[tuple[Format, Edit, bytes]] = [("json", hooks, text.encode()) for text in NO_JSON]
+    toml_files: list[tuple[Format, Edit, bytes]] = [("toml", server, text.encode()) for text in NO_TOML]
     file = tmp_path / "settings"
     for format, put, content in (*json_files, ("json", hooks, b"\xff\xfe"), *toml_files):
         file.write_bytes(content)
@@ -333,7 +334,7 @@ def test_it_connects_a_project_over_http(project: str, client: str, place: str, 
     options = ["--client", client, "--project", project, "--yes"]
     nexus("connect", "--url", URL, "--key-env", "KEY", *options)
     file = Path(project, place)
-    known = clients.CLIENTS[client]
+    known = CLIENTS[client]
     read = json.loads if known.format == "json" else tomlkit.loads
     assert read(file.read_text())[known.servers]["nexus"] == entry
     nexus("connect", "--remove", *options)
@@ -495,11 +496,11 @@ def test_it_refuses_a_remote_server_where_a_client_starts_local_ones() -> None:
     assert "starts local servers only" in failing("connect", "--client", "claude-desktop", "--url", URL, "--yes")
 
 
-@pytest.mark.parametrize("client", clients.CLIENTS)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_it_has_a_snippet_for_every_client(client: str) -> None:
     snippet = clients.snippet(client, key="nxs_key")
     read = json.loads if snippet.format == "json" else tomlkit.loads
-    known = clients.CLIENTS[client]
+    known = CLIENTS[client]
     entry = read(snippet.text)[known.servers]["nexus"]
     started = entry["command"] if known.joined else [entry["command"], *entry["args"]]
     assert (started, entry[known.environment]) == (["nexus", "runmcp"], {"NEXUS_API_KEY": "nxs_key"})
@@ -515,7 +516,7 @@ WRITTEN = sorted([*(HERE / "clients").iterdir(), *(HERE / "documented_clients").
 @pytest.mark.parametrize("file", WRITTEN, ids=lambda file: file.name)
 def test_it_writes_beside_what_a_client_wrote_and_takes_that_out_again(file: Path) -> None:
     client = file.name.partition(".")[0]
-    known, text = clients.CLIENTS[client], file.read_text()
+    known, text = CLIENTS[client], file.read_text()
     read = json.loads if known.format == "json" else tomlkit.loads
     put = configuration.put_server(client, clients.server_entry(client))
     there = read(rewritten(text, put, format=known.format))
@@ -526,8 +527,8 @@ def test_it_writes_beside_what_a_client_wrote_and_takes_that_out_again(file: Pat
 @pytest.mark.parametrize("file", [file for file in WRITTEN if "cline" not in file.name], ids=lambda file: file.name)
 def test_it_writes_entries_in_the_form_that_a_client_writes(file: Path) -> None:
     client = file.name.partition(".")[0]
-    read = json.loads if clients.CLIENTS[client].format == "json" else tomlkit.loads
-    theirs = read(file.read_text())[clients.CLIENTS[client].servers]
+    read = json.loads if CLIENTS[client].format == "json" else tomlkit.loads
+    theirs = read(file.read_text())[CLIENTS[client].servers]
     if "other" in theirs:
         ours = clients.server_entry(client, command=["/bin/other", "serve"])
         assert all(theirs["other"][field] == value for field, value in ours.items() if field != "args")

@@ -22,6 +22,7 @@ from django.conf import settings
 from django.db import connection
 
 from coordination.models import Session
+from nexus.core.clients import PROMPT, SESSION_START, STOP
 from nexus.core.operations import runner
 from nexus.hooks import entry, look, memory, signal_files
 from nexus.hooks import harness as dialects
@@ -34,7 +35,7 @@ from tests.conftest import LOCAL, does
 from tests.conftest import Call as Operation
 from tests.hooks.harness import Harness
 
-PROMPT = '{"hook_event_name": "UserPromptSubmit", "cwd": "/"}'
+ASKED = '{"hook_event_name": "UserPromptSubmit", "cwd": "/"}'
 
 
 def must_not_start(name: str, call: Call, **arguments: Any) -> Any:
@@ -47,7 +48,7 @@ def must_not_start(name: str, call: Call, **arguments: Any) -> Any:
 @pytest.fixture
 def builder(project: str) -> Call:
     """A call at the user's prompt."""
-    return Call("claude-code", dialects.PROMPT, project, "builder")
+    return Call("claude-code", PROMPT, project, "builder")
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_it_says_one_line_on_a_store_or_a_home_that_is_none(
     else:
         home.mkdir()
         (home / "nexus.db").write_text("not a database, and long enough to look like one" * 100)
-    called(settings.NEXUS.replaced(home=home), monkeypatch, PROMPT)
+    called(settings.NEXUS.replaced(home=home), monkeypatch, ASKED)
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
 
@@ -127,7 +128,7 @@ def test_it_says_one_line_on_a_store_or_a_home_that_is_none(
 def test_it_says_one_line_on_a_wrong_option_or_setting(
     harness: Harness, arguments: list[str], environ: dict[str, Any], said: str
 ) -> None:
-    done = harness.hook(*arguments, text=PROMPT, **environ)
+    done = harness.hook(*arguments, text=ASKED, **environ)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
     assert done.stderr.startswith(said)
 
@@ -142,18 +143,18 @@ def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Op
 
 @pytest.mark.usefixtures("starts_processes")
 def test_it_tells_once_when_its_harness_calls_in_parallel(harness: Harness) -> None:
-    harness.hook("--agent-id", "builder", text=PROMPT)
+    harness.hook("--agent-id", "builder", text=ASKED)
     harness.until_session()
     target = {"strategy": "direct", "agent_id": "builder"}
     message = {"project_root": "/", "from_agent_id": "x", "subject": "once", "body": "b", "target": target}
     harness.call("message_create", message)
     with ThreadPoolExecutor(6) as tools:
-        done = list(tools.map(lambda _: harness.hook("--agent-id", "builder", text=PROMPT), range(6)))
+        done = list(tools.map(lambda _: harness.hook("--agent-id", "builder", text=ASKED), range(6)))
     assert sorted("once" in one.stdout for one in done) == [False] * 5 + [True]
     assert {(one.returncode, one.stderr) for one in done} == {(0, "")}
 
 
-@pytest.mark.parametrize("event", [dialects.SESSION_START, dialects.STOP])
+@pytest.mark.parametrize("event", [SESSION_START, STOP])
 def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
     fresh: Any, builder: Call, call: Operation, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
@@ -275,7 +276,7 @@ def test_it_tells_of_a_handoff_for_the_agents_tags(fresh: Any, builder: Call, ca
 
 
 def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Call, call: Operation) -> None:
-    stop, on = builder._replace(event=dialects.STOP), {"project_root": builder.root}
+    stop, on = builder._replace(event=STOP), {"project_root": builder.root}
     call("agent_register", agent_id="ana")
     handoff = call("handoff_create", **on, from_agent_id="builder", title="Fix the login", visibility="public",
                    target={"strategy": "direct", "agent_id": "ana"}, verifier="creator")["handoff_id"]  # fmt: skip
@@ -316,7 +317,7 @@ def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call
 def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
     fresh: Any, builder: Call, call: Operation
 ) -> None:
-    stop, on = builder._replace(event=dialects.STOP), {"project_root": builder.root, "agent_id": "builder"}
+    stop, on = builder._replace(event=STOP), {"project_root": builder.root, "agent_id": "builder"}
     target = {"strategy": "direct", "agent_id": "builder"}
     offer = {"project_root": builder.root, "from_agent_id": "ana", "target": target, "visibility": "public"}
     handoff = call("handoff_create", **offer, title="Fix the login")["handoff_id"]
@@ -351,7 +352,7 @@ def test_it_tells_a_new_context_everything_again(fresh: Any, builder: Call, call
     write(call, builder.root)
     entry.respond(fresh, builder, look.answer)
     assert entry.respond(fresh, builder, must_not_start) == ""
-    start = Call("claude-code", dialects.SESSION_START, builder.root, "builder")
+    start = Call("claude-code", SESSION_START, builder.root, "builder")
     assert "hello" in entry.respond(fresh, start, look.answer)
 
 

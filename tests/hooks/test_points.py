@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core import harness_events
+from nexus.core.clients import HARNESSES, HOOKED, TOOLS
 from nexus.core.harness_events import Happening, HarnessEvent, Said
 from nexus.hooks import clients, configuration, entry, quick_check
 from nexus.hooks import harness as dialects
-from nexus.hooks.clients import HOOKED
 from tests.hooks.harness import Harness
 
 
@@ -51,7 +51,7 @@ def say(*arguments: str, home: Path | None = None, **payload: Any) -> Any:
 def test_it_knows_the_points_of_each_client() -> None:
     listed = {
         client: [event.value for event in HarnessEvent if event not in names.values()]
-        for client, names in dialects.POINTS.items()
+        for client, names in ((client, hooks.points) for client, hooks in HARNESSES.items())
     }
     assert listed == {
         "claude-code": ["context_compact"],  # which it tells by starting the session anew
@@ -104,7 +104,7 @@ def test_it_tells_whether_a_tool_failed(heard: list[Happening]) -> None:
 
 
 NAMES = ["hook_event_name", "prompt", "tool_name", "tool_input", "source", "agent_id", "task", "x"]
-VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(list(dialects.POINTS["cursor"]))
+VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(list(HOOKED["cursor"].points))
 INPUTS = st.dictionaries(st.sampled_from([*dialects.FILES, "command"]), VALUES)
 
 
@@ -194,13 +194,11 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
     planning = clients.hook_command(["nexus"], client, [dialects.PLANNING])
     document: dict[str, Any] = {"other": 1}
     configuration.put_hooks(client, planning)(document)
-    assert set(document["hooks"]) == set(dialects.NAMES[client]) | set(dialects.POINTS[client])
+    assert set(document["hooks"]) == set(HOOKED[client].names) | set(HOOKED[client].points)
     configuration.put_hooks(client, mail)(document)
-    (before,) = set(document["hooks"]) - set(dialects.NAMES[client])
-    assert dialects.POINTS[client][before] is HarnessEvent.PRE_TOOL_USE
-    assert document["hooks"][before][0]["matcher"] == "|".join(
-        (*harness_events.EDITING[client], *harness_events.SHELLS[client])
-    )
+    (before,) = set(document["hooks"]) - set(HOOKED[client].names)
+    assert HOOKED[client].points[before] is HarnessEvent.PRE_TOOL_USE
+    assert document["hooks"][before][0]["matcher"] == "|".join((*TOOLS[client].editing, TOOLS[client].shell))
     configuration.put_hooks(client, planning)(document)
     configuration.drop_hooks(client)(document)
     assert "hooks" not in document

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from nexus.core.clients import CLIENTS
 from nexus.core.config import CoreSettings
 from nexus.core.instance import Holder
 from nexus.core.operations.errors import Code, NexusError
@@ -28,7 +29,7 @@ from tests.outside import program
 
 WRITTEN = Path(__file__).parents[1] / "hooks" / "clients"
 DOCUMENTED = WRITTEN.with_name("documented_clients")
-HERE = tuple(name for name, client in clients.CLIENTS.items() if client.directory)
+HERE = tuple(name for name, client in CLIENTS.items() if client.directory)
 Files = dict[str, tuple[bytes, int]]
 
 
@@ -39,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(place))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     for client in HERE:
-        known = clients.CLIENTS[client]
+        known = CLIENTS[client]
         assert known.directory is not None and known.user_file is not None
         clients.locate(known.directory, place).mkdir(parents=True, exist_ok=True)
         [file] = (*WRITTEN.glob(f"{client}.user.*"), *DOCUMENTED.glob(f"{client}.user.*"))

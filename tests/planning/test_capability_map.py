@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexus.core.clients import SUBAGENTS
 from nexus.core.operations.errors import NexusError
 from nexus.planning.catalog import bundled
 from nexus.planning.catalog.bundled import DIRECTORY
-from nexus.planning.catalog.capability_map import CLIENTS, blocks, disallowed, effective, tools
+from nexus.planning.catalog.capability_map import blocks, disallowed, effective, tools
 from nexus.planning.catalog.loader import load
 from tests.planning.catalogs import changed, copied
 
@@ -20,7 +21,7 @@ CLASSES = OWN.blocked_classes
 AGENTS = {agent.id: agent for agent in OWN.agents}
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", SUBAGENTS)
 def test_every_class_that_is_blocked_has_a_tool_in_every_client(client: str) -> None:
     for classes in CLASSES.values():
         for each in classes:
@@ -43,7 +44,7 @@ def test_it_names_a_client_s_own_tools(client: str, expected: list[str]) -> None
 
 @given(
     st.sampled_from(sorted(AGENTS)),
-    st.sampled_from(CLIENTS),
+    st.sampled_from(tuple(SUBAGENTS)),
     st.lists(st.sampled_from(sorted(CLASSES)), max_size=4),
     st.lists(st.sampled_from(sorted(CLASSES)), max_size=4),
 )
@@ -54,7 +55,7 @@ def test_additions_widen_and_nothing_narrows(role: str, client: str, some: list[
     assert set(disallowed(agent, client, CLASSES)) <= narrow <= wide
 
 
-@given(st.sampled_from(sorted(AGENTS)), st.sampled_from(CLIENTS))
+@given(st.sampled_from(sorted(AGENTS)), st.sampled_from(tuple(SUBAGENTS)))
 def test_the_gate_holds_to_what_the_agent_s_file_says(role: str, client: str) -> None:
     listed = disallowed(AGENTS[role], client, CLASSES)
     everything = tools(client, [each for classes in CLASSES.values() for each in classes])
@@ -75,7 +76,7 @@ def test_the_gate_lets_pass_what_it_does_not_know(agent: str, client: str, tool:
     assert blocks(agent, client, tool) is False
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", SUBAGENTS)
 def test_a_class_of_another_catalog_without_a_tool_is_told_by_its_name(client: str, tmp_path: Path) -> None:
     other = load(
         changed(

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core import foreign_files
+from nexus.core.clients import HOOKED, SUBAGENTS
 from nexus.core.config import CoreSettings
-from nexus.hooks import clients
 from nexus.hooks.management.commands import hook
 from nexus.planning import install
 from nexus.planning.catalog.bundled import DIRECTORY
-from nexus.planning.catalog.capability_map import CLIENTS, disallowed
+from nexus.planning.catalog.capability_map import disallowed
 from nexus.planning.catalog.loader import hash_of, load
 from nexus.planning.install import Surroundings, render
 from nexus.planning.management.commands.planning import LOCK
@@ -70,7 +70,7 @@ class Planning:
 
     def agent(self, name: str, client: str = "claude-code") -> Path:
         """The file of an agent."""
-        where = install.CLIENTS[client]
+        where = SUBAGENTS[client]
         return self.root / where.project / f"{name}{where.suffix}"
 
 
@@ -103,7 +103,7 @@ def head(file: Path) -> dict[str, Any]:
 # What is written
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", SUBAGENTS)
 def test_it_writes_every_agent_with_its_prompt(client: str, planning: Planning) -> None:
     assert planning.install(client) == 0
     for name, body in OWN.agent_bodies.items():
@@ -166,14 +166,14 @@ def test_it_lists_for_gemini_all_but_what_is_withheld(planning: Planning) -> Non
     assert not {"write_file", "replace", "mcp_nexus_task_add"} & tools
 
 
-@pytest.mark.parametrize("client", clients.HOOKED)
+@pytest.mark.parametrize("client", HOOKED)
 def test_it_brings_the_hooks_that_hook_install_brings(client: str, planning: Planning, tmp_path: Path) -> None:
     planning.install(client)
     other = tmp_path / "other"
     other.mkdir()
     given: dict[str, Any] = {"client": client, "project_root": str(other), "planning": True, "yes": True}
     call_command(hook.Command(), "install", **given, stdout=StringIO())
-    path = clients.CLIENTS[client].project_hooks
+    path = HOOKED[client].project_file
     assert path and (planning.root / path).read_bytes() == (other / path).read_bytes()
 
 
@@ -182,11 +182,11 @@ def test_it_says_where_a_client_has_no_hooks(planning: Planning) -> None:
     assert "has no hooks" in planning.told
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", SUBAGENTS)
 def test_it_writes_for_the_user_where_that_is_wanted(client: str, planning: Planning, tmp_path: Path) -> None:
     before = tree(tmp_path / "user")
     assert planning.install(client, "--scope", "user") == 0
-    place = tmp_path / "user" / install.CLIENTS[client].user
+    place = tmp_path / "user" / SUBAGENTS[client].user
     assert {file.stem for file in place.iterdir()} == set(AGENTS)
     assert tree(planning.root) == {}
     assert planning.uninstall(client, "--scope", "user") == 0
@@ -236,7 +236,7 @@ def test_it_refuses_a_codex_configuration_that_it_cannot_read(text: str, plannin
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-@given(st.sampled_from(CLIENTS), TEXTS, TEXTS, st.sampled_from(sorted(AGENTS)))
+@given(st.sampled_from(tuple(SUBAGENTS)), TEXTS, TEXTS, st.sampled_from(sorted(AGENTS)))
 def test_any_catalog_s_texts_come_through_whole(client: str, description: str, body: str, role: str) -> None:
     agent = AGENTS[role].model_copy(update={"description": description})
     withheld = disallowed(agent, client, CLASSES, ["no_shell_exec"])
@@ -255,7 +255,7 @@ def test_any_catalog_s_texts_come_through_whole(client: str, description: str, b
 # Twice, and undone
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", SUBAGENTS)
 def test_it_changes_nothing_the_second_time(client: str, planning: Planning) -> None:
     planning.install(client)
     once, written = tree(planning.root), planning.agent("writer", client).stat().st_ino
@@ -266,17 +266,17 @@ def test_it_changes_nothing_the_second_time(client: str, planning: Planning) -> 
 
 def a_full_project(root: Path) -> None:
     """A project whose clients are set up already, with agents of its own."""
-    for client, where in install.CLIENTS.items():
+    for client, where in SUBAGENTS.items():
         place = root / where.project
         place.mkdir(parents=True)
         (place / f"mine{where.suffix}").write_text("---\nname: mine\n---\nMine.\n")
-        if path := client in clients.HOOKED and clients.CLIENTS[client].project_hooks:
+        if path := client in HOOKED and HOOKED[client].project_file:
             stop: dict[str, Any] = {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}
             content = {"version": 1, "hooks": {"stop": [{"command": "say done"}]} if client == "cursor" else stop}
             (root / path).write_text(json.dumps(content, indent=2) + "\n")
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", SUBAGENTS)
 @pytest.mark.parametrize("furnish", [lambda root: None, a_full_project], ids=["empty", "full"])
 def test_it_is_undone_byte_for_byte(client: str, furnish: Callable[[Path], None], planning: Planning) -> None:
     furnish(planning.root)

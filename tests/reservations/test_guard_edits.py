@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from nexus.core.harness_events import EDITING
+from nexus.core.clients import HOOKED, TOOLS
 from nexus.hooks import entry
 from nexus.hooks import harness as dialects
-from nexus.hooks.clients import HOOKED
 from nexus.reservations.guard import hooks
 from nexus.reservations.hook import handle
 from tests.conftest import Furnish
@@ -48,7 +47,7 @@ class Hook:
         self, *files: str, mode: str = "tell", client: str = "claude-code", tool: str | None = None, **asked: Any
     ) -> str:
         """What the hook prints."""
-        tool = tool or EDITING[client][0]
+        tool = tool or TOOLS[client].editing[0]
         patch = "".join(f"*** Update File: {file}\n" for file in files)
         asked = asked or (
             {"command": f"*** Begin Patch\n{patch}"} if client == "codex" else {"file_path": "".join(files)}

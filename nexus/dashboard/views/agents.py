@@ -31,10 +31,11 @@ from handoffs.models import Handoff, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Inbox, Picture
 from nexus.control import members, monitoring
+from nexus.core.clients import APP_DATA, CLIENTS
 from nexus.core.clock import now
 from nexus.dashboard.forms import AgentFilters, ArrivalFilters
 from nexus.dashboard.views.timeline import day_of
-from nexus.hooks.clients import APP_DATA, CLIENTS, snippet
+from nexus.hooks.clients import snippet
 from nexus.hooks.setup import program, settings_flags
 from nexus.planning.models import Task, TaskStatus
 from nexus.web.page import form_only, operate, posted, render
@@ -52,7 +53,6 @@ DEBTS = {  # the page of each kind
     "task_verdict": "task",
     "question": "reservation",
 }
-ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "codex", "json")
 
 
 def agents(request: HttpRequest) -> TemplateResponse:
@@ -240,13 +240,13 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
     """Show a key this one time, in the configuration of every client."""
     url = request.build_absolute_uri("/mcp")
     snippets = []
-    for name in ORDERED:
-        local_only = CLIENTS[name].url is None
+    for name, client in CLIENTS.items():
+        local_only = client.url is None
         started = [*program(), "runmcp", *settings_flags()]  # a client may not have our PATH and environment
         how: dict[str, Any] = {"command": started} if local_only else {"url": url}
         made = snippet(name, key=api_key, **how)
         file = made.file and made.file.replace(APP_DATA, "<application data>")
-        shown = {"name": name, "title": CLIENTS[name].title, "text": made.text, "file": file, "local": local_only}
+        shown = {"name": name, "title": client.title, "text": made.text, "file": file, "local": local_only}
         snippets.append(shown)
     line = f'claude mcp add -t http nexus "{url}" --header "Authorization: Bearer {api_key}"'
     return render(

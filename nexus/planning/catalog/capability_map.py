@@ -5,51 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from nexus.core.clients import TOOLS
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning.catalog import bundled
 
-# Each client's names of our tools, in its hooks and in its agents' files; `nexus` is the entry of `nexus connect`.
-OUR_TOOLS: Mapping[str, str] = {
-    "claude-code": "mcp__nexus__{}",
-    "codex": "mcp__nexus__{}",
-    "gemini": "mcp_nexus_{}",
-    "cursor": "MCP:{}",
-    "opencode": "nexus_{}",
-}
-CLIENTS = tuple(OUR_TOOLS)
-
-FILES = ("file_creation", "file_modification", "file_deletion", "partial_file_edit", "structured_document_edit")
-SHELL = ("shell_command_exec", "subprocess_spawn", "interactive_shell_session")
-# A client without a tool of its own for a class has the nearest one here: anything else goes through a shell.
-BUILT_IN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "claude-code": {
-        "file_creation": ("Write", "Edit"),
-        "file_modification": ("Edit", "Write", "MultiEdit"),
-        "file_deletion": ("Write",),
-        "partial_file_edit": ("Edit", "MultiEdit"),
-        "structured_document_edit": ("NotebookEdit",),
-        "shell_command_exec": ("Bash", "PowerShell"),
-        "subprocess_spawn": ("Bash", "PowerShell", "Monitor"),
-        "interactive_shell_session": ("BashOutput", "KillShell", "TaskOutput", "TaskStop"),
-    },
-    "codex": {
-        **dict.fromkeys(FILES, ("apply_patch",)),
-        **dict.fromkeys(SHELL, ("Bash",)),  # its hooks report every shell tool under this name
-    },
-    "gemini": {
-        **dict.fromkeys(FILES, ("write_file", "replace")),
-        **dict.fromkeys(SHELL, ("run_shell_command",)),
-    },
-    "cursor": {
-        **dict.fromkeys(FILES, ("Write",)),
-        "file_deletion": ("Delete",),
-        **dict.fromkeys(SHELL, ("Shell",)),
-    },
-    "opencode": {
-        **dict.fromkeys(FILES, ("edit", "write", "apply_patch")),
-        **dict.fromkeys(SHELL, ("bash",)),
-    },
-}
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "nexus_task_creation": ("task_add",),
     "nexus_task_state_transition": ("task_update", "task_close"),
@@ -93,8 +52,8 @@ def tools(client: str, classes: Iterable[str]) -> list[str]:
     tools."""
     found: set[str] = set()
     for each in classes:
-        ours = [OUR_TOOLS[client].format(operation) for operation in OPERATIONS.get(each, ())]
-        those = [*BUILT_IN[client].get(each, ()), *ours]
+        ours = [TOOLS[client].ours.format(operation) for operation in OPERATIONS.get(each, ())]
+        those = [*TOOLS[client].by_class.get(each, ()), *ours]
         if not those:
             raise NexusError(
                 Code.CONFIG_ERROR,
@@ -118,6 +77,6 @@ def blocks(agent_type: str, client: str, tool: str) -> bool:
     False for an unknown agent, client or tool: the hook must not block anything by mistake.
     """
     agent = bundled.agents().get(agent_type)
-    if agent is None or client not in OUR_TOOLS:
+    if agent is None or client not in TOOLS:
         return False
     return tool in tools(client, blocked(agent["capabilities"], bundled.blocked_classes()))

@@ -19,6 +19,7 @@ from django.core.management.base import CommandParser
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
 from nexus.core.cli import Group, NexusCommand, add_project_root, table
+from nexus.core.clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings, flag
 from nexus.core.files import Change
 from nexus.core.instance import local_url, running
@@ -86,7 +87,7 @@ class Command(NexusCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        known = tuple(name for name in clients.CLIENTS if name != "json")
+        known = tuple(name for name in CLIENTS if name != "json")
         what = parser.add_mutually_exclusive_group()
         what.add_argument("--check", action="store_true", help="show what is set up, and write nothing")
         what.add_argument("--undo", action="store_true", help="remove exactly what setup wrote in this project")
@@ -135,7 +136,7 @@ class Command(NexusCommand):
         changes, refused = record.plan(wanted)
         guarded = [] if "guard" in options["without"] else self._guard_changes(root)
         starts = "hub" not in options["without"] and _needs_start(home, known, at_login=options["at_login"])
-        self.stdout.write(f"Found: {', '.join(clients.CLIENTS[name].title for name in chosen)}.\n")
+        self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
         for change in (*changes.values(), *guarded):
             self.stdout.write(redact(change.diff))
         for piece, error in refused:
@@ -249,7 +250,7 @@ class Command(NexusCommand):
             self.stdout.write(line)
         self.stdout.write("")
         for client in chosen:
-            known = clients.CLIENTS[client]
+            known = CLIENTS[client]
             say = f'"You are {derived_id(client, str(root))} on Nexus. Do your first turn."'
             self.stdout.write(f"{known.title}: {known.first} Then say {say}")
         if holder := running(home):
@@ -260,14 +261,14 @@ class Command(NexusCommand):
     def _rows(self, home: Path, root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Row]:
         yield _answers(root)
         for piece in _pieces(root, chosen, options):
-            title = f"{clients.CLIENTS[piece.client].title}: {piece.title}" if piece.client else piece.title
+            title = f"{CLIENTS[piece.client].title}: {piece.title}" if piece.client else piece.title
             try:
                 yield Row(title, piece.holds(), _short(piece.file, root))
             except NexusError as error:
                 yield Row(title, False, error.message)
         yield _guard_row(root, left_out="guard" in options["without"])
         if shell.WITHOUT_HOOKS in chosen and "guard" not in options["without"] and "hooks" in options["without"]:
-            title = clients.CLIENTS[shell.WITHOUT_HOOKS].title
+            title = CLIENTS[shell.WITHOUT_HOOKS].title
             yield Row(f"{title}: commits", False, "its shell runs no git hooks: set it up with its hooks, which check")
         holder = running(home)
         url = f"{local_url(holder.host, holder.port)}/admin/" if holder else "clients work without it, over stdio"
@@ -292,7 +293,7 @@ def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> It
     scope = options["scope"]
     for client in chosen:
         yield pieces.server(client, root, scope, _runmcp())
-        if client in clients.HOOKED and "hooks" not in options["without"]:
+        if client in HOOKED and "hooks" not in options["without"]:
             yield pieces.hooks(client, root, scope, clients.hook_command(program(), client, settings_flags(EDITS)))
     if "texts" not in options["without"]:
         yield from pieces.texts(chosen, root, _toolsets())

@@ -10,6 +10,7 @@ from django.core.management.base import CommandParser
 
 from nexus.core.apps import mcp_servers
 from nexus.core.cli import Group, NexusCommand, table
+from nexus.core.clients import APP_DATA, CLIENTS
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.hooks import clients, configuration, setup
 from nexus.hooks.setup import (
@@ -46,9 +47,9 @@ class Command(NexusCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--client",
-            choices=tuple(clients.CLIENTS),
+            choices=tuple(CLIENTS),
             metavar="CLIENT",
-            help=f"the client to configure: {', '.join(clients.CLIENTS)}; without it, those on this machine are listed",
+            help=f"the client to configure: {', '.join(CLIENTS)}; without it, those on this machine are listed",
         )
         parser.add_argument("--url", help="the hub's /mcp address; without it the client starts `nexus runmcp`")
         key = parser.add_mutually_exclusive_group()
@@ -86,7 +87,7 @@ class Command(NexusCommand):
         if client is None:
             self._list(project(options))
             return
-        known = clients.CLIENTS[client]
+        known = CLIENTS[client]
         if options["system"] and options["url"]:
             raise invalid("--as is for a local server; leave --url out.", field="system")
         if options["key_env"] and not options["url"]:
@@ -131,7 +132,7 @@ class Command(NexusCommand):
 
     def _list(self, root: Path) -> None:
         """Print the clients on this machine, and which of them have an entry for Nexus."""
-        rows = [(name, clients.CLIENTS[name].title, _entry_of(name, root)) for name in clients.found()]
+        rows = [(name, CLIENTS[name].title, _entry_of(name, root)) for name in clients.found()]
         for line in table(("client", "name", "Nexus in"), rows) if rows else ["No coding client was found."]:
             self.stdout.write(line)
         self.stdout.write("\n`nexus connect --client CLIENT` connects one, `nexus setup` all of them.")
@@ -139,12 +140,12 @@ class Command(NexusCommand):
 
 def _entry_of(client: str, root: Path) -> str:
     """Return the file with a client's entry for Nexus; empty if it has none, else why that is unknown."""
-    known = clients.CLIENTS[client]
+    known = CLIENTS[client]
     for path in filter(None, (known.project_file, known.user_file)):
         file = clients.locate(path, root)
         try:
             if configuration.server(configuration.parse(file, known.format, configuration.read(file) or ""), client):
-                return str(file) if path.startswith(clients.APP_DATA) else path
+                return str(file) if path.startswith(APP_DATA) else path
         except NexusError:
             return f"unknown: {path} cannot be read"
     return ""

@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 
 from coordination.models import Agent
 from nexus.core.cli import Group, NexusCommand
+from nexus.core.clients import HOOKED
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
@@ -79,8 +80,8 @@ class Command(NexusCommand):
                 raise invalid("Pass --agent: the agent whose signals you want.", field="agent_id")
             self.stdout.write(str(signal_files.arm(CoreSettings.current().home, agent_id)))
             return
-        if client not in clients.HOOKED:
-            raise invalid(f"--client must be one of {', '.join(clients.HOOKED)}.", field="client")
+        if client not in HOOKED:
+            raise invalid(f"--client must be one of {', '.join(HOOKED)}.", field="client")
         if options["action"] == "uninstall":
             edit = configuration.drop_hooks(client)
         else:
@@ -88,9 +89,7 @@ class Command(NexusCommand):
             edit = configuration.put_hooks(
                 client, clients.hook_command(program(), client, [*given, *settings_flags(GATE, EDITS)])
             )
-        known = clients.CLIENTS[client]
-        path = known.user_hooks if options["scope"] == "user" else known.project_hooks
-        assert path is not None, "every client of HOOKED has both"
+        path = HOOKED[client].file(options["scope"])
         carry_out(self, configuration.plan(clients.locate(path, project(options)), "json", edit), yes=options["yes"])
         if options["action"] == "install":
             remind_of_password(self)

@@ -15,6 +15,7 @@ from django.core.management.base import CommandParser
 from filelock import FileLock
 
 from nexus.core.cli import EXIT_CODES, Group, add_project_root
+from nexus.core.clients import CLIENTS, HOOKED, SUBAGENTS
 from nexus.core.config import CoreSettings, flag
 from nexus.core.files import Change
 from nexus.core.logs import redact
@@ -38,7 +39,7 @@ from nexus.planning import install
 from nexus.planning.catalog.bundled import DIRECTORY
 from nexus.planning.catalog.capability_map import disallowed
 from nexus.planning.catalog.loader import Catalog, load
-from nexus.planning.install import CLIENTS, Plan, Surroundings, render
+from nexus.planning.install import Plan, Surroundings, render
 
 LOCK = "planning-install.lock"  # in the home
 NO_HOOKS = "This client has no hooks that call a command: tags, resume decisions and gates do not work in it."
@@ -152,7 +153,7 @@ class Command(VerbsCommand):
         for agent in catalog.manifest.agents:
             withheld = disallowed(agent, client, catalog.manifest.blocked_classes, also[agent.id])
             text = render(client, agent, catalog.agent_bodies[agent.id], withheld, around)
-            wanted[agent.id + CLIENTS[client].suffix] = install.marked(text)
+            wanted[agent.id + SUBAGENTS[client].suffix] = install.marked(text)
         notes = [NO_SERVER] if client == "codex" and around.server is None else []
 
         def put(document: Any) -> None:
@@ -162,7 +163,7 @@ class Command(VerbsCommand):
             kept = f"{_without_planning(line)} {shlex.join([PLANNING, *gate])}" if line and _is_named(line) else None
             configuration.put_hooks(client, kept or ours)(document)
 
-        if client in clients.HOOKED:
+        if client in HOOKED:
             remind_of_password(self)
         return self._carry_out(options, _setup(options, root, wanted, put, notes))
 
@@ -215,7 +216,7 @@ def _add_catalog(parser: CommandParser) -> None:
 
 
 def _add_client(parser: CommandParser) -> None:
-    parser.add_argument("--client", choices=tuple(CLIENTS), required=True, help="the client to set up")
+    parser.add_argument("--client", choices=tuple(SUBAGENTS), required=True, help="the client to set up")
     add_project_root(parser)
     add_setup_options(parser)
 
@@ -272,14 +273,12 @@ def _setup(
     notes: list[str],
 ) -> Setup:
     name = options["client"]
-    client, of_user = CLIENTS[name], options["scope"] == "user"
+    client, of_user = SUBAGENTS[name], options["scope"] == "user"
     directory = clients.locate(f"~/{client.user}" if of_user else client.project, root)
     agents = install.plan(directory, client.suffix, wanted)
     hooks = emptied = None
-    if name in clients.HOOKED:
-        known = clients.CLIENTS[name]
-        path = known.user_hooks if of_user else known.project_hooks
-        assert path is not None, "every client of HOOKED has both"
+    if name in HOOKED:
+        path = HOOKED[name].file(options["scope"])
         file = clients.locate(path, root)
         hooks = configuration.plan(file, "json", edit)
         holds_nothing = hooks.diff and json.loads(hooks.after or "{}") == ({"version": 1} if name == "cursor" else {})
@@ -313,7 +312,7 @@ def _as_data(setup: Setup, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
     """Return how Codex reaches Nexus, from its own configuration; None where that does not say. Raises CONFIG_ERROR."""
-    known = clients.CLIENTS["codex"]
+    known = CLIENTS["codex"]
     for path in [known.user_file] if scope == "user" else [known.project_file, known.user_file]:
         assert path is not None, "Codex has both"
         file = clients.locate(path, root)
