@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -30,6 +30,7 @@ from nexus.core.unified_diff import ChangedFile
 FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
 LEAVING = ".leaving"  # beside it: what is being removed
+SCRATCH = "lane"  # below the home: work trees in which checks run
 KEPT = (
     "refs/nexus/worktrees"  # in the origin: a ref of each worktree, which holds its base, and its work once discarded
 )
@@ -166,6 +167,8 @@ fi
 if [ "$state" = merged ]; then to=$(head -c ${#TARGET} "$SCRATCH/merged"); else
     to=$commit from=$(git merge-base "$TARGET" "$commit" || printf '%s' "$BASE")
 fi
+"""
+BROUGHT = """
 git rev-list "$commit" "^$TARGET" | sort > "$SCRATCH/commits"
 git for-each-ref --no-merged="$TARGET" --count="$MOST_OTHERS" --sort=-committerdate --format='%(refname)' \\
     refs/heads/nexus/ > "$SCRATCH/branches"
@@ -174,6 +177,10 @@ while IFS= read -r branch; do
     count=$(git rev-list "$branch" "^$TARGET" | sort | comm -12 - "$SCRATCH/commits" | wc -l)
     [ "$count" = 0 ] || printf '%s %s\\n' "$count" "${branch#refs/heads/}"
 done < "$SCRATCH/branches" > "$SCRATCH/brought"
+"""
+COMMIT_OUTCOME = """
+content=$(git rev-parse "$to^{tree}")
+printf '%s %s\\n' "$content" "$(git commit-tree -p "$TARGET" -p "$commit" -m "$MESSAGE" "$content")"
 """
 IN_PLACE = "state=merged from=$BASE to=$content\n"
 # A git directory that is bare reads no attributes: a tree cannot hide its own lines from the diff and its numbers.
@@ -219,7 +226,7 @@ export GIT_DIR="$REPOSITORY"
 """
 APART = """
 mkdir -p "$SCRATCH/objects/pack"
-export GIT_OBJECT_DIRECTORY="$SCRATCH/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
+export GIT_OBJECT_DIRECTORY="${NEW_OBJECTS:-$SCRATCH/objects}" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
 """
 IMPORT = """
 [ ! -s "$SCRATCH/pack" ] || git index-pack --strict --fix-thin --stdin < "$SCRATCH/pack" > /dev/null
@@ -566,7 +573,6 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
     """Return what the merge of a worktree changes, or what changed in a project's directory since its base, and which
     of the paths `unchanged` are among that. Raises GitFailed."""
     values = {
-        "BASE": tree.base,
         "COMPARE": COMPARE,
         "MOST": str(MOST_SUBJECTS),
         "MOST_NAMING": str(MOST_NAMING),
@@ -581,27 +587,36 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
         if tree.origin == tree.path:
             since = "" if tree.base in EMPTY.values() else f"^{tree.base}"
             reading = (tree.path,) if tree.is_own else (tree.path, tree.source.common)
-            values |= {"SINCE": since, "MESSAGE": "Facts"}
+            values |= {"BASE": tree.base, "SINCE": since, "MESSAGE": "Facts"}
             steps = LOOK + ADD + IN_PLACE + FACTS
             return _survey(_script(tree, steps, reading=reading, writing=(), largest=largest, **values))
-        target = tree.source.head()
-        commit, head, pack = _packed(tree, LOOK, ADD, PACK, KNOWN=f"{tree.base} {target}")
-        values |= {
-            "TARGET": target,
-            "COMMIT": commit,
-            "HEAD": head,
-            "SINCE": f"^{target} ^{tree.base}",
-            "BRANCH": tree.branch,
-            "REPOSITORY": tree.source.common,
-            "OWN": tree.source.git_dir,
-            "TOP": tree.source.top,
-            "FORMAT": format_of(tree.base),
-            "OBJECTS": alternates(tree.borrowed),
-            "MERGE": MERGE,
-            "MOST_OTHERS": str(MOST_OTHERS),
-        }
-        steps = FRESH + RECEIVE + APART + IMPORT + OUTCOME + FACTS
-        return _survey(tree.source.reading().script(steps, values, input=pack, largest=largest))
+        return _survey(_with_outcome(tree, BROUGHT + FACTS, values, largest=largest))
+
+
+def _with_outcome(
+    tree: Tree, steps: str, values: Mapping[str, str], *, writing: tuple[str, ...] = (), largest: int = NAMES_BYTES
+) -> Said:
+    """Run a script on what the target of a worktree will be. Raises GitFailed."""
+    target = tree.source.head()
+    commit, head, pack = _packed(tree, LOOK, ADD, PACK, KNOWN=f"{tree.base} {target}")
+    values = {
+        **values,
+        "TARGET": target,
+        "COMMIT": commit,
+        "HEAD": head,
+        "BASE": tree.base,
+        "SINCE": f"^{target} ^{tree.base}",
+        "BRANCH": tree.branch,
+        "REPOSITORY": tree.source.common,
+        "OWN": tree.source.git_dir,
+        "TOP": tree.source.top,
+        "FORMAT": format_of(tree.base),
+        "OBJECTS": alternates(tree.borrowed),
+        "MERGE": MERGE,
+        "MOST_OTHERS": str(MOST_OTHERS),
+    }
+    git = replace(tree.source.reading(), writing=writing)
+    return git.script(FRESH + RECEIVE + APART + IMPORT + OUTCOME + steps, values, input=pack, largest=largest)
 
 
 def _survey(said: Said) -> Survey:
@@ -852,8 +867,9 @@ def hand_in(tree: Tree, message: str, ref: str) -> str:
 
 
 @contextmanager
-def scratch(origin: Origin, commit: str, path: str) -> Iterator[Tree]:
+def scratch(origin: Origin, commit: str, name: str) -> Iterator[Tree]:
     """Make a work tree of a commit of the origin, and remove it at the end. Raises GitFailed."""
+    path = os.path.join(protected_paths.home(), SCRATCH, name)
     tree = Tree(path, os.path.join(path, ".git"), "merged", commit, origin.top, origin.git_dir, origin.objects)
     try:
         Path(path).mkdir(mode=0o700, parents=True)
@@ -862,6 +878,27 @@ def scratch(origin: Origin, commit: str, path: str) -> Iterator[Tree]:
     finally:
         with suppress(OSError):
             foreign_files.remove(path)
+
+
+@contextmanager
+def outcome(tree: Tree, content: str, name: str) -> Iterator[Tree]:
+    """Make a work tree of what the target of a worktree will be, and remove it at the end. The target's repository gets
+    nothing of it. Raises Busy if that is not `content`, as a survey found it, any more, and GitFailed."""
+    with scratch(tree.source, tree.source.head(), name) as made:
+        values = {"NEW_OBJECTS": os.path.join(made.git_dir, "objects"), "MESSAGE": f"Merge {tree.branch}"}
+        with _at_work(tree):
+            found, commit = _with_outcome(tree, COMMIT_OUTCOME, values, writing=(made.path,)).line.split()
+        if found != content:
+            raise Busy("the work, or the branch that it merges into, changed meanwhile")
+        Git(made.path, made.git_dir, made.borrowed, (made.path,)).run("reset", "--quiet", "--hard", commit)
+        yield made
+
+
+def clear_scratch(name: str) -> None:
+    """Remove the work trees that a killed hub left, by the beginning of their names."""
+    for left in Path(protected_paths.home(), SCRATCH).glob(f"{name}-*"):
+        with suppress(OSError):
+            foreign_files.remove(str(left))
 
 
 def content_of(tree: Tree, commit: str) -> str:

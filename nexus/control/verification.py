@@ -1,7 +1,8 @@
-"""The checks of submitted results: commands, files and facts, in the sandbox of the directory that holds the work.
+"""The checks of submitted results: commands, files and facts, in the sandbox.
 
-That is the worktree of the agent that did it, where it has one: its checks may write there. Otherwise it is the
-project's directory, which they only read. Without a sandbox nothing runs, and the result waits.
+Work in a worktree is tested as the branch that it merges into will have it, in a work tree of that merge, where checks
+may write. Other work is tested in the project's directory, which they only read. Without a sandbox nothing runs, and
+the result waits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from nexus.control.models import PoolAgent, PoolWorktree, WorktreeState
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.processes import borrowed
 from nexus.control.services import worktrees
 from nexus.core.background_work import Work
 from nexus.core.operations.errors import NexusError
@@ -52,6 +52,20 @@ class WorkLocation(NamedTuple):
 
     directory: str
     row: PoolWorktree | None
+
+
+class Place(NamedTuple):
+    """Where checks run: what they may write, the directory, and what git needs beside that."""
+
+    permissions: Permissions
+    directory: str
+    reading: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, tree: trees.Tree, below: str = ".") -> Place:
+        """Return a directory in a work tree that was made for checks."""
+        directory = os.path.normpath(os.path.join(tree.path, below))
+        return cls(Permissions(Preset.WORKER, tree.path, (tree.path,)), directory, tree.borrowed)
 
 
 class Verdict(NamedTuple):
@@ -131,9 +145,8 @@ def verdict_on(run: AbstractCheckRun) -> Verdict:
         raise NotNow("the worktree that held the work was discarded")
     commands = _commands(run, criteria)
     _renew(run)
-    facts, changed = _facts(run, criteria, location)
-    receipts = [_run(run, location, name, check) for name, check in commands.items()]
-    receipts += [_file(location, path) for path in criteria.files]
+    facts, changed, seen = _facts(run, criteria, location)
+    receipts = _tested(run, location, seen, commands, criteria.files) if commands or criteria.files else []
     receipts += [
         _receipt(f"unchanged:{path}", path not in changed, why="it was changed") for path in criteria.unchanged
     ]
@@ -159,24 +172,44 @@ def approved(workspace_id: str, root: str) -> Approved:
         raise NotNow(error.message) from None
 
 
-def _run(run: AbstractCheckRun, location: WorkLocation, name: str, check: Check) -> CheckReceipt:
-    """Run one command for a result. Raises NotNow and Lost."""
-    alive = partial(_renew, run)
+def _tested(
+    run: AbstractCheckRun,
+    location: WorkLocation,
+    seen: trees.Survey | None,
+    commands: Mapping[str, Check],
+    files: Sequence[str],
+) -> list[CheckReceipt]:
+    """Run commands and look for files where a result is tested: of a worktree, in the merge that was `seen`. Raises
+    NotNow and Lost."""
     if location.row is None:
-        return run_check(name, check, Permissions(Preset.WORKER, location.directory, ()), location.directory, (), alive)
-    permissions = Permissions(Preset.WORKER, location.row.path, (location.row.path,))
-    return run_check(name, check, permissions, location.directory, borrowed(location.row.agent), alive)
+        permissions = Permissions(Preset.WORKER, location.directory, ())
+        return _receipts(run, Place(permissions, location.directory), commands, files)
+    assert seen is not None
+    name = check_runs.name_of(run).replace(" ", "-")
+    trees.clear_scratch(name)
+    _renew(run)
+    try:
+        tree = worktrees.own(location.row)
+        if seen.why_not:
+            why = f"{seen.why_not}; that branch is at {tree.source.head()}"
+            criteria = [*(f"check:{each}" for each in commands), *(f"file:{path}" for path in files)]
+            return [_receipt(criterion, False, why=why) for criterion in criteria]
+        with trees.outcome(tree, seen.content, f"{name}-{run.epoch}") as merged:
+            place = Place.of(merged, os.path.relpath(location.directory, tree.path))
+            return _receipts(run, place, commands, files)
+    except GitFailed as error:
+        raise NotNow(f"git cannot merge the work: {error}") from None
 
 
-def run_check(
-    name: str,
-    check: Check,
-    permissions: Permissions,
-    directory: str,
-    reading: Sequence[str],
-    alive: Callable[[], None],
-) -> CheckReceipt:
-    """Run one command in a directory, in the sandbox. `alive` is called every few seconds, and ends it by raising.
+def _receipts(
+    run: AbstractCheckRun, place: Place, commands: Mapping[str, Check], files: Sequence[str]
+) -> list[CheckReceipt]:
+    found = [run_check(name, check, place, partial(_renew, run)) for name, check in commands.items()]
+    return found + [_file(place, path) for path in files]
+
+
+def run_check(name: str, check: Check, place: Place, alive: Callable[[], None]) -> CheckReceipt:
+    """Run one command, in the sandbox. `alive` is called every few seconds, and ends it by raising.
 
     Raises NotNow if it cannot be started, and what `alive` raises.
     """
@@ -191,7 +224,13 @@ def run_check(
             told = time.monotonic()
 
     try:
-        line = sandbox.wrap(_bounded(check.run), permissions, network=check.network, cwd=directory, reading=reading)
+        line = sandbox.wrap(
+            _bounded(check.run),
+            place.permissions,
+            network=check.network,
+            cwd=place.directory,
+            reading=place.reading,
+        )
         ended = watch(
             line,
             cwd=NEUTRAL,
@@ -228,18 +267,17 @@ def _bounded(command: str) -> tuple[str, ...]:
 def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], None]) -> str:
     """Run reviewed checks in a work tree of their own, and describe the first that fails; empty if all pass. What its
     `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
-    permissions = Permissions(Preset.WORKER, tree.path, (tree.path,))
     for name, check in known.items():
-        receipt = run_check(name, check, permissions, tree.path, tree.borrowed, alive)
+        receipt = run_check(name, check, Place.of(tree), alive)
         if not receipt["passed"]:
             return f"{receipt['criterion']}: {receipt['why']}\n{receipt['output']}"
     return ""
 
 
-def _file(location: WorkLocation, path: str) -> CheckReceipt:
+def _file(place: Place, path: str) -> CheckReceipt:
     """Look for a file or directory, without following links."""
     try:
-        at = sandbox.reached(os.path.normpath(os.path.join(location.directory, path)))
+        at = sandbox.reached(os.path.normpath(os.path.join(place.directory, path)))
     except OSError:
         return _receipt(f"file:{path}", False, why="it does not exist")
     mode = os.fstat(at).st_mode
@@ -268,8 +306,10 @@ def _receipt(
     }
 
 
-def _facts(run: AbstractCheckRun, criteria: Criteria, location: WorkLocation) -> tuple[Facts, set[str]]:
-    """Return the fact sheet of some work, and the paths of the criteria that changed. Raises NotNow."""
+def _facts(
+    run: AbstractCheckRun, criteria: Criteria, location: WorkLocation
+) -> tuple[Facts, set[str], trees.Survey | None]:
+    """Return the fact sheet of some work, the paths of the criteria that changed, and what git said. Raises NotNow."""
     facts: Facts = {
         "directory": location.directory,
         "branch": location.row.branch if location.row else None,
@@ -294,9 +334,9 @@ def _facts(run: AbstractCheckRun, criteria: Criteria, location: WorkLocation) ->
         asked = {os.path.normpath(os.path.join(prefix, path)): path for path in criteria.unchanged}
         seen = trees.survey(tree, list(asked))
     except GitFailed as error:
-        if criteria.unchanged or isinstance(error, trees.Busy):
+        if criteria.unchanged or location.row is not None or isinstance(error, trees.Busy):
             raise NotNow(f"git cannot say what changed: {error}") from None
-        return {**facts, "why": str(error)}, set()
+        return {**facts, "why": str(error)}, set(), None
     if location.row is not None:
         worktrees.record_commits(location.row, seen)
     else:
@@ -307,7 +347,7 @@ def _facts(run: AbstractCheckRun, criteria: Criteria, location: WorkLocation) ->
     files: list[CheckedFile] = [
         {"path": file["path"], "added": file["added"], "removed": file["removed"]} for file in seen.files[:MOST_FILES]
     ]
-    return {
+    facts = {
         **facts,
         "base": None if seen.base in trees.EMPTY.values() else seen.base,
         "commit": seen.head,
@@ -319,7 +359,8 @@ def _facts(run: AbstractCheckRun, criteria: Criteria, location: WorkLocation) ->
         "cut": seen.more or len(seen.files) > MOST_FILES,
         "untouched": untouched[:MOST_FILES],
         "unreserved": unreserved[:MOST_FILES],
-    }, {asked[path] for path in seen.touched if path in asked}
+    }
+    return facts, {asked[path] for path in seen.touched if path in asked}, seen
 
 
 def _renew(run: AbstractCheckRun) -> None:

@@ -25,6 +25,7 @@ from nexus.control.toolset import CONTROL
 from nexus.control.verification import VERIFICATION
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
+from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, OPERATOR, Call, does
@@ -236,6 +237,9 @@ def test_a_check_writes_nothing_in_the_project_and_what_it_left_running_ends_wit
 
 
 def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root: Path, submit: Submit) -> None:
+    (root / ".gitignore").write_text("built\n")
+    git(root, "add", ".gitignore")
+    git(root, "commit", "--quiet", "-m", "Ignore")
     review(root, 'tests = "grep two notes.txt && touch built"')
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
     assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
@@ -261,8 +265,47 @@ def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root:
         {"path": "notes.txt", "added": 1, "removed": 0},
         {"path": "src/main.py", "added": 0, "removed": 1},
     ]
-    assert (made / "built").exists()
+    assert not (made / "built").exists() and not [*(CoreSettings.current().home / trees.SCRATCH).iterdir()]
     assert status(handoff) == "CLAIMED"
+
+
+def test_it_checks_what_the_branch_will_have(root: Path, submit: Submit) -> None:
+    review(root, 'tests = "cat src/main.py notes.txt; git status --short; git log --format=%s -2; echo x > notes.txt"')
+    asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
+    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    made = Path(PoolWorktree.objects.get().path)
+    (made / "notes.txt").write_text("mine\n")
+    (made / ".git" / "info" / "exclude").write_text("hidden\n")
+    (made / "hidden").write_text("only here\n")
+    (root / "src" / "main.py").write_text("theirs\n")
+    git(root, "commit", "--quiet", "--all", "-m", "Theirs")
+    objects = git(root, "count-objects", "-v")
+    handoff = submit("check:tests", "file:src", "file:hidden", agent="smith")
+
+    work_once(VERIFICATION)
+
+    receipts = last_run(handoff)["receipts"]
+    assert [each["passed"] for each in receipts] == [True, True, False], "what git ignores, the branch will not have"
+    assert receipts[0]["output"].startswith("theirs\nmine\nMerge nexus/smith\n")
+    assert (made / "notes.txt").read_text() == "mine\n" and (root / "notes.txt").read_text() == "one\n"
+    assert git(root, "count-objects", "-v") == objects, "your repository gets nothing of it"
+
+
+def test_what_cannot_be_merged_comes_back(call: Call, root: Path, submit: Submit) -> None:
+    review(root, 'tests = "true"')
+    asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
+    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    (Path(PoolWorktree.objects.get().path) / "notes.txt").write_text("mine\n")
+    (root / "notes.txt").write_text("theirs\n")
+    git(root, "commit", "--quiet", "--all", "-m", "Theirs")
+    handoff = submit("check:tests", agent="smith")
+
+    work_once(VERIFICATION)
+
+    assert status(handoff) == "CLAIMED"
+    [receipt] = last_run(handoff)["receipts"]
+    assert "changed the same places of 'notes.txt'" in receipt["why"]
+    assert git(root, "rev-parse", "HEAD") in mail_of(call, "smith")[-1]["body"]
 
 
 def test_what_a_merge_would_undo_is_a_change(root: Path, submit: Submit) -> None:

@@ -48,7 +48,6 @@ from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
 from nexus.control.trees import FOLDER, LOCKS, Origin
 from nexus.control.verification import NotNow, approved, check_sandbox, failures
-from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
@@ -56,7 +55,6 @@ from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError, not_found
 
 HELD = timedelta(minutes=30)  # by a hub of another home, since its last step
-SCRATCH = "lane"  # below the home
 BATCH = 8  # entries that are checked together
 SLOW_SECONDS = 20.0  # that the last checks of a lane took; from then on entries are checked together
 TAIL = 4_000  # characters of a failed check's output that are kept
@@ -393,9 +391,8 @@ def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[
     """Run the project's reviewed checks on what would be taken; return why one fails. Raises Lost and NotNow."""
     if not checks:
         return ""
-    path = Path(os.path.realpath(CoreSettings.current().home)) / SCRATCH / f"{entry.pk}-{entry.epoch}"
     began = time.monotonic()
-    with trees.scratch(origin, commit, str(path)) as tree:
+    with trees.scratch(origin, commit, f"{entry.pk}-{entry.epoch}") as tree:
         why = failures(checks, tree, partial(_record, entry))
     _record(entry, check_seconds=time.monotonic() - began)
     return why
@@ -404,9 +401,7 @@ def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[
 def _clear(origin: Origin, entry: WorktreeMerge) -> None:
     """Delete the refs of entries that ended, whose work is in their branch or still in their worktree, and what a
     killed hub left of this entry."""
-    for left in (CoreSettings.current().home / SCRATCH).glob(f"{entry.pk}-*"):
-        with suppress(OSError):
-            foreign_files.remove(str(left))
+    trees.clear_scratch(entry.pk)
     named = {ref.removeprefix(f"{LANE}/"): ref for ref in merging.refs(origin)}
     ended = WorktreeMerge.objects.filter(pk__in=named, ended_at__isnull=False).values_list("pk", flat=True)
     merging.release(origin, [named[pk] for pk in ended])
