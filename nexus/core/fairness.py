@@ -8,11 +8,16 @@ caller's call waits for one call of each line, not for all of them.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+import threading
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 AT_ONCE = 16  # calls that are served at once; each has its share of the event loop
 SHARE = 4  # of these, how many may be one caller's
@@ -53,8 +58,7 @@ class Turn:
     def begin(self) -> None:
         """Begin the turn; `Turns` calls this."""
         self.held, self.lapsed = True, False
-        if self._turns.lapses:
-            self._lapse = self._loop.call_later(LAPSE_SECONDS, self._turns.lapse, self)
+        self._lapse = self._loop.call_later(LAPSE_SECONDS, self._turns.lapse, self)
 
     @property
     def is_here(self) -> bool:
@@ -63,15 +67,13 @@ class Turn:
 
 
 class Turns:
-    """The turns of one event loop, or of those of its calls that take threads of one kind: how many calls are served at
-    once, how many of these may be one caller's, and whether a call that takes long lets others go on."""
+    """The turns of one event loop."""
 
-    def __init__(self, at_once: int = AT_ONCE, share: int = SHARE, *, lapses: bool = True) -> None:
-        self.share, self.lapses = share, lapses
+    def __init__(self) -> None:
         self._lines: OrderedDict[str, OrderedDict[asyncio.Future[None], Turn]] = OrderedDict()  # the next one first
         self._serving: Counter[str] = Counter()  # by caller, calls that are being served
         self._lapsed: Counter[str] = Counter()  # and calls that go on without one
-        self._free = at_once
+        self._free = AT_ONCE
 
     def waiting(self, caller: str) -> int:
         """Return how many calls of a caller wait for their turn."""
@@ -123,7 +125,7 @@ class Turns:
         self._give_next()
 
     def _is_free(self, caller: str) -> bool:
-        return self._free > 0 and self._serving[caller] < self.share
+        return self._free > 0 and self._serving[caller] < SHARE
 
     def _give(self, turn: Turn) -> None:
         self._free -= 1
@@ -144,6 +146,42 @@ class Turns:
         line.pop(given, None)
         if not line:
             self._lines.pop(caller, None)
+
+
+class AgentThreads:
+    """Threads for calls of agents: each agent has its share, and what it calls beyond that waits in its line. So what
+    never returns holds up its own agent alone."""
+
+    def __init__(self, threads: int, share: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._share = share
+        self._lines: defaultdict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = defaultdict(deque)
+        self._taken: Counter[str] = Counter()  # of an agent's share
+        self._lock = threading.Lock()
+
+    def submit(self, agent: str, work: Callable[[], T]) -> Future[T]:
+        """Run `work` in an agent's share; while it waits in line, its future can be cancelled."""
+        given = Future[T]()
+        with self._lock:
+            self._lines[agent].append((given, work))
+            if self._taken[agent] < self._share:
+                self._taken[agent] += 1
+                self._threads.submit(self._next, agent)
+        return given
+
+    def _next(self, agent: str) -> None:
+        with self._lock:
+            if not self._lines[agent]:
+                del self._lines[agent]
+                _count_down(self._taken, agent)
+                return
+            given, work = self._lines[agent].popleft()
+        if given.set_running_or_notify_cancel():
+            try:
+                given.set_result(work())
+            except BaseException as error:
+                given.set_exception(error)
+        self._threads.submit(self._next, agent)  # behind the calls of other agents
 
 
 def _count_down(counter: Counter[str], caller: str) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from nexus.core.cancellation import for_client
 from nexus.core.database.base import CommitWatch
 from nexus.core.database.store import store
 from nexus.core.domain import domain
-from nexus.core.fairness import Turn, Turns
+from nexus.core.fairness import AgentThreads
 from nexus.core.operations.errors import NexusError
 
 T = TypeVar("T")
@@ -52,10 +52,13 @@ AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
 SLOW = ThreadPoolExecutor(3, thread_name_prefix="nexus-slow")
 # What may take minutes, such as git or the removal of old rows: beside those who only take long.
 MINUTES = ThreadPoolExecutor(4, thread_name_prefix="nexus-minutes")
-AGENTS = {SLOW: 2, MINUTES: 3}  # threads that calls of agents take, each agent one at a time; the rest is for operators
-
 # What may never answer, such as a mount whose server is gone, is touched here first.
 OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
+AGENTS = {  # calls of agents take these threads instead
+    SLOW: AgentThreads(2, 1, "nexus-slow-agents"),
+    MINUTES: AgentThreads(3, 1, "nexus-minutes-agents"),
+    OUTSIDE: AgentThreads(32, 4, "nexus-outside-agents"),
+}
 
 
 @cache
@@ -67,19 +70,12 @@ def writing_calls() -> ThreadPoolExecutor:
 
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T], agent: str | None = None) -> T:
     """Run `function` (which uses the ORM) on a thread of `pool`, in the share of an agent where that has shares."""
-    loop, work = asyncio.get_running_loop(), partial(with_store, function)
-    if agent is None or pool not in AGENTS:
-        return await loop.run_in_executor(pool, work)
-    lines = _lines.setdefault(loop, {each: Turns(most, 1, lapses=False) for each, most in AGENTS.items()})
-    turn = Turn(lines[pool], agent)
-    await turn.acquire()
-    running = pool.submit(work)
-    # Its thread goes on although who called has left.
-    running.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(turn.release))
-    return await asyncio.wrap_future(running)
+    return await asyncio.wrap_future(submit(pool, partial(with_store, function), agent))
 
 
-_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ThreadPoolExecutor, Turns]] = WeakKeyDictionary()
+def submit(pool: ThreadPoolExecutor, work: Callable[[], T], agent: str | None) -> Future[T]:
+    """Start `work` on a thread of `pool`, in the share of an agent where that has shares."""
+    return pool.submit(work) if agent is None or pool not in AGENTS else AGENTS[pool].submit(agent, work)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import os
 import threading
@@ -17,6 +18,7 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nexus.control.models import PoolAgent
 from nexus.control.rules import Permissions, Preset
 from nexus.control.tools import files, searching
 from nexus.control.tools.files import ToolFailed, ToolRefused
@@ -67,6 +69,19 @@ def test_it_reads_and_writes_and_edits(may: Permissions, cwd: Path) -> None:
     assert files.list_directory(may) == (["notes.txt", "out/", "src/"], True)
     (cwd / "latest").symlink_to(cwd / "src")  # which stays inside
     assert "two" in files.read_text(may, "latest/a.py")
+
+
+async def test_files_that_do_not_answer_hold_up_their_own_agent_alone(db: None, may: Permissions) -> None:
+    """As on a mount whose server is gone."""
+    answers = threading.Event()
+    stuck = [asyncio.create_task(files.on_disk(PoolAgent(pk="ann"), answers.wait)) for _ in range(100)]
+    try:
+        await asyncio.sleep(0)
+        read = files.on_disk(PoolAgent(pk="bob"), partial(files.read_text, may, "notes.txt"))
+        assert await asyncio.wait_for(read, files.SECONDS / 2) == "one\ntwo\nthree"
+    finally:
+        answers.set()
+    assert all(await asyncio.gather(*stuck))
 
 
 def test_it_replaces_a_file_in_one_step_and_keeps_its_mode(may: Permissions, cwd: Path, outside: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.backends import ModelBackend
 
+from coordination.toolset import COORDINATION
 from nexus.control import trees
 from nexus.control.git import GitFailed
 from nexus.control.models import PoolAgent, PoolWorktree
@@ -52,7 +53,7 @@ def hung(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> threading.Ev
     realpath, is_dir, asked = os.path.realpath, Path.is_dir, threading.Event()
 
     def hangs(path: Any) -> Any:
-        if str(path) == HUNG:
+        if str(path).startswith(HUNG):
             asked.set()
             assert gate.wait(PATIENCE)
         return path
@@ -172,6 +173,29 @@ async def test_agents_leave_threads_to_one_another_and_to_operators(
     assert begun[3:] == ["dan"]
     gate.set()
     assert all(answer["ok"] for answer in await asyncio.gather(*calls))
+
+
+@pytest.mark.parametrize("by", ["bob", None], ids=["another agent", "an operator"])
+async def test_paths_of_one_agent_that_do_not_answer_hold_up_no_other(
+    committed: None,
+    tmp_path: Path,
+    gate: threading.Event,
+    hung: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    by: str | None,
+) -> None:
+    monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", PATIENCE)
+
+    async def resolve(caller: Caller, path: str) -> Any:
+        return await runner.arun(COORDINATION, caller, "workspace_resolve", {"project_root": path})
+
+    paths = [f"{HUNG}/{number}" for number in range(100)]
+    stuck = [asyncio.create_task(resolve(Caller("http", agent_id="ann"), path)) for path in paths]
+    assert await asyncio.to_thread(hung.wait, PATIENCE)
+    caller = Caller("http", agent_id=by) if by else Caller("http", operator="ada")
+    assert (await asyncio.wait_for(resolve(caller, str(tmp_path)), PATIENCE / 2))["ok"]
+    gate.set()
+    await asyncio.gather(*stuck)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])

@@ -353,7 +353,9 @@ class PoolClient:
             call = self._call_of(tool_call)
             known, asked = call.known, call.ask(tool_call)
             await self._begin(call)
-        judged = await _done(on_disk(partial(judge, self.permissions, known if is_of_the_bus(known) else asked)))
+        judged = await _done(
+            on_disk(self.scene.agent, partial(judge, self.permissions, known if is_of_the_bus(known) else asked))
+        )
         allowed, why_not, call.by_rule = await self._decided(
             judged.action,
             judged.verdict,
@@ -437,11 +439,12 @@ class PoolClient:
         self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any
     ) -> ReadTextFileResponse:
         async def text() -> str:
-            real = await on_disk(partial(readable, self.permissions, path))
+            real = await on_disk(self.scene.agent, partial(readable, self.permissions, path))
             await self._check(self._file(Kind.READ, path, real), f"Read {path}")
             try:
                 return await on_disk(
-                    partial(files.read_text, self.permissions, real, line=1 if line is None else line, limit=limit)
+                    self.scene.agent,
+                    partial(files.read_text, self.permissions, real, line=1 if line is None else line, limit=limit),
                 )
             except NotThere:
                 if self.program in READS_MISSING_AS_EMPTY:
@@ -454,15 +457,17 @@ class PoolClient:
         self.has_written = True
 
         async def written() -> None:
-            action = self._file(Kind.WRITE, path, await on_disk(partial(files.resolved, self.permissions, path)))
+            action = self._file(
+                Kind.WRITE, path, await on_disk(self.scene.agent, partial(files.resolved, self.permissions, path))
+            )
             granted = list(self.granted)
             if self.ruled.issuperset(action.paths):
                 ruling = await self.scene.decide(action, Verdict.ASKED)
                 granted += action.paths if ruling.verdict is Verdict.ALLOWED else ()
             permissions = replace(self.permissions, write_paths=(*self.permissions.write_paths, *granted))
-            real = await on_disk(partial(files.writable, permissions, action.paths[0]))
+            real = await on_disk(self.scene.agent, partial(files.writable, permissions, action.paths[0]))
             await self._check(action, f"Write {path}")
-            await on_disk(partial(files.write_text, permissions, real, content))
+            await on_disk(self.scene.agent, partial(files.write_text, permissions, real, content))
 
         await _done(written())
         return WriteTextFileResponse()
@@ -485,11 +490,11 @@ class PoolClient:
         async def started() -> str:
             check_tool(self.permissions, "run")
             self.has_written = True
-            at = await on_disk(partial(readable, self.permissions, cwd or self.permissions.cwd))
+            at = await on_disk(self.scene.agent, partial(readable, self.permissions, cwd or self.permissions.cwd))
             variables = {variable.name: variable.value for variable in env or []}
             is_line = not args and len(command.split()) > 1  # claude-code-acp sends a shell command line
             words = ["/bin/sh", "-c", command] if is_line else [command, *(args or [])]
-            own_directory = await on_disk(partial(os.path.realpath, self.permissions.cwd))
+            own_directory = await on_disk(self.scene.agent, partial(os.path.realpath, self.permissions.cwd))
             own = [] if at == own_directory else [f"--chdir={at}"]
             own += [f"{name}={value}" for name, value in variables.items() if name not in HARMLESS]
             line = shlex.join(["env", *own, *words]) if own else command if is_line else shlex.join(words)

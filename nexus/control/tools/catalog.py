@@ -203,16 +203,17 @@ async def call_operation(operation: Operation[Any], scene: Scene, arguments: Map
     agent's."""
     named = arguments.get(PROJECT_PARAMETER)
     if isinstance(named, str):  # otherwise it is absent, or validation refuses it
-        arguments = {**arguments, PROJECT_PARAMETER: await _project(scene.agent.permissions, named)}
+        arguments = {**arguments, PROJECT_PARAMETER: await _project(scene.agent, named)}
     outcome = await scene.call(operation.toolset.name, operation.name, arguments)
     reply = operation.toolset.reply
     return reply.text(outcome, reply.body(outcome))
 
 
-async def _project(permissions: Permissions, named: str) -> str:
+async def _project(agent: PoolAgent, named: str) -> str:
     """Return the real path of a project. Raises ToolRefused unless it lies at or below the agent's directory, or is an
     existing project that contains it."""
-    project = await on_disk(partial(resolved, permissions, named))
+    permissions = agent.permissions
+    project = await on_disk(agent, partial(resolved, permissions, named))
     if rules.within(project, (permissions.cwd,)):
         return project
     if rules.within(permissions.cwd, (project,)) and await in_thread(READERS, partial(_is_known, project)):
@@ -289,7 +290,9 @@ async def _file(scene: Scene, kind: Kind, path: str) -> str:
     if not await scene.rules():
         return path
     permissions = scene.agent.permissions
-    real = await on_disk(partial(files.writable if kind is Kind.WRITE else files.readable, permissions, path))
+    real = await on_disk(
+        scene.agent, partial(files.writable if kind is Kind.WRITE else files.readable, permissions, path)
+    )
     named = os.path.normpath(os.path.join(permissions.cwd, path))
     action = Action(kind, paths=(real,), named=(named,), cwd=permissions.cwd)
     await decided(scene, action, Verdict.ALLOWED, f"{kind.capitalize()} {path}"[:TITLE_LENGTH], "")
@@ -312,7 +315,9 @@ async def decided(scene: Scene, action: Action, ceiling: Verdict, title: str, de
 
 async def _read(scene: Scene, p: ReadFile) -> str:
     path = await _file(scene, Kind.READ, p.path)
-    text = await on_disk(partial(files.read_text, scene.agent.permissions, path, line=p.line, limit=p.limit + 1))
+    text = await on_disk(
+        scene.agent, partial(files.read_text, scene.agent.permissions, path, line=p.line, limit=p.limit + 1)
+    )
     lines = text.split("\n")
     if len(lines) <= p.limit:
         return text
@@ -321,32 +326,35 @@ async def _read(scene: Scene, p: ReadFile) -> str:
 
 async def _write(scene: Scene, p: WriteFile) -> str:
     path = await _file(scene, Kind.WRITE, p.path)
-    await on_disk(partial(files.write_text, scene.agent.permissions, path, p.content))
+    await on_disk(scene.agent, partial(files.write_text, scene.agent.permissions, path, p.content))
     return f"{p.path} is written."
 
 
 async def _edit(scene: Scene, p: EditFile) -> str:
     path = await _file(scene, Kind.WRITE, p.path)
     replaced = await on_disk(
-        partial(files.edit_text, scene.agent.permissions, path, p.old_text, p.new_text, everywhere=p.replace_all)
+        scene.agent,
+        partial(files.edit_text, scene.agent.permissions, path, p.old_text, p.new_text, everywhere=p.replace_all),
     )
     return f"{p.path}: replaced {replaced} times." if replaced > 1 else f"{p.path} is edited."
 
 
 async def _list(scene: Scene, p: ListDirectory) -> str:
     path = await _file(scene, Kind.READ, p.path)
-    names, whole = await on_disk(partial(files.list_directory, scene.agent.permissions, path))
+    names, whole = await on_disk(scene.agent, partial(files.list_directory, scene.agent.permissions, path))
     return _as_text(names, None if whole else f"it has over {files.MOST_ENTRIES} entries")
 
 
 async def _glob(scene: Scene, p: Glob) -> str:
     path = await _file(scene, Kind.READ, p.path)
-    return _as_text(*await on_disk(partial(searching.glob, scene.agent.permissions, p.pattern, path)))
+    return _as_text(*await on_disk(scene.agent, partial(searching.glob, scene.agent.permissions, p.pattern, path)))
 
 
 async def _grep(scene: Scene, p: Grep) -> str:
     path, known = await _file(scene, Kind.READ, p.path), await scene.rules()
-    return _as_text(*await on_disk(partial(searching.grep, scene.agent.permissions, p.pattern, path, p.glob, known)))
+    return _as_text(
+        *await on_disk(scene.agent, partial(searching.grep, scene.agent.permissions, p.pattern, path, p.glob, known))
+    )
 
 
 async def _run(scene: Scene, p: Run) -> str:

@@ -16,9 +16,10 @@ from itertools import islice
 from typing import TypeVar
 
 from nexus.control import protected_paths, rules
+from nexus.control.models import PoolAgent
 from nexus.control.rules import Permissions
 from nexus.core import foreign_files
-from nexus.core.waiting import OUTSIDE
+from nexus.core.waiting import OUTSIDE, in_thread
 
 LARGEST_FILE = 8 * 1024 * 1024  # bytes
 MOST_ENTRIES = 2_000  # of a directory
@@ -127,12 +128,12 @@ class ToolRefused(ToolFailed):
         self.rule = rule
 
 
-async def on_disk(function: Callable[[], T]) -> T:
-    """Run a function that uses the disk on a thread that nobody else needs. Raises ToolFailed if it does not return in
-    time."""
+async def on_disk(agent: PoolAgent, function: Callable[[], T]) -> T:
+    """Run a function that uses the disk for an agent, on a thread of its share. Raises ToolFailed if it does not return
+    in time."""
     try:
         async with asyncio.timeout(SECONDS):
-            return await asyncio.get_running_loop().run_in_executor(OUTSIDE, function)
+            return await in_thread(OUTSIDE, function, agent.pk)
     except TimeoutError:
         raise ToolFailed(f"It took longer than {SECONDS:g} seconds.") from None
 

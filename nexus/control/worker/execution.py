@@ -321,7 +321,7 @@ class RunningTurn:
         agent = self.turn.agent
         clone = (await in_thread(READERS, runners)).clone_of(agent.cwd)
         try:
-            if clone is None or await on_disk(partial(os.path.lexists, agent.cwd)):
+            if clone is None or await on_disk(agent, partial(os.path.lexists, agent.cwd)):
                 return
         except ToolFailed:  # the mount does not answer
             return
@@ -338,20 +338,20 @@ class RunningTurn:
         """Check that the agent's directory exists, which its runner might not notice. Raises RunnerFailed."""
         cwd, machine = self.turn.agent.cwd, self.turn.agent.machine
         try:
-            exists = await on_disk(partial(os.path.isdir, cwd))
+            exists = await on_disk(self.turn.agent, partial(os.path.isdir, cwd))
         except ToolFailed:  # the mount does not answer
             exists = False
         if not exists:
             where = "there any more" if machine == HUB else f"on this machine, {machine}"
             raise RunnerFailed(f"the agent's directory, {cwd}, is not {where}")
         if machine != HUB:
-            await on_disk(partial(_check_real, (cwd, *self.turn.agent.write_paths)))
+            await on_disk(self.turn.agent, partial(_check_real, (cwd, *self.turn.agent.write_paths)))
 
     async def _instructions(self) -> str:
         """Return the instructions of files, and store what they take of the context. Raises RunnerFailed."""
         agent = self.turn.agent
         try:
-            text = await on_disk(partial(instructions.read, agent.cwd))
+            text = await on_disk(agent, partial(instructions.read, agent.cwd))
         except ToolFailed as failed:
             raise RunnerFailed(f"its instructions could not be read: {failed}") from None
         tokens = transcript.estimate(text)

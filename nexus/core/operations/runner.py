@@ -84,7 +84,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
         if caller.cwd is not None:
             params = placed(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
-            params = reach_from_thread(params)
+            params = reach_from_thread(params, caller.agent_id)
         data = _call(operation, params, caller)
         # asyncio's own way in: an interruption ends the wait, too, where asgiref's would leave it to its thread
         return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
@@ -184,7 +184,7 @@ async def prepared(
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or
     # the event loop.
     if caller.transport != "stdio" or operation.own_transaction or operation.quick:
-        params = await reach(params, recent=operation.recent_place)
+        params = await reach(params, caller.agent_id, recent=operation.recent_place)
     return operation, params
 
 
