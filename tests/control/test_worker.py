@@ -203,7 +203,9 @@ async def test_what_a_turn_used_that_was_cut_off_is_counted(
         assert (turn.cost, turn.currency, turn.cost_source) == (410, "USD", "prices.toml of 2026-11-01")
 
 
-async def test_the_turns_of_agents_leave_a_place_for_those_of_operators(worker: Worker, plays: Plays) -> None:
+async def test_the_turns_of_an_agent_leave_a_place_for_those_of_others_and_of_operators(
+    worker: Worker, plays: Plays
+) -> None:
     begun: asyncio.Queue[str] = asyncio.Queue()
     let_go = asyncio.Event()
 
@@ -212,20 +214,22 @@ async def test_the_turns_of_agents_leave_a_place_for_those_of_operators(worker: 
         await let_go.wait()
         return DONE
 
-    def send_as_lead() -> list[str]:
-        lead = create("lead")
-        for agent_id in ("a", "b", "c", "d"):
-            create(agent_id, parent_agent_id="lead", preset="worker")
-        return [send(agent_id, actor=Actor("lead", lead)).pk for agent_id in ("a", "b", "c", "d")]
+    def send_as(name: str, *children: str) -> list[str]:
+        lead = create(name)
+        for agent_id in children:
+            create(agent_id, parent_agent_id=name, preset="worker")
+        return [send(agent_id, actor=Actor(name, lead)).pk for agent_id in children]
 
     plays(take)
     await acreate("operators")
-    sent = await in_thread(WRITERS, send_as_lead)
-    assert {await begun.get() for _ in range(3)} < {"a", "b", "c", "d"}
+    sent = await in_thread(WRITERS, partial(send_as, "lead", "a", "b", "c", "d"))
+    assert {await begun.get() for _ in range(2)} < {"a", "b", "c", "d"}
+    sent += await in_thread(WRITERS, partial(send_as, "other", "e", "f"))
+    assert await begun.get() == "e", "what one agent sent leaves a place to what others send"
     await asend("operators")
     assert await begun.get() == "operators"
     let_go.set()
-    assert [(await ended(turn)).status for turn in sent] == ["done"] * 4
+    assert [(await ended(turn)).status for turn in sent] == ["done"] * 6
 
 
 async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(

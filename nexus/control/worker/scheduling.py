@@ -257,18 +257,20 @@ class Worker:
             return False
         running = [each.turn for each in list(self.running.values())]
         places = self.capacity or ControlSettings.current().pool_turns
-        is_full = draining or len(running) >= places
+        is_full, spare = draining or len(running) >= places, reserve(places)
         busy, senders = {turn.agent_id for turn in running}, [turn.source_agent_id for turn in running]
-        # The last places are for what operators send.
-        is_reserved = len(running) - senders.count(None) >= places - reserve(places)
-        awaited = self._awaited(running) if is_full or is_reserved else set()
+        # The last places are for what operators send, and as many for what other agents send than one with many turns.
+        is_reserved, most = len(running) - senders.count(None) >= places - spare, places - 2 * spare
+
+        def has_place(turn: Waiting) -> bool:
+            return not is_full and (turn.sender is None or not (is_reserved or senders.count(turn.sender) >= most))
+
+        awaited = self._awaited(running) if draining or len(running) >= most else set()
         if self._stopping.is_set() or (is_full and not awaited):
             return False
         ways = outages.ways(now())
-        rows = (Waiting(*row) for row in turns.waiting(ways, self.own.machine))
-        queued = {
-            turn for turn in rows if turn.agent in awaited or not (is_full or (is_reserved and turn.sender is not None))
-        }
+        rows = [Waiting(*row) for row in turns.waiting(ways, self.own.machine)]
+        queued = {turn for turn in rows if turn.agent in awaited or has_place(turn)}
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
         ) is not None:
@@ -282,7 +284,7 @@ class Worker:
                 transaction.on_commit(partial(self._claimed, chosen, turn))  # runs at once outside of a transaction
                 break
             self._unsure.remove(chosen.turn_id)  # it was cancelled meanwhile
-        self._may_wait = is_full or is_reserved or bool(queued)
+        self._may_wait = len(rows) > (chosen is not None)
         return chosen is not None
 
     def _supersede(self) -> None:
