@@ -266,21 +266,24 @@ class Position:
         return f"{self.agent.pk}:{self.after}"
 
 
-def parse_position(agent_id: str, given: str | None) -> Position:
+def start_of(caller: Caller, agent_id: str, given: str | None) -> Position:
     """Return the position that a client gives, as `AGENT:NUMBER` or a number alone; the beginning if it gives none.
 
-    Names are reused: with `AGENT` a client continues in the transcript that it began. Raises VALIDATION_ERROR, and
-    NOT_FOUND if no agent had this name.
+    Names are reused: with `AGENT` a client continues in the transcript that it began. Raises VALIDATION_ERROR,
+    NOT_FOUND if no agent had this name, and the errors of `may_follow`.
     """
     found = PLACE.fullmatch(given or "0")
     if found is None or whole_number(found[2]) is None:
         raise invalid("after, or Last-Event-ID, must be the id of a message of this stream or a number.", field="after")
+    must_run()
+    actor_of(caller)  # before any look-up: who is no member learns no names
     bearers = PoolAgent.objects.filter(agent_id=agent_id)
     if found[1]:
         bearers = bearers.filter(pk=found[1])
     agent = bearers.order_by("-pool_agent_id").first()
     if agent is None:
         raise not_found("pool agent", agent_id[:200])
+    may_follow(caller, agent)
     return Position(agent, int(found[2]))
 
 

@@ -36,7 +36,7 @@ from nexus.client.jsonrpc import (
     serialize_response,
 )
 from nexus.client.tokens import API_KEY_PREFIX, validate_api_key
-from nexus.control.agent_stream import Follower, Piece, Position, State, entry_row, is_over, may_follow, parse_position
+from nexus.control.agent_stream import Follower, Piece, Position, State, entry_row, is_over, start_of
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.members import find
@@ -210,8 +210,7 @@ class Stream:
         given = next(iter([*info.values("last-event-id"), *named]), None)
 
         def begin() -> tuple[Position, bool]:
-            start = parse_position(agent_id, given)
-            may_follow(caller, start.agent)
+            start = start_of(caller, agent_id, given)
             return start, given is not None and is_over(start)
 
         start, over = await in_thread(READERS, begin)
@@ -324,7 +323,7 @@ class Endpoint:
             raise Failed(405, INVALID_REQUEST, "Send a POST.")
         info = ConnectionInfo.of_scope(scope)
         caller = await in_thread(AUTHENTICATION, lambda: self._caller(scope, info))
-        agent_id = await _routed(scope["path"])
+        agent_id = await _routed(scope["path"], caller)
         try:
             request = parse_request(body)
         except ParseError as error:
@@ -398,16 +397,22 @@ def _check_limits(scope: Any) -> None:
         raise _too_large()
 
 
-async def _routed(path: str) -> str | None:
+async def _routed(path: str, caller: Caller) -> str | None:
     """Return the agent that a path names; None for the pool. Raises Failed."""
     if path in POOL_PATHS:
         return None
     if not path.startswith(AGENT_PATH):
         raise Failed(404, INVALID_PARAMS, "JSON-RPC is at /rpc, and at /agent/ID for one agent.")
     agent_id = path.removeprefix(AGENT_PATH)
-    if not is_agent_id(agent_id) or await in_thread(AUTHENTICATION, lambda: find(agent_id)) is None:
+    if not is_agent_id(agent_id) or not await in_thread(AUTHENTICATION, lambda: _may_exist(agent_id, caller)):
         raise Failed(404, INVALID_PARAMS, f"There is no agent {agent_id[:100]!r} in the pool.")
     return agent_id
+
+
+def _may_exist(agent_id: str, caller: Caller) -> bool:
+    """Return whether there is an agent of this name. A caller that is not of the pool learns no names: its call is
+    refused, whatever it names."""
+    return find(agent_id) is not None or (caller.agent_id is not None and find(caller.agent_id) is None)
 
 
 async def _body(receive: Any) -> bytes:
@@ -460,10 +465,10 @@ def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:
     named = info.values(NARROWED)
     if not named:
         return caller
+    if caller.agent_id is not None and named != [caller.agent_id]:
+        raise invalid(f"This key is of {caller.agent_id!r}; X-Nexus-Agent names another.", field="X-Nexus-Agent")
     if len(named) != 1 or not is_agent_id(named[0]) or (agent := find(named[0])) is None:
         raise invalid("X-Nexus-Agent must name an agent of the pool.", field="X-Nexus-Agent")
-    if caller.agent_id is not None and caller.agent_id != agent.agent_id:
-        raise invalid(f"This key is of {caller.agent_id!r}; X-Nexus-Agent names another.", field="X-Nexus-Agent")
     if caller.agent_id is not None:
         return caller
     return Caller("rpc", agent_id=agent.agent_id, connection=f"rpc:{agent.pk}")

@@ -6,12 +6,13 @@ with a reason. Each carries `after`, the position to resume from with `?after=`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
 from django.urls import path
 
-from nexus.control.agent_stream import Follower, Piece, Position, State, entry_row, may_follow, parse_position
+from nexus.control.agent_stream import Follower, Piece, Position, State, entry_row, start_of
 from nexus.control.errors import ControlCode
 from nexus.control.models import Entry
 from nexus.control.rpc import ENDPOINT
@@ -41,13 +42,8 @@ class AgentConsumer(Listener):
         try:
             caller = await in_thread(AUTHENTICATION, who)
             given = parse_qs(info.query).get("after", [None])[-1]
-
-            def begin() -> Position:
-                start = parse_position(agent_id, given)
-                may_follow(caller, start.agent)
-                return start
-
-            self.follower = Follower(who, await in_thread(READERS, begin))
+            start = await in_thread(READERS, partial(start_of, caller, agent_id, given))
+            self.follower = Follower(who, start)
         except Exception as failure:
             documented(failure)  # logs unexpected errors
             await self.close()  # before it was accepted: the client gets 403

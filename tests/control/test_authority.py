@@ -87,14 +87,19 @@ def test_a_key_of_an_agent_outside_the_pool_opens_nothing_of_it(rpc: Wire, famil
     for method, path, params in [
         ("list_agents", "/rpc", {}),
         ("create_agent", "/rpc", {}),
+        ("create_agent", "/rpc", {"model": "nothing"}),
         ("destroy_agent", "/rpc", {"agent_id": "top"}),
         ("send", "/agent/top", {"content": "x"}),
+        ("send", "/agent/nobody", {"content": "x"}),
         ("get_messages", "/agent/top", {}),
         ("cancel", "/agent/top", {"request_id": "x"}),
         ("shutdown", "/agent/top", {}),
+        ("compact", "/agent/nobody", {}),
     ]:
         error = by_key(rpc, key, method, path, **params)["error"]
         assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, "member"), method
+    named = [by_key(rpc, key, "list_agents", headers=[("x-nexus-agent", name)]) for name in ("top", "nobody")]
+    assert named[0] == named[1], "whether there is such an agent"
 
 
 def test_an_agent_reaches_itself_and_its_descendants_alone(rpc: Wire, family: Path) -> None:

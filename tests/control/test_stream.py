@@ -228,6 +228,8 @@ def test_it_refuses_who_may_not_look_into_the_agent(lead: PoolAgent, writer: Poo
     ):
         answer = answered(headers=headers)
         assert answer[0] == status and answer[1]["id"] is None and answer[1]["error"]["message"], headers
+    key_of_stranger = (("authorization", f"Bearer {stranger}"),)
+    assert answered("nobody", headers=key_of_stranger) == answered(headers=key_of_stranger), "whether there is one"
 
 
 async def test_a_parent_follows_its_child(lead: PoolAgent, writer: PoolAgent) -> None:
@@ -258,7 +260,7 @@ def test_any_text_is_a_place_or_refused(text: str) -> None:
     found = agent_stream.PLACE.fullmatch(text)
     if found is None:
         with pytest.raises(NexusError) as refusal:
-            agent_stream.parse_position("lead", text or "-")
+            agent_stream.start_of(OPERATOR, "lead", text or "-")
         assert refusal.value.details["field"] == "after"
     else:
         assert int(found[2]) >= 0

@@ -87,7 +87,9 @@ def refusals() -> Iterator[tuple[Operation[Any], Caller, dict[str, Any], tuple[s
         elif operation.acts_as:
             yield operation, ANN, {operation.acts_as: "bob"}, ("NOT_OWNER", {"field": operation.acts_as})
         elif IN_POOL in operation.guards:
-            yield operation, ANN, {}, ("NOT_PERMITTED", {"rule": "member"})
+            named = {"agent_id", "comment_id"} & operation.params.model_fields.keys()
+            for given in ({}, dict.fromkeys(named, "nobody")):  # what there is not: it learns no names
+                yield operation, ANN, given, ("NOT_PERMITTED", {"rule": "member"})
         else:
             assert operation.name in EVERYBODYS.get(operation.toolset.name, ()), f"{operation.name} has no case"
 

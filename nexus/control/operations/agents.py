@@ -162,8 +162,8 @@ def pool_cancel(p: Cancel, caller: Caller) -> Cancelled:
 
 
 def _seen(caller: Caller, agent_id: str) -> PoolAgent:
-    agent = get(agent_id)
-    check_authority(actor_of(caller), agent, "look into")
+    actor, agent = actor_of(caller), get(agent_id)  # in this order: who is no member learns no names
+    check_authority(actor, agent, "look into")
     return agent
 
 

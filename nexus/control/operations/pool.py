@@ -140,8 +140,9 @@ def _ends(p: CreateAgent) -> Interest:
 )
 def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     """Create an agent in the pool, with a permission preset, below its parent's ceiling."""
+    actor = actor_of(caller)
     runner = runners().named(p.model)
-    machine = machines.choose(runner, pool.parent_of(actor_of(caller), p.parent_agent_id))
+    machine = machines.choose(runner, pool.parent_of(actor, p.parent_agent_id))
     if machine == HUB:
         sandbox.check(runner)
     if p.worktree and machine != HUB:
@@ -166,16 +167,14 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     )
 
     def made(order: pool.Order, tree: Tree | None) -> tuple[PoolAgent, Turn | None]:
-        order = replace(order, instruction_tokens=_instruction_tokens(actor_of(caller), order, runner))
+        order = replace(order, instruction_tokens=_instruction_tokens(actor, order, runner))
         with write(), domain().acting(caller.operator, "pool_create_agent") as about:
-            agent, turn = pool.create(
-                actor_of(caller), order, message=p.initial_message, waits=p.seconds_to_wait, tree=tree
-            )
+            agent, turn = pool.create(actor, order, message=p.initial_message, waits=p.seconds_to_wait, tree=tree)
             selectors.check_room(agent)
             about["agent_id"] = agent.agent_id
         return agent, turn
 
-    agent, turn = worktrees.create(actor_of(caller), order, made)
+    agent, turn = worktrees.create(actor, order, made)
     return _created(agent.agent_id, turn.request_id if turn else None, rules.git_warning(agent.permissions))
 
 
