@@ -86,6 +86,12 @@ async def test_a_number_may_name_a_request(wire: Wire, worker: Worker, tmp_path:
     assert ended["result"] == {"cancelled": False, "request_id": 7, "reason": "not_found_or_completed"}
     refused = await call(wire, "/agent/ann", "send", content="Hi", request_id=True)
     assert refused["error"]["code"] == -32602
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    await call(wire, "/", "create_agent", agent_id="bob", cwd=str(gone))
+    gone.rmdir()
+    failed = await call(wire, "/agent/bob", "send", content="Hi", request_id=7)
+    assert failed["error"]["data"]["details"]["request_id"] == 7, "in the details of an error, too"
 
 
 async def test_its_names_of_tools_are_understood(wire: Wire, tmp_path: Path) -> None:

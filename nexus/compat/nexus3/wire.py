@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nexus.core.operations.registry import Operation
-from nexus.core.operations.replies import Data
+from nexus.core.operations.replies import Outcome
 
 RUNNING = ("shell_UNSAFE", "exec", "run_python")
 EDITING = ("edit_file_batch", "edit_lines", "edit_lines_batch", "append_file", "regex_replace", "patch",
@@ -49,12 +49,21 @@ def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[st
     return said
 
 
-def answer(operation: Operation[Any], given: Mapping[str, Any]) -> Callable[[Data], Data] | None:
-    """Return what puts the number that was given as request_id into the answer; None if none was."""
+def answer(operation: Operation[Any], given: Mapping[str, Any]) -> Callable[[Outcome], Outcome] | None:
+    """Return what puts the number that was given as request_id into the answer, or the details of an error; None if
+    none was."""
     request_id = given.get("request_id")
     if operation.toolset.name != "control" or type(request_id) is not int:
         return None
-    return lambda data: {**data, "request_id": request_id}
+
+    def as_given(outcome: Outcome) -> Outcome:
+        if outcome.error is None:
+            return Outcome({**outcome.result(), "request_id": request_id})
+        if "request_id" in outcome.error.details:
+            outcome.error.details["request_id"] = request_id
+        return outcome
+
+    return as_given
 
 
 def _is_path(model: Any) -> bool:

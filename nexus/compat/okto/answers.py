@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from nexus.core.operations.errors import invalid
 from nexus.core.operations.registry import Operation
-from nexus.core.operations.replies import Data, hinted
+from nexus.core.operations.replies import Data, Outcome, hinted
 
 Row = dict[str, Any]
 
@@ -46,15 +46,20 @@ def check(name: str, value: Any) -> None:
         )
 
 
-def less(operation: Operation[Any], given: Mapping[str, Any]) -> Callable[[Data], Data] | None:
+def less(operation: Operation[Any], given: Mapping[str, Any]) -> Callable[[Outcome], Outcome] | None:
     """Return what makes of our answer the one that a call asks for; None for all of it."""
     said = [name for name in LESS.get(operation.name, ()) if name in given]
     if not said or operation.toolset.name != "coordination":
         return None
     if operation.name == "workspace_list":
-        return None if given["include_paths"] else _without_paths
+        return None if given["include_paths"] else partial(_of_success, _without_paths)
     previews = given.get("include_bodies", True) is False
-    return partial(_page, operation.name, previews, _profile(given["profile"]) if "profile" in given else None)
+    profile = _profile(given["profile"]) if "profile" in given else None
+    return partial(_of_success, partial(_page, operation.name, previews, profile))
+
+
+def _of_success(shape: Callable[[Data], Data], outcome: Outcome) -> Outcome:
+    return outcome if outcome.data is None else Outcome(shape(outcome.data))
 
 
 def _profile(value: Any) -> str:

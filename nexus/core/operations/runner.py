@@ -43,6 +43,7 @@ observers: list[Callable[[Toolset, str, Outcome, float], None]] = []  # called a
 
 T = TypeVar("T")
 Interested = Callable[[Any], bool]
+Answer = Callable[[Outcome], Outcome]
 
 # Asked before every call, and each look of a wait, of who is no operator; one that raises refuses it.
 checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
@@ -55,8 +56,8 @@ class Translator(NamedTuple):
 
     concerns: Callable[[Operation[Any], Mapping[str, Any]], bool]  # whether there is any, without a look at the store
     translate: Callable[[Operation[Any], Mapping[str, Any]], Mapping[str, Any]]  # which may read the store
-    # What makes of our answer the one that they know, if the arguments ask for it.
-    answer: Callable[[Operation[Any], Mapping[str, Any]], Callable[[Data], Data] | None] = lambda operation, given: None
+    # What makes of our outcome the one that they know, if the arguments ask for it.
+    answer: Callable[[Operation[Any], Mapping[str, Any]], Answer | None] = lambda operation, given: None
 
 
 translators: list[Translator] = []
@@ -110,18 +111,18 @@ def in_our_words(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping
     return given
 
 
-def answers_for(toolset: Toolset, name: str, arguments: Mapping[str, Any] | None) -> list[Callable[[Data], Data]]:
-    """Return the translations of the answer that a call asks for."""
+def answers_for(toolset: Toolset, name: str, arguments: Mapping[str, Any] | None) -> list[Answer]:
+    """Return the translations of the outcome that a call asks for."""
     operation = toolset.contents.operations.get(name) if arguments else None
     if operation is None or arguments is None:
         return []
     return [answer for each in translators if (answer := each.answer(operation, arguments)) is not None]
 
 
-def in_their_words(outcome: Outcome, answers: list[Callable[[Data], Data]]) -> Outcome:
+def in_their_words(outcome: Outcome, answers: list[Answer]) -> Outcome:
     """Return an outcome after the translations that its call asked for."""
     for answer in answers:
-        outcome = outcome if outcome.data is None else Outcome(answer(outcome.data))
+        outcome = answer(outcome)
     return outcome
 
 
