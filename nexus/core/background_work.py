@@ -71,12 +71,14 @@ class Work(ABC, Generic[Item, Outcome]):
 
 
 def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
-    """Do all that is due now, lane by lane, in this thread; return the outcome of each item."""
+    """Do all that is due now, lane by lane, in this thread; return the outcome of each item. A lane whose item waits is
+    left there."""
     outcomes = []
     for lane in work.lanes():
         while (item := work.claim(lane)) is not None:
             outcomes.append(outcome := work.act(item))
-            work.settle(item, outcome)
+            if not work.settle(item, outcome):
+                break
     return outcomes
 
 

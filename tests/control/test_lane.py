@@ -78,14 +78,6 @@ def ended(merge: dict[str, Any]) -> WorktreeMerge:
     return WorktreeMerge.objects.get(pk=merge["merge_id"])
 
 
-def tried(merge: dict[str, Any]) -> WorktreeMerge:
-    """The entry once the lane was at it, once."""
-    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
-    assert item is not None
-    LANE_WORK.settle(item, LANE_WORK.act(item))
-    return WorktreeMerge.objects.get(pk=merge["merge_id"])
-
-
 def needing(name: str = "merge-lane") -> int:
     [kind] = [kind for kind in KINDS if kind.name == name]
     return kind.find(Picture(now()), 5).count
@@ -158,7 +150,7 @@ def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, 
     assert (first.state, second.state, second.cause) == (MergeState.MERGED, MergeState.RETURNED, "checks")
     said = Turn.objects.get(agent__agent_id="second").content
     assert "| check:fit: exit code 1\n| first.txt\n" in said and "| second.txt" in said
-    assert not list((CoreSettings.current().home / lane.SCRATCH).iterdir())
+    assert not list((CoreSettings.current().home / trees.SCRATCH).iterdir())
     assert not (repository / "second.txt").exists() and not (repository / "made").exists()
 
 
@@ -170,14 +162,14 @@ def test_checks_that_nobody_approved_hold_the_merge(make: Make, repository: Path
     (repository / "nexus.toml").write_text('[checks]\nfit = "test -e first.txt"\n')
     make("first", first="1\n")
     merge = queue("first")
-    entry = tried(merge)
+    entry = ended(merge)
     assert entry.state == MergeState.WAITING and not (repository / "first.txt").exists()
     fault = "others than olga approved" if was_approved else "not approved"
     assert f"{fault} (fit)" in entry.why and f"approve --project {repository}" in entry.why
     assert (needing("merge-held"), needing()) == (1, 0)
     digest = do("checks_list", project_root=str(repository))["data"]["digest"]
     assert do("checks_approve", project_root=str(repository), digest=digest)["ok"]
-    entry = tried(merge)
+    entry = ended(merge)
     assert (entry.state, entry.why, needing("merge-held")) == (MergeState.MERGED, "", 0)
     assert entry.check_seconds is not None
 
@@ -187,7 +179,7 @@ def test_a_held_merge_can_be_withdrawn(make: Make, repository: Path) -> None:
     (repository / "nexus.toml").write_text("[checks")
     make("first", first="1\n")
     merge = queue("first")
-    assert "is not TOML" in tried(merge).why
+    assert "is not TOML" in ended(merge).why
     assert does("pool_withdraw_merge", merge_id=merge["merge_id"])["ok"] and needing("merge-held") == 0
 
 
@@ -589,7 +581,7 @@ def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, re
     approve(repository, deep=f'{sys.executable} -c "{DEEP}"')
     place = make("smith", mine="1\n")
     assert ended(queue("smith")).state == MergeState.MERGED
-    assert list((CoreSettings.current().home / lane.SCRATCH).iterdir()) == []
+    assert list((CoreSettings.current().home / trees.SCRATCH).iterdir()) == []
     nested(place)
     assert does("pool_destroy_agent", agent_id="smith")["ok"]
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True, lost_too=True)["ok"]
