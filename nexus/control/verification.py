@@ -29,12 +29,12 @@ from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.services import worktrees
-from nexus.core.background_work import Work
+from nexus.core.background_work import Work, repeated
 from nexus.core.operations.errors import NexusError
 from nexus.core.processes import NEUTRAL, environment, watch
 
 KEPT = 6_000  # bytes of a command's output, at its beginning and at its end
-RENEW_SECONDS = 5.0
+RENEW_SECONDS, LEASE_SECONDS = 5.0, 20.0  # while a command runs, and beside that
 MOST_FILES = 200  # that a fact sheet names
 MOST_DUE = 20  # runs looked at in one round
 
@@ -95,7 +95,8 @@ class Verification(Work[AbstractCheckRun, "Verdict | NotNow | Lost"]):
 
     def act(self, item: AbstractCheckRun) -> Verdict | NotNow | Lost:
         try:
-            return verdict_on(item)
+            with repeated(partial(check_runs.renew, item), LEASE_SECONDS, self.name):  # git may take long
+                return verdict_on(item)
         except (NotNow, Lost) as why:
             return why
 
@@ -144,7 +145,6 @@ def verdict_on(run: AbstractCheckRun) -> Verdict:
     if location.row is not None and location.row.state == WorktreeState.DISCARDED:
         raise NotNow("the worktree that held the work was discarded")
     commands = _commands(run, criteria)
-    _renew(run)
     facts, changed, seen = _facts(run, criteria, location)
     receipts = _tested(run, location, seen, commands, criteria.files) if commands or criteria.files else []
     receipts += [
@@ -187,7 +187,6 @@ def _tested(
     assert seen is not None
     name = check_runs.name_of(run).replace(" ", "-")
     trees.clear_scratch(name)
-    _renew(run)
     try:
         tree = worktrees.own(location.row)
         if seen.why_not:
