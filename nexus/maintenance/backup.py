@@ -13,7 +13,7 @@ from coordination.log.emit import streams
 from nexus.core import files
 from nexus.core.apps import own_labels
 from nexus.core.clock import now
-from nexus.core.database.migrations import pending_migrations, refuse_newer
+from nexus.core.database.migrations import pending_migrations, refuse_other_version
 from nexus.core.database.sqlite.errors import DAMAGED, beside, refuse_damaged
 from nexus.core.database.sqlite.store import gaps_admitted
 from nexus.core.database.store import store
@@ -97,8 +97,8 @@ def restore(backup: Path, database: Path, *, home: Path, into_running: bool, pro
     No id is given out twice: event ids continue above the former store's. The first new events are `history.restored`,
     one in each stream of each workspace, so that every follower with a cursor from the former history sees it.
 
-    Raises VALIDATION_ERROR for a file that is not a backup, MIGRATION_ERROR for one of a newer version, DB_ERROR for a
-    damaged one or a store in use.
+    Raises VALIDATION_ERROR for a file that is not a backup, MIGRATION_ERROR for one of a newer version or one that is
+    too old, DB_ERROR for a damaged one or a store in use.
     """
     if not backup.is_file():
         raise NexusError(Code.VALIDATION_ERROR, f"There is no backup at {backup}.")
@@ -110,7 +110,7 @@ def restore(backup: Path, database: Path, *, home: Path, into_running: bool, pro
                 store_file.copy(source, partial, progress)
                 applied = store_file.migrations(source)
             made = checked(partial, progress)
-            refuse_newer(backup, applied)
+            refuse_other_version(backup, applied)
             if into_running and (older := pending_migrations(applied)):
                 raise refuse_older(older)
             if not into_running:

@@ -22,7 +22,12 @@ from nexus.core import instance
 from nexus.core.apps import nexus_apps, own_labels
 from nexus.core.config import CoreSettings, without_credentials
 from nexus.core.contributions import Finding
-from nexus.core.database.migrations import pending_migrations, unknown_migrations
+from nexus.core.database.migrations import (
+    MIGRATE_FIRST,
+    pending_migrations,
+    replaced_and_pending,
+    unknown_migrations,
+)
 from nexus.core.database.sqlite.errors import HEADER, beside, first_bytes, log_is_missing
 from nexus.core.fanout import problem_of
 from nexus.core.files import network_kind
@@ -213,7 +218,9 @@ def versions(examination: Examination) -> Iterator[Finding]:
     if pending := sorted(map(".".join, _own(pending_migrations(applied)))):
         yield Finding(
             f"The store is of an older version (it lacks {', '.join(pending)}).",
-            "Take a `nexus backup`; the next start of Nexus migrates it.",
+            MIGRATE_FIRST
+            if replaced_and_pending(applied)
+            else "Take a `nexus backup`; the next start of Nexus migrates it.",
         )
 
 

@@ -18,7 +18,7 @@ from coordination.models import Event
 from nexus.core.apps import own_labels
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.database.migrations import pending_migrations, refuse_newer
+from nexus.core.database.migrations import pending_migrations, refuse_other_version
 from nexus.core.database.postgres.connection import CHANNEL, DEFAULTS
 from nexus.core.database.postgres.store import WRITERS_LOCK
 from nexus.core.database.store import store
@@ -129,7 +129,7 @@ def restore(path: Path, *, into_running: bool) -> Restored:
     if not into_running:
         refuse_in_use(users_of_server(config.home))
     made = examined(path)
-    refuse_newer(path, made.applied)
+    refuse_other_version(path, made.applied)
     if into_running and (older := pending_migrations(made.applied)):
         raise refuse_older(older)
     store().prepare()

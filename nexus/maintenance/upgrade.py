@@ -11,7 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from nexus.core.apps import own_labels
 from nexus.core.config import CoreSettings
-from nexus.core.database.migrations import pending_migrations, shipped_migrations
+from nexus.core.database.migrations import pending_migrations, refuse_other_version, shipped_migrations
 from nexus.core.database.sqlite.schema import migration_mark
 from nexus.core.operations.errors import NexusError
 from nexus.core.progress import Bar
@@ -30,6 +30,7 @@ def before_migrating() -> None:
     if not any(app in own_labels() for app, _ in applied) or not pending_migrations(applied):
         return
     config, stderr = CoreSettings.current(), OutputWrapper(sys.stderr)
+    refuse_other_version(config.location, applied)  # `manage.py migrate` comes here first
     if config.database_url is None:
         migration_mark(config.database).touch(mode=0o600)
     backups, suffix = config.home / "backups", "db" if config.database_url is None else "dump"

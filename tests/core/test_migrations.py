@@ -1,90 +1,76 @@
-"""Migrations that replace others: a store may have been made by either, or be half way through those replaced."""
+"""The migrations of a fresh store, and of one that was made by those that they replace."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.writer import OperationWriter
 
-from nexus.core.apps import own_labels
-from nexus.core.database.migrations import SQUASHED, pending_migrations, shipped_migrations, unknown_migrations
-from nexus.core.database.steps import SQLFor
-from tests.migrations import STEPS
+from nexus.core.database.migrations import SQLFor
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
+# What tests/maintenance/scenario.py wrote at a commit that had the replaced migrations, and what pg_dump wrote of the
+# database that it made: the schema, and the rows of django_migrations.
+KEPT = ROOT / "tests/data/before-the-squash"
 
-MIGRATE = """
-import json, django
-django.setup()
-from django.core.management import call_command
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
-from tests.core.test_migrations import rows, schema
-from tests.migrations import loader_of_replaced
-executor = MigrationExecutor(connection)
-executor.loader = loader_of_replaced(connection)
-executor.migrate(executor.loader.graph.leaf_nodes())
-call_command("migrate", verbosity=0)  # the triggers
-print(json.dumps([schema(connection), rows(connection)]))
-"""
-FRESH = """
+PREPARE = """
 import json, django
 django.setup()
 from django.db import connection
 from nexus.core.database.store import store
-from tests.core.test_migrations import rows, schema
+from tests.core.test_migrations import schema
 store().prepare()
-print(json.dumps([schema(connection), rows(connection)]))
+print(json.dumps(schema(connection)))
 """
-OF_SQLITE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+OF_SQLITE = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
 OF_POSTGRESQL = [
     """
-    SELECT 'column', table_name, column_name, data_type, is_nullable, column_default, character_maximum_length,
-        is_identity, collation_name
+    SELECT 'column', table_name, column_name, data_type, is_nullable, column_default,
+        character_maximum_length, is_identity, collation_name
     FROM information_schema.columns WHERE table_schema = current_schema()
     """,
-    "SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()",
-    # PostgreSQL names a column's own check after the column, which may have had another name then.
+    # The indexes and constraints of a partition follow from those of its table, but for their names.
     """
-    SELECT 'constraint', conrelid::regclass::text, regexp_replace(conname, '.*_check$', ''), pg_get_constraintdef(oid)
-    FROM pg_constraint WHERE connamespace = current_schema()::regnamespace
+    SELECT 'index', tablename, indexname, indexdef FROM pg_indexes JOIN pg_class c ON c.oid = tablename::regclass
+    WHERE schemaname = current_schema() AND NOT relispartition
+    """,
+    """
+    SELECT 'constraint', relname, conname, pg_get_constraintdef(o.oid)
+    FROM pg_constraint o JOIN pg_class c ON c.oid = conrelid
+    WHERE connamespace = current_schema()::regnamespace AND NOT relispartition
+    """,
+    """
+    SELECT 'partition', relname, pg_get_expr(relpartbound, oid) FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relispartition AND relkind = 'r'
     """,
     "SELECT 'trigger', tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
     "SELECT 'function', proname, prosrc FROM pg_proc WHERE pronamespace = current_schema()::regnamespace",
 ]
+CASTS = re.compile(r"::(text|character varying)(\[\])?|[()]")  # what a dump writes in another way than it was told
 
 
 def schema(database: BaseDatabaseWrapper) -> list[list[Any]]:
-    """Everything that a store's schema has; the order of columns and constraints, which nobody reads, left out."""
+    """Everything that a store's schema has; without the order of columns and constraints, which nobody reads."""
+    rows: list[Any] = []
     with database.cursor() as cursor:
         if database.vendor == "postgresql":
-            rows = []
             for query in OF_POSTGRESQL:
                 cursor.execute(query)
-                rows += cursor.fetchall()
+                rows += ([CASTS.sub("", str(value)) for value in row] for row in cursor.fetchall())
         else:
             cursor.execute(OF_SQLITE)
             rows = [(kind, name, *_parts(sql)) for kind, name, sql in cursor.fetchall()]
     return sorted((list(row) for row in rows), key=repr)
-
-
-def rows(database: BaseDatabaseWrapper) -> dict[str, int]:
-    """How many rows each table of a store has; those without any left out."""
-    tables = database.introspection.django_table_names()
-    with database.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(f"SELECT '{table}', (SELECT count(*) FROM {table})" for table in tables))
-        return {table: count for table, count in cursor.fetchall() if count}
 
 
 def _parts(sql: str) -> list[str]:
@@ -102,21 +88,32 @@ def _parts(sql: str) -> list[str]:
     return [head, *sorted(part.strip() for part in parts)]
 
 
-def said(program: str, home: Path) -> list[Any]:
-    """The lines that a program printed in a process of its own, whose store is new."""
+def environment(home: Path) -> dict[str, str]:
     home.mkdir(mode=0o700)
-    environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
+    return {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
+
+
+def said(program: str, environ: dict[str, str]) -> list[Any]:
+    """The lines that a program printed in a process of its own."""
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_a_fresh_store_is_as_the_replaced_migrations_made_it(tmp_path: Path) -> None:
-    [replaced], [fresh] = said(MIGRATE, tmp_path / "replaced"), said(FRESH, tmp_path / "fresh")
+    kept = environment(tmp_path / "kept")
+    if url := kept.get("NEXUS_DATABASE_URL"):
+        import psycopg
 
-    assert replaced[1] == fresh[1]
-    assert [row for row in replaced[0] if row not in fresh[0]] == []
-    assert replaced[0] == fresh[0]
+        with psycopg.connect(url) as database:
+            database.execute(gzip.decompress((KEPT / "schema.postgresql.sql.gz").read_bytes()))
+    else:
+        (tmp_path / "kept/nexus.db").write_bytes(gzip.decompress((KEPT / "store.db.gz").read_bytes()))
+
+    [replaced], [fresh] = said(PREPARE, kept), said(PREPARE, environment(tmp_path / "fresh"))
+
+    assert [row for row in replaced if row not in fresh] == []
+    assert fresh == replaced
 
 
 UNDONE = """
@@ -140,75 +137,7 @@ print(json.dumps(store().pending()))
 
 @pytest.mark.usefixtures("starts_processes")
 def test_tables_that_could_not_all_be_made_are_undone_and_made_at_the_next_start(tmp_path: Path) -> None:
-    assert said(UNDONE, tmp_path / "home") == [["MIGRATION_ERROR", []], False]
-
-
-@pytest.mark.parametrize("count", range(len(STEPS) + 1))
-def test_a_store_that_had_some_of_the_replaced_migrations_gets_the_rest(
-    db: None, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    applied = dict.fromkeys(STEPS[:count])
-    monkeypatch.setattr(MigrationRecorder, "applied_migrations", lambda recorder: dict(applied))
-
-    executor = MigrationExecutor(connection)
-
-    executor.loader.check_consistent_history(connection)
-    plan = [step for step, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
-    made = [key for step in plan for key in step.replaces or [(step.app_label, step.name)] if key[0] in own_labels()]
-    assert sorted(made) == sorted(STEPS[count:])
-
-
-def test_a_store_that_has_what_was_replaced_lacks_nothing() -> None:
-    squashed = {key for key in shipped_migrations() if SQUASHED in key[1]}
-    before = shipped_migrations() - squashed
-
-    assert len(squashed) == 9
-    assert pending_migrations(before) == pending_migrations(shipped_migrations()) == set()
-    assert unknown_migrations(shipped_migrations()) == set()
-    assert pending_migrations(before - {STEPS[0]}) == {STEPS[0]}
-
-
-ALTER = """
-import json, django
-django.setup()
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
-from nexus.core.clock import now
-from nexus.core.database import steps
-executor = MigrationExecutor(connection)
-before = [("coordination", "0014_numbers_of_workspaces")]
-apps = executor.migrate(before).apps
-place = apps.get_model("coordination", "Workspace").objects.create(
-    workspace_id="a" * 64, number="a" * 64, root_realpath="/srv", created_at=now(), last_seen_at=now()
-)
-Event = apps.get_model("coordination", "Event")
-Event.objects.bulk_create(
-    Event(workspace=place if number else None, stream="agent", type="toy", payload={}, visibility="public",
-          created_at=now())
-    for number in range(25)
-)
-told = []
-steps.ROWS_AT_ONCE = 10
-steps.Bar.__call__ = lambda bar, *how_far: told.append(how_far)
-executor = MigrationExecutor(connection)
-executor.migrate([("coordination", "0015_events_by_number")])
-with connection.cursor() as cursor:
-    cursor.execute("SELECT count(*) FROM events JOIN workspaces ON events.workspace_id = number")
-    print(json.dumps([told, cursor.fetchone()[0]]))
-"""
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_large_table_says_how_far_it_is_on_either_database(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", **store_of(home)}
-
-    done = subprocess.run([sys.executable, "-c", ALTER], cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE)
-
-    told, named = json.loads(done.stdout)
-    assert told[:2] == [[0, 15, 25], [0, 5, 25]]
-    assert named == 24
+    assert said(UNDONE, environment(tmp_path / "home")) == [["MIGRATION_ERROR", []], False]
 
 
 def test_a_step_for_one_database_is_written_with_its_name() -> None:

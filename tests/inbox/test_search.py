@@ -82,17 +82,3 @@ def test_it_forgets_a_deleted_message(letters: dict[str, str]) -> None:
 @given(st.one_of(st.text(), st.text(alphabet="\"*()-+^:{}AND OR NOT NEAR\x00'\\%", max_size=40)))
 def test_it_takes_any_text_as_a_query(db: None, text: str) -> None:
     search(text)
-
-
-@pytest.mark.sqlite
-def test_it_indexes_what_an_older_store_holds(letters: dict[str, str]) -> None:
-    from importlib import import_module
-
-    migration = import_module("inbox.migrations.0002_search")
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO search_index(search_index) VALUES ('delete-all')")
-        cursor.execute("DELETE FROM message_documents")
-        for statement in migration.EXISTING:
-            cursor.execute(statement)
-    assert found("quick") == [letters["Café opening"]]
-    assert Message.objects.get(subject="Build").recipients_count == 0

@@ -251,9 +251,15 @@ FOUND: dict[str, tuple[list[str], str, list[str], bool]] = {  # statements, the 
         True,
     ),
     "a store of a newer and of an older version": (
-        ["UPDATE django_migrations SET name = '0999_later' WHERE app = 'coordination' AND name LIKE '0003%'"],
+        ["UPDATE django_migrations SET name = '0999_later' WHERE app = 'compat'"],
         "version",
-        ["The store was written by a newer version", "The store is of an older version"],
+        ["The store was written by a newer version", "The store is of an older version.*next start of Nexus migrates"],
+        False,
+    ),
+    "a store that this version cannot migrate": (
+        ["UPDATE django_migrations SET name = '0002_earlier' WHERE app = 'topics'"],
+        "version",
+        ["The store is of an older version.*Start commit [0-9a-f]{8} of Nexus once"],
         False,
     ),
 }

@@ -174,10 +174,11 @@ def test_it_restores_under_running_processes_what_was_written_before_migrations_
 
 
 NEWER = "INSERT INTO django_migrations (app, name, applied) VALUES ('inbox', '0999_later', '')"
-OLDER = "DELETE FROM django_migrations WHERE name LIKE '0003%'"  # which processes that run would not understand
+OLDER = "DELETE FROM django_migrations WHERE app = 'compat'"  # which processes that run would not understand
+TOO_OLD = "UPDATE django_migrations SET name = '0002_earlier' WHERE app = 'topics'"
 
 
-@pytest.mark.parametrize(("statement", "flags"), [(NEWER, ()), (OLDER, ("--into-running",))])
+@pytest.mark.parametrize(("statement", "flags"), [(NEWER, ()), (OLDER, ("--into-running",)), (TOO_OLD, ())])
 def test_it_refuses_a_backup_of_another_version(
     home: Home, nexus: Nexus, backup: Path, statement: str, flags: tuple[str, ...]
 ) -> None:

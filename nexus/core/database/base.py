@@ -81,7 +81,8 @@ class Store(Protocol):
     def prepare(self) -> None:
         """Create the store, or migrate it to this version, once, however many processes start together.
 
-        Raises DB_ERROR when it cannot be opened, MIGRATION_ERROR when it is newer than the code or a step failed.
+        Raises DB_ERROR when it cannot be opened, MIGRATION_ERROR when it is newer than the code, older than it can
+        migrate, or a step failed.
         """
 
     def release(self) -> None:

@@ -1,23 +1,24 @@
-"""The migrations of Nexus's own apps, those that a store has applied, and the SQL of PostgreSQL's triggers."""
+"""The migrations of Nexus's own apps, those that a store has applied, and SQL of one database only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.apps import apps
 from django.db import connection
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations import AddField, RunPython, RunSQL
+from django.db.migrations import RunPython, RunSQL
 from django.db.migrations.state import ProjectState
 
 from nexus.core.apps import own_labels
 from nexus.core.operations.errors import Code, NexusError
 
-# In the name of a migration that replaces others, as `manage.py squashmigrations` gives it. When Django applies one, it
-# records those that it replaces, too. So a store that has those lacks nothing, and nobody need look for this one.
+# In the name of a migration that replaces all up to another one, as `manage.py squashmigrations` does. Only that one
+# stands in its `replaces`, and is recorded with it: a store that has it lacks nothing, and a start need not write.
 SQUASHED = "_squashed_"
+# The commit is one that has all replaced migrations.
+MIGRATE_FIRST = "Start commit 1ee4ab12 of Nexus once on it, which migrates it, then this version."
 
 
 def shipped_migrations() -> set[tuple[str, str]]:
@@ -31,35 +32,52 @@ def shipped_migrations() -> set[tuple[str, str]]:
 
 def pending_migrations(applied: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return (app, name) of the migrations of this version that are not applied."""
-    shipped = shipped_migrations()
-    replacing = {(app, name) for app, name in shipped if (app, name.partition(SQUASHED)[2]) in shipped}
-    return shipped - replacing - applied
+    return {(app, name) for app, name in shipped_migrations() if (app, _last_replaced(name) or name) not in applied}
 
 
 def unknown_migrations(applied: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return (app, name) of the applied migrations of Nexus's own apps that this version does not know; a newer one
     applied them."""
-    own = set(own_labels())
-    return {(app, name) for app, name in applied - shipped_migrations() if app in own}
+    shipped, own = shipped_migrations(), set(own_labels())
+    replaced = {app: _last_replaced(name) for app, name in shipped if SQUASHED in name}
+    return {(app, name) for app, name in applied - shipped if app in own and name > replaced.get(app, "")}
+
+
+def replaced_and_pending(applied: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return (app, name) of the replaced migrations that a store still needs because it has earlier ones of their
+    app."""
+    begun = {app for app, _ in applied}
+    return {(app, last) for app, name in pending_migrations(applied) if app in begun and (last := _last_replaced(name))}
+
+
+def _last_replaced(name: str) -> str:
+    return name.partition(SQUASHED)[2]
 
 
 def schema_version() -> int:
-    """Return the number of applied migrations of Nexus's own apps, without those that replace others; it rises by one
-    with each."""
+    """Return the number of applied migrations of Nexus's own apps, with those that were replaced; it rises by one with
+    each."""
     labels = own_labels()
     with connection.cursor() as cursor:
         marks = ", ".join(["%s"] * len(labels))
-        cursor.execute(f"SELECT name FROM django_migrations WHERE app IN ({marks})", labels)  # noqa: S608
-        return sum(SQUASHED not in name for (name,) in cursor.fetchall())
+        cursor.execute(f"SELECT max(name) FROM django_migrations WHERE app IN ({marks}) GROUP BY app", labels)  # noqa: S608
+        return sum(int(name.partition("_")[0]) for (name,) in cursor.fetchall())
 
 
-def refuse_newer(where: object, applied: set[tuple[str, str]]) -> None:
-    """Check that a store has no migration that this version does not know. Raises MIGRATION_ERROR."""
+def refuse_other_version(where: object, applied: set[tuple[str, str]]) -> None:
+    """Check that a store has no migration that this version does not know, and lacks none that this version has no
+    more. Raises MIGRATION_ERROR."""
     if newer := unknown_migrations(applied):
         raise NexusError(
             Code.MIGRATION_ERROR,
             f"The store at {where} was written by a newer version. Upgrade Nexus or choose another store.",
             {"unknown_migrations": sorted(".".join(row) for row in newer)},
+        )
+    if older := replaced_and_pending(applied):
+        raise NexusError(
+            Code.MIGRATION_ERROR,
+            f"The store at {where} is too old for this version and was left as it is. {MIGRATE_FIRST}",
+            {"pending_migrations": sorted(".".join(row) for row in older)},
         )
 
 
@@ -92,18 +110,24 @@ def create_tables() -> None:
                 executor.recorder.record_applied(label, name)
 
 
-class AddColumn(AddField):
-    """Add a column that has a default in the database, and leave the rest of the table as it is.
+class SQLFor(RunSQL):
+    """SQL for one database only: `sqlite` or `postgresql`."""
 
-    On SQLite Django would copy the table, and give its rows other numbers than those by which a search index knows
-    them.
-    """
+    def __init__(self, vendor: str, sql: str, reverse_sql: str = RunSQL.noop) -> None:
+        super().__init__(sql, reverse_sql)
+        self.vendor = vendor
+
+    def deconstruct(self) -> tuple[str, Sequence[Any], dict[str, Any]]:
+        name, args, kwargs = super().deconstruct()
+        return name, args, {"vendor": self.vendor, **kwargs}
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        after = to_state.apps.get_model(app_label, self.model_name)
-        if self.allow_migrate_model(schema_editor.connection.alias, after):
-            before = from_state.apps.get_model(app_label, self.model_name)
-            BaseDatabaseSchemaEditor.add_field(schema_editor, before, after._meta.get_field(self.name))
+        if schema_editor.connection.vendor == self.vendor:
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if schema_editor.connection.vendor == self.vendor:
+            super().database_backwards(app_label, schema_editor, from_state, to_state)
 
 
 def postgres_triggers(parts: Mapping[str, tuple[str, str, str]]) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Code(ErrorCode):
     MIGRATION_ERROR = (
         "MIGRATION_ERROR",
         500,
-        "The store could not be migrated to this version, or a newer version made it.",
+        "The store could not be migrated to this version, is too old for that, or a newer version made it.",
     )
     DB_ERROR = (
         "DB_ERROR",

@@ -1,7 +1,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from nexus.core.database.steps import SQLFor
+from nexus.core.database.migrations import SQLFor
 
 # The index reads the text of the messages themselves and keeps none; triggers hold it in step.
 INDEX = """
@@ -18,16 +18,12 @@ POSTGRESQL = [
 
 class Migration(migrations.Migration):
 
-    replaces = [
-        ('topics', '0001_initial'),
-        ('topics', '0002_mentions'),
-        ('topics', '0003_embeddings'),
-    ]
+    replaces = [('topics', '0003_embeddings')]
 
     initial = True
 
     dependencies = [
-        ('inbox', '0002_search'),
+        ('inbox', '0001_squashed_0014_commits'),  # nexus_words
     ]
 
     operations = [

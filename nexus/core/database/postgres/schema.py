@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings, without_password
-from nexus.core.database.migrations import create_tables, pending_migrations, postgres_text, refuse_newer
+from nexus.core.database.migrations import create_tables, pending_migrations, postgres_text, refuse_other_version
 from nexus.core.database.postgres.connection import UNREACHABLE, failure, is_lost, parameters
 from nexus.core.operations.errors import Code, NexusError
 
@@ -41,7 +41,8 @@ CREATE = "CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' 
 def prepare() -> None:
     """Migrate the database to this version, once, however many processes start together.
 
-    Raises DB_ERROR when it cannot be reached or used, MIGRATION_ERROR when it is newer than the code or a step failed.
+    Raises DB_ERROR when it cannot be reached or used, MIGRATION_ERROR when it is newer than the code, older than it can
+    migrate, or a step failed.
     """
     try:
         CoreSettings.current().home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,7 +72,7 @@ def pending() -> bool:
             raise _unfit(f"sorts by {collation}, and ids sort by their bytes. Make one for Nexus: {CREATE}")
         known = _row(server, "SELECT to_regclass('django_migrations') IS NOT NULL")[0]
         applied = set(server.execute("SELECT app, name FROM django_migrations").fetchall()) if known else set()
-        refuse_newer(where(), applied)
+        refuse_other_version(where(), applied)
         incomplete = bool(absent(server.execute(TRIGGERS), database_objects("postgresql")))
         waiting = incomplete or bool(pending_migrations(applied))
         if waiting and not may_create:

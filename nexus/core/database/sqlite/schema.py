@@ -1,5 +1,5 @@
-"""Preparation of an SQLite store: a file that is damaged or newer than the code is refused, others are migrated under a
-lock."""
+"""Preparation of an SQLite store: a file that is damaged, or newer or much older than the code, is refused, others are
+migrated under a lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django.db import DatabaseError, connection, transaction
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
-from nexus.core.database.migrations import create_tables, pending_migrations, refuse_newer
+from nexus.core.database.migrations import create_tables, pending_migrations, refuse_other_version
 from nexus.core.database.sqlite.errors import READ_ONLY, beside, failure, not_a_store, refuse_damaged
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
@@ -35,7 +35,7 @@ def prepare() -> None:
     """Create the home and migrate the store to this version, once, however many processes start together.
 
     Raises DB_ERROR when the file cannot be opened or is another program's, MIGRATION_ERROR when it is newer than the
-    code or a step failed.
+    code, older than it can migrate, or a step failed.
     """
     database: Path = CoreSettings.current().database
     try:
@@ -79,7 +79,7 @@ def pending() -> bool:
     except sqlite3.Error as error:
         raise _cannot_open(database, error) from None
     applied = {(app, name) for app, name in rows}
-    refuse_newer(database, applied)
+    refuse_other_version(database, applied)
     return incomplete or bool(pending_migrations(applied))
 
 

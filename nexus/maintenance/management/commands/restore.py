@@ -18,7 +18,7 @@ class Command(NexusCommand):
     group = Group.STORE
     help = (
         "Check a backup and replace the store with it, all of it or nothing. The former store is kept beside\n"
-        "it as nexus.db.replaced-<time>. The next start migrates an older backup; a newer one is refused.\n"
+        "it as nexus.db.replaced-<time>. The next start migrates an older backup; a newer or too old one is refused.\n"
         "On PostgreSQL pg_restore and psql do this, and the former store is kept as a dump in backups/ of the home."
     )
     examples = """examples:
