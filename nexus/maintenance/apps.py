@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from django.apps import apps
-from django.db import connection
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import pre_migrate
 
 from nexus.core.apps import NexusAppConfig
 
@@ -19,9 +18,8 @@ class MaintenanceConfig(NexusAppConfig):
         from coordination.toolset import COORDINATION
 
         COORDINATION.administered_in("nexus.maintenance.administration")
-        once = apps.get_app_config("coordination")  # the signals come for each app
+        once = apps.get_app_config("coordination")  # the signal comes for each app
         pre_migrate.connect(_back_up, sender=once)
-        post_migrate.connect(_compact, sender=once)
         super().ready()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
@@ -48,10 +46,3 @@ def _back_up(plan: Sequence[tuple[Any, bool]], **_: Any) -> None:
         from nexus.maintenance.upgrade import before_migrating
 
         before_migrating()
-
-
-def _compact(**signal: Any) -> None:
-    if "plan" in signal and connection.vendor == "sqlite":  # a flush sends the signal, too, without a plan
-        from nexus.core.database.sqlite.schema import compact_migrated
-
-        compact_migrated()

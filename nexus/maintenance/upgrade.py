@@ -12,7 +12,6 @@ from django.db.migrations.recorder import MigrationRecorder
 from nexus.core.apps import own_labels
 from nexus.core.config import CoreSettings
 from nexus.core.database.migrations import pending_migrations, refuse_other_version, shipped_migrations
-from nexus.core.database.sqlite.schema import migration_mark
 from nexus.core.operations.errors import NexusError
 from nexus.core.progress import Bar
 from nexus.maintenance.backup import back_up, stamp
@@ -23,16 +22,14 @@ def before_migrating() -> None:
     """Back up a store of an earlier version into the home before a migration; only once, even if the migration is
     killed and repeated.
 
-    Raises the errors of `back_up`. Without PostgreSQL's programs it says on stderr that there is no backup, and goes
-    on.
+    Raises MIGRATION_ERROR for a store that this version cannot migrate, and the errors of `back_up`. Without
+    PostgreSQL's programs it says on stderr that there is no backup, and goes on.
     """
     applied = set(MigrationRecorder(connection).applied_migrations())
     if not any(app in own_labels() for app, _ in applied) or not pending_migrations(applied):
         return
     config, stderr = CoreSettings.current(), OutputWrapper(sys.stderr)
     refuse_other_version(config.location, applied)  # `manage.py migrate` comes here first
-    if config.database_url is None:
-        migration_mark(config.database).touch(mode=0o600)
     backups, suffix = config.home / "backups", "db" if config.database_url is None else "dump"
     becomes = hashlib.sha256(repr(sorted(shipped_migrations())).encode()).hexdigest()[:8]
     if any(backups.glob(f"*.before-{becomes}.{suffix}")):

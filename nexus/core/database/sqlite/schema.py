@@ -6,29 +6,24 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import sys
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from django.core.management import call_command
-from django.core.management.base import OutputWrapper
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
 from nexus.core.database.migrations import create_tables, pending_migrations, refuse_other_version
-from nexus.core.database.sqlite.errors import READ_ONLY, beside, failure, not_a_store, refuse_damaged
+from nexus.core.database.sqlite.errors import READ_ONLY, failure, not_a_store, refuse_damaged
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.progress import Bar
 from nexus.core.sqlite import connect
 
 log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 120  # a migration by another process may take this long
-FREE = 5  # a file of which one in so many pages is free after a migration is made smaller
-STEPS_A_LOOK = 100_000  # of SQLite's machine, some milliseconds, between two looks at the clock
 
 
 def prepare() -> None:
@@ -50,14 +45,8 @@ def prepare() -> None:
         ) from None
     if not all(os.access(path, os.W_OK) for path in (database, database.parent)):
         raise NexusError(Code.DB_ERROR, f"Cannot use the store at {database}. {READ_ONLY}", {"cause": "read_only"})
-    if pending() or migration_mark(database).exists():
+    if pending():
         _migrate(database)
-
-
-def migration_mark(database: Path) -> Path:
-    """Return the path of the file that exists from the start of a migration until the space that it freed is given
-    back."""
-    return beside(database, ".migrating")
 
 
 def pending() -> bool:
@@ -96,7 +85,7 @@ def _migrate(database: Path) -> None:
 
     try:
         with FileLock(f"{database}.migrate.lock", timeout=LOCK_SECONDS, mode=0o600):
-            if pending() or migration_mark(database).exists():
+            if pending():
                 create_tables()
                 call_command("migrate", interactive=False, verbosity=0)
     except Timeout:
@@ -118,22 +107,6 @@ def _migrate(database: Path) -> None:
         ) from error
     finally:
         connection.close()
-
-
-def compact_migrated() -> None:
-    """Give back the space that migrations freed, if that is a fifth of the file. A failure does not harm the store, and
-    the next start does not repeat it. A kill does not count as a failure."""
-    progress = Bar(OutputWrapper(sys.stderr), "Migrating")
-    with suppress(DatabaseError), connection.cursor() as cursor:
-        free, pages = (cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
-        if free * FREE >= pages:
-            connection.connection.set_progress_handler(lambda: progress.still("giving room back"), STEPS_A_LOOK)
-            try:
-                cursor.execute("VACUUM")
-                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                connection.connection.set_progress_handler(None, 0)
-    migration_mark(CoreSettings.current().database).unlink(missing_ok=True)
 
 
 def absent(store: sqlite3.Connection, objects: Mapping[str, str]) -> list[str]:
