@@ -164,13 +164,10 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
             restored.execute(gaps_admitted(head))
         payload = restoration(restored_to, head)
-        numbered = restored.execute("SELECT 1 FROM pragma_table_info('workspaces') WHERE name = 'number'").fetchone()
-        column = "number" if numbered else "workspace_id"
         restored.executemany(
-            # An older schema may lack a stream, or events without a workspace: those are left out.
-            "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"  # noqa: S608
-            f" SELECT {column}, ?, ?, ?, 'public', ?"
-            f" FROM (SELECT {column} FROM workspaces UNION ALL SELECT NULL) ORDER BY {column}",
+            "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+            " SELECT number, ?, ?, ?, 'public', ?"
+            " FROM (SELECT number FROM workspaces UNION ALL SELECT NULL) ORDER BY number",
             [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in streams()],
         )
         restored.execute("COMMIT")

@@ -157,26 +157,11 @@ def _after(schema: str, restored_to: int, head: int) -> str:
     return f"""
         SET search_path = {schema};
         SELECT setval(pg_get_serial_sequence('events', 'event_id'), {max(head, 1)}, {str(head > 0).lower()});
-        DO $$
-        DECLARE place record;
-        BEGIN
-            FOR place IN
-                SELECT named, stream FROM (
-                    -- as its events name it: in an older schema by its id
-                    SELECT coalesce(to_jsonb(w) ->> 'number', workspace_id) AS named FROM workspaces w
-                    UNION ALL SELECT NULL
-                ) AS places, unnest(ARRAY[{", ".join(map(_quoted, streams()))}]) AS stream ORDER BY named
-            LOOP
-                BEGIN
-                    EXECUTE format(
-                        'INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at) '
-                        'VALUES (%L, %L, %L, %L, %L, %L)', place.named, place.stream, {values}
-                    );
-                EXCEPTION WHEN integrity_constraint_violation OR check_violation OR not_null_violation THEN
-                    NULL; -- an older schema may not know a stream, nor events of no workspace
-                END;
-            END LOOP;
-        END $$;
+        INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)
+            SELECT number, stream, {values}
+            FROM (SELECT number FROM workspaces UNION ALL SELECT NULL) AS places,
+                unnest(ARRAY[{", ".join(map(_quoted, streams()))}]) AS stream
+            ORDER BY number;
         SELECT pg_notify('{CHANNEL}', '');
         COMMIT;
     """  # noqa: S608
