@@ -324,9 +324,17 @@ def test_it_says_that_a_project_cannot_be_written(nexus: Project) -> None:
     assert not (nexus.root / ".nexus").exists()
 
 
-def test_it_says_when_another_process_holds_the_plan(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits for a lock, of which each takes a second on a clock of the test's own."""
+    made: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: 100.0 + len(made), sleep=made.append)
+    monkeypatch.setattr(directory, "time", clock)
+    return made
+
+
+def test_it_says_when_another_process_holds_the_plan(nexus: Project, waits: list[float]) -> None:
     nexus.task()
-    monkeypatch.setattr(directory, "TIME_LIMIT_SECONDS", 0.05)
     with directory.Directory(str(nexus.root)) as held, held.locked():
         body = nexus.body("task_add", title="x", context="y")
         assert (body["error"]["code"], body["error"]["details"]["retryable"]) == ("STATE_BUSY", True)
@@ -334,16 +342,7 @@ def test_it_says_when_another_process_holds_the_plan(nexus: Project, monkeypatch
     assert len(nexus.call("task_list")["tasks"]) == 1
 
 
-def test_calls_do_not_wait_in_a_row_for_a_plan_that_is_held(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    moment = [100.0]
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        moment[0] += 1
-
-    monkeypatch.setattr(directory, "time", SimpleNamespace(monotonic=lambda: moment[0], sleep=sleep))
-
+def test_calls_do_not_wait_in_a_row_for_a_plan_that_is_held(nexus: Project, waits: list[float]) -> None:
     def waited() -> int:
         before = len(waits)
         assert nexus.refused("task_add", title="x", context="y")[0] == "STATE_BUSY"
@@ -354,7 +353,7 @@ def test_calls_do_not_wait_in_a_row_for_a_plan_that_is_held(nexus: Project, monk
         with pytest.raises(NexusError), directory.Directory(str(nexus.root)) as hasty, hasty.locked(2):
             pass
         assert (waited(), waited(), waited()) == (5, 0, 0)
-        moment[0] += directory.TIME_LIMIT_SECONDS
+        waits.extend([0.0] * int(directory.TIME_LIMIT_SECONDS))
         assert waited() == 5  # perhaps it is free by then
     nexus.task("At once")
     with directory.Directory(str(nexus.root)) as held, held.locked():
