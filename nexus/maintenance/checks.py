@@ -17,6 +17,7 @@ from pathlib import Path
 
 from django.apps import apps
 from django.db import connection
+from django.db.models import Field
 
 from nexus.core import instance
 from nexus.core.apps import nexus_apps, own_labels
@@ -225,11 +226,11 @@ def versions(examination: Examination) -> Iterator[Finding]:
 
 
 def schema(examination: Examination) -> Iterator[Finding]:
-    """Check that every table, index and trigger of this version exists."""
+    """Check that every table, index and trigger of this version exists, and each index on its columns."""
     applied = examination.applied()
     if unknown_migrations(applied) or _own(pending_migrations(applied)):
         return  # the models describe another version
-    present = examination.names()
+    present, indexed = examination.names(), examination.index_columns()
     for name, mend in examination.faulty_triggers().items():
         yield Finding(
             f"The trigger {name} is {'not as it should be' if name in present else 'missing'}.",
@@ -242,11 +243,14 @@ def schema(examination: Examination) -> Iterator[Finding]:
             yield Finding(f"The table {model._meta.db_table} is missing.", "Restore a backup.")
             continue
         for index in model._meta.indexes:
-            if index.name not in present:
+            own = [model._meta.get_field(name) for name, _ in index.fields_orders]
+            wanted = [field.column for field in own if isinstance(field, Field)]
+            if index.name not in indexed or indexed[index.name] != wanted:
+                create = index.create_sql(model, connection.schema_editor(collect_sql=True))
                 yield Finding(
-                    f"The index {index.name} is missing.",
+                    f"The index {index.name} is {'on other columns' if index.name in indexed else 'missing'}.",
                     "Answers are right, and slow.",
-                    examination.repair(str(index.create_sql(model, connection.schema_editor(collect_sql=True)))),
+                    examination.repair(f"DROP INDEX IF EXISTS {index.name}", str(create)),
                     "the index was built again",
                 )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django.apps import apps
 from django.db import connection
@@ -37,6 +37,7 @@ class Examination(Home):
     """A home whose store could be opened. Only the functions that `repair` returns write anything."""
 
     quick: bool = field(default=False, kw_only=True)
+    INDEX_COLUMNS: ClassVar[str]  # a query of the name of each index with each of its columns, in their order
 
     def sample(self, table: str) -> str:
         """Return SQL for use after FROM: a table, or in a quick examination its newest rows."""
@@ -63,6 +64,13 @@ class Examination(Home):
         """Return the names of everything in the schema: tables, indexes, triggers."""
         raise NotImplementedError
 
+    def index_columns(self) -> dict[str, list[str | None]]:
+        """Return the columns of each index by its name; None stands for an expression."""
+        found: dict[str, list[str | None]] = {}
+        for name, column in self.rows(self.INDEX_COLUMNS):
+            found.setdefault(name, []).append(column)
+        return found
+
     def applied(self) -> set[tuple[str, str]]:
         """Return (app, name) of the applied migrations; empty if this is not a Nexus store."""
         known = "django_migrations" in self.tables()
@@ -83,6 +91,10 @@ class FileExamination(Examination):
 
     connection: sqlite3.Connection
     progress: Bar | None = None
+    INDEX_COLUMNS = (
+        "SELECT made.name, part.name FROM sqlite_master made, pragma_index_info(made.name) part"
+        " WHERE made.type = 'index' ORDER BY made.name, part.seqno"
+    )
 
     def sample(self, table: str) -> str:
         newest = f"(SELECT * FROM {table} ORDER BY rowid DESC LIMIT {SAMPLED}) AS {table}"  # noqa: S608
@@ -114,6 +126,13 @@ class FileExamination(Examination):
 @dataclass(frozen=True)
 class ServerExamination(Examination):
     """An examination of a PostgreSQL database."""
+
+    INDEX_COLUMNS = (
+        "SELECT relname, attname FROM pg_index JOIN pg_class made ON made.oid = indexrelid"
+        " CROSS JOIN unnest(indkey) WITH ORDINALITY AS part(number, place)"
+        " LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = number"
+        " WHERE relnamespace = current_schema()::regnamespace ORDER BY relname, place"
+    )
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:

@@ -80,7 +80,10 @@ def test_a_quick_look_samples_the_newest_rows_and_compares_no_index(
     )
     checks = {finding["check"] for finding in findings()}
     assert checks >= {"event ids", "clock", "impossible rows", "integrity"}
-    assert [finding["problem"] for finding in findings("--quick")] == ["The trigger events_refuse_delete is missing."]
+    assert [finding["problem"] for finding in findings("--quick")] == [
+        "The trigger events_refuse_delete is missing.",
+        "The index agents_by_age is on other columns.",
+    ]
 
     home.sql("DELETE FROM events WHERE event_id = (SELECT max(event_id) FROM events)")
     assert "event ids" in {finding["check"] for finding in findings("--quick")}
@@ -231,6 +234,12 @@ FOUND: dict[str, tuple[list[str], str, list[str], bool]] = {  # statements, the 
     ),
     "a missing trigger": (["DROP TRIGGER events_refuse_update"], "schema", ["events_refuse_update is missing"], True),
     "a missing index": (["DROP INDEX agents_by_age"], "schema", ["agents_by_age is missing"], True),
+    "an index on another column": (
+        ["DROP INDEX agents_by_age", "CREATE INDEX agents_by_age ON agents (role)"],
+        "schema",
+        ["agents_by_age is on other columns"],
+        True,
+    ),
     "a trigger that was changed": (
         [
             "DROP TRIGGER events_refuse_update",

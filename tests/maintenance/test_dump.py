@@ -162,11 +162,13 @@ def test_it_mends_rows_triggers_and_indexes_and_names_what_a_file_alone_can_be_a
     rows(store, "DROP TRIGGER events_refuse_update ON events")
     rows(store, "ALTER TABLE events DISABLE TRIGGER events_refuse_delete")
     rows(store, "DROP INDEX messages_to_nobody")
+    rows(store, "DROP INDEX agents_by_age")
+    rows(store, "CREATE INDEX agents_by_age ON agents (role)")
     rows(store, "INSERT INTO retention_passes DEFAULT VALUES")
 
     mended = json.loads(nexus("doctor", "--fix", "--json").stdout)
 
-    assert [finding["check"] for finding in mended["findings"]] == ["schema"] * 3 + ["impossible rows"]
+    assert [finding["check"] for finding in mended["findings"]] == ["schema"] * 4 + ["impossible rows"]
     assert mended["left"] == 0 and {"integrity", "event ids", "log"} <= set(mended["left_out"])
     working = "SELECT tgname FROM pg_trigger WHERE tgname ~ 'events_refuse' AND tgenabled = 'O' AND tgparentid = 0"
     assert sorted(rows(store, working)) == [("events_refuse_delete",), ("events_refuse_update",)]
