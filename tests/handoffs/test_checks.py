@@ -135,7 +135,8 @@ def test_the_command_shows_all_that_it_approves_and_asks(
     digest = listed(project)["digest"]
     with pytest.raises(SystemExit, match="0"):
         call_command("checks", "list", "--project", project)
-    assert f"nexus checks approve {digest} --project {project}" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert f"nexus checks approve {digest} --project {project}" in text and "  60       network  new\n" in text
     with pytest.raises(SystemExit, match="0"):
         call_command("checks", "approve", "--project", project)
     text = capsys.readouterr().out

@@ -25,7 +25,7 @@ class Command(VerbsCommand):
                 operation="checks_list",
                 options=["project_root"],
                 rows="checks",
-                columns={"check": "name", "runs": "run", "seconds": "seconds", "network": "network", "state": "state"},
+                columns={"check": "name", "runs": "run", "seconds": "seconds", "network": _network, "state": "state"},
                 examples=["nexus checks", "nexus checks --project ~/shop"],
             ),
             Verb(
@@ -69,8 +69,7 @@ class Command(VerbsCommand):
     def _print_whole(self, data: Mapping[str, Any]) -> None:
         """Print each command to its end, with its line breaks; what is invisible is spelled out."""
         for check in data["checks"]:
-            network = "network" if check["network"] else "no network"
-            self.stdout.write(f"{check['name']}: {check['state']}, {check['seconds']} seconds, {network}")
+            self.stdout.write(f"{check['name']}: {check['state']}, {check['seconds']} seconds, {_network(check)}")
             for line in check["run"].split("\n"):
                 self.stdout.write(f"    {plain(line)}")
         self.stdout.write(f"Digest: {data['digest']}")
@@ -78,6 +77,10 @@ class Command(VerbsCommand):
 
 def _add_digest(parser: CommandParser) -> None:
     parser.add_argument("digest", nargs="?", metavar="DIGEST", help="What you saw, by `nexus checks`.")
+
+
+def _network(check: Mapping[str, Any]) -> str:
+    return "network" if check["network"] else "no network"
 
 
 def _state(data: Mapping[str, Any], project: str) -> str:

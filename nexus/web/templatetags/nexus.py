@@ -44,6 +44,13 @@ def when(moment: datetime | None, style: str = "at") -> SafeString | str:
     return SafeString(f'<time datetime="{at}" title="{day} {exact} UTC" data-when="{style}">{day} {minute} UTC</time>')
 
 
+@register.simple_tag
+def headings(*titles: str) -> SafeString:
+    """Render the headings of a table's columns."""
+    cells = format_html_join("", '<th scope="col">{}</th>', ((title,) for title in titles))
+    return format_html("<thead><tr>{}</tr></thead>", cells)
+
+
 @register.filter
 def plain(text: Any) -> str:
     """Make invisible control characters visible, so that a bidi override cannot rearrange the text beside it."""
