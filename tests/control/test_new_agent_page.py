@@ -65,6 +65,21 @@ def test_it_offers_nothing_below_who_may_have_no_children(lead: PoolAgent, write
     assert not leads_here(browser, lead)
 
 
+@pytest.mark.parametrize(
+    ("depth", "said"),
+    [
+        (0, f"Creates agents, down to {DEEPEST} levels below itself"),
+        (DEEPEST - 1, "Creates agents, down to 1 level below itself"),
+        (DEEPEST, "Creates no agents"),
+    ],
+)
+def test_an_agents_page_says_how_deep_below_itself_it_creates_agents(
+    lead: PoolAgent, browser: Browser, depth: int, said: str
+) -> None:
+    PoolAgent.objects.update(depth=depth)
+    assert f"<bdi>{said}</bdi>" in shown(browser.get(f"/admin/pool/{lead.pk}/"))
+
+
 def test_it_creates_an_agent_once_however_often_the_form_is_sent(
     lead: PoolAgent, at_hand: Path, browser: Browser
 ) -> None:

@@ -72,6 +72,17 @@ def test_a_connection_that_joined_need_not_say_who_it_is_and_may(call: Call, ana
     )
 
 
+def test_of_too_many_connections_the_one_that_joined_longest_ago_is_forgotten(
+    call: Call, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MOST", 2)
+    ana, bob, cleo = (Caller("stdio", connection=f"stdio:{number}-test-of-joining") for number in range(3))
+    for caller, agent_id in ((ana, "ana"), (bob, "bob"), (ana, "ana"), (cleo, "cleo")):
+        data(caller, "join", agent_id=agent_id, project_root=project)
+    assert data(ana, "inbox_count") == data(cleo, "inbox_count")
+    assert called(bob, "inbox_count")["error"]["code"] == "VALIDATION_ERROR"
+
+
 def test_a_key_says_who_a_connection_is(call: Call, project: str) -> None:
     call("agent_register", agent_id="ana")
     bound = Caller("rest", agent_id="ana", connection="key:1")
