@@ -7,25 +7,20 @@ AGENTS := $(abspath $(or $(NEXUS_AGENTS),$(VENV)/agents))
 OKTO := $(VENV)/okto/installed
 NEXUS_CORE := $(VENV)/nexus-core/node_modules
 AGENT_BUS := $(VENV)/agent-bus
-# The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them. Of rights, trust
-# and worktrees these are who descends from whom, whose session it is, and the records of trees; git and paths are not.
+# What runs on PostgreSQL, too, where its programs are; CI must have them. The rule: a file is here where the database
+# decides what a test sees, which is SQL that each database has its own of (search, triggers, ids, batches, the schema),
+# locks, what many do at once, and what wakes a wait. Of an app's rules its machine is here, which plays all statements.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
-ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/topics \
-	$(filter-out %/test_trust.py,$(wildcard tests/handoffs/test_*.py)) \
-	$(patsubst %,tests/planning/test_%.py,checks mirror tools work) $(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
+ON_POSTGRES := tests/acceptance/test_soak.py \
+	$(patsubst %,tests/inbox/test_%.py,lanes lanes_machine races search sending tokens triggers) \
+	$(patsubst %,tests/topics/test_%.py,peers_machine search sync waiting) \
+	$(patsubst %,tests/handoffs/test_%.py,atomicity dependencies lifecycle_machine races search steering waiting) \
+	$(patsubst %,tests/planning/test_%.py,mirror work) $(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
-	$(patsubst %,tests/control/test_%.py,calls direct ends lineage questions stream supervision waking worker) \
-	$(patsubst %,tests/control/test_authority.py::test_%,an_agent_ends_itself_and_what_descends_from_it \
-		an_agent_reaches_itself_and_its_descendants_alone \
-		who_bears_a_name_again_inherits_no_children an_agent_that_ended_acts_no_more \
-		a_turn_of_one_that_ended_acts_no_more_though_another_bears_its_name) \
-	$(patsubst %,tests/control/test_worktrees.py::test_it_%,finds_each_of_the_trees_that_agents_of_one_name_left \
-		decides_by_those_above_the_agent_alone \
-		lets_doctor_find_what_a_crash_left_and_what_nobody_decided \
-		keeps_the_record_of_a_tree_that_is_there_from_retention) \
-	tests/handoffs/test_trust.py::TestStrict \
-	$(patsubst %,tests/coordination/test_%.py,event_wait events keys limits retries schema streams tail upsert_races) \
-	$(patsubst %,tests/reservations/test_%.py,holding reserving waiting) \
+	$(patsubst %,tests/control/test_%.py,questions stream supervision worker) \
+	$(patsubst %,tests/coordination/test_%.py,event_wait events retries schema streams upsert_races) \
+	tests/coordination/test_limits.py::test_many_at_once_do_not_exceed_it_together \
+	$(patsubst %,tests/reservations/test_%.py,reserving waiting) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
