@@ -32,6 +32,7 @@ from coordination.services import agents, limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from nexus.control.runners import sandbox
+from nexus.core import foreign_files
 from nexus.core.operations.caller import Caller
 from nexus.dashboard import site
 from nexus.topics import connections
@@ -44,6 +45,7 @@ from tests.preload import staying
 
 pytest_plugins = ["tests.kinds", "tests.pages"]
 Call = Callable[..., dict[str, Any]]
+Nest = Callable[..., None]
 Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
 OPERATOR = Caller(transport="test", operator="olga")
@@ -278,6 +280,27 @@ def project(tmp_path: Path) -> str:
     root = tmp_path / "project"
     root.mkdir()
     return str(root)
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Iterator[Nest]:
+    """Make directories in each other, with a file in each: their path is longer than any system call takes.
+
+    What a test leaves is removed: pytest, which removes a directory within a directory by recursion, could not.
+    """
+
+    def make(top: Path, depth: int = 1_500) -> None:
+        here = os.open(top, os.O_RDONLY)
+        for _ in range(depth):
+            os.mkdir("d", dir_fd=here)
+            inner = os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = inner
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.close(here)
+
+    yield make
+    foreign_files.remove(str(tmp_path))
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from nexus.control.models import PoolAgent, TurnStatus
 from nexus.control.runners.base import LOGS
 from nexus.control.services import pool, turns
 from nexus.core.clock import now
+from tests.conftest import Nest
 from tests.control.pool import HERE, create, send
-from tests.core.test_foreign_files import nested
 from tests.keys import agent_of_key
 
 pytestmark = pytest.mark.django_db
@@ -86,7 +86,9 @@ def test_doctor_tells_of_it_and_mends_it(home: Path, agents: dict[str, PoolAgent
 
 
 @pytest.mark.parametrize("by", ["the hub", "doctor"])
-def test_nested_directories_of_an_agent_stop_neither(home: Path, agents: dict[str, PoolAgent], by: str) -> None:
+def test_nested_directories_of_an_agent_stop_neither(
+    home: Path, agents: dict[str, PoolAgent], by: str, nested: Nest
+) -> None:
     nested(home / "pool" / agents["ended"].pk)
     (finding,) = maintenance.CHECKS[-1].check(Looked(home))
     assert finding.mend is not None
@@ -94,7 +96,9 @@ def test_nested_directories_of_an_agent_stop_neither(home: Path, agents: dict[st
     assert list(maintenance.CHECKS[-1].check(Looked(home))) == []
 
 
-def test_what_removals_left_goes_unless_one_is_under_way(home: Path, agents: dict[str, PoolAgent]) -> None:
+def test_what_removals_left_goes_unless_one_is_under_way(
+    home: Path, agents: dict[str, PoolAgent], nested: Nest
+) -> None:
     worktrees = home.resolve() / trees.FOLDER
     for name in ("crashed", "under way"):
         (worktrees / trees.LEAVING / name).mkdir(parents=True)

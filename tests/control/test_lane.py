@@ -31,9 +31,9 @@ from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.waiting import READERS, in_thread
+from tests.conftest import Nest
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, git, pool, repository, sandboxed, told
-from tests.core.test_foreign_files import nested
 from tests.pages import shown
 
 __all__ = ["pool", "repository", "sandboxed"]
@@ -577,7 +577,7 @@ DEEP = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1500)]"
 
 
 @pytest.mark.usefixtures("sandboxed")
-def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, repository: Path) -> None:
+def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, repository: Path, nested: Nest) -> None:
     approve(repository, deep=f'{sys.executable} -c "{DEEP}"')
     place = make("smith", mine="1\n")
     assert ended(queue("smith")).state == MergeState.MERGED

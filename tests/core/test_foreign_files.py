@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,10 @@ import pytest
 
 from nexus.core import foreign_files
 from nexus.core.foreign_files import Bounds, is_dot_git, is_of_repository
-
-DEEP = 1_500
-
-
-def nested(top: Path, depth: int = DEEP) -> None:
-    """Make directories in each other, with a file in each: their path is longer than any system call takes."""
-    here = os.open(top, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=here)
-        inner = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
-    os.close(here)
+from tests.conftest import Nest
 
 
-def test_it_removes_any_depth_and_follows_no_link(tmp_path: Path) -> None:
+def test_it_removes_any_depth_and_follows_no_link(tmp_path: Path, nested: Nest) -> None:
     tree, kept = tmp_path / "tree", tmp_path / "kept"
     (tree / "some").mkdir(parents=True)
     nested(tree)
@@ -44,7 +31,7 @@ def test_it_removes_any_depth_and_follows_no_link(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["kept"] and (kept / "file").read_text() == "mine"  # noqa: PTH208
 
 
-def test_a_removal_has_a_time_limit_and_goes_on_later(tmp_path: Path) -> None:
+def test_a_removal_has_a_time_limit_and_goes_on_later(tmp_path: Path, nested: Nest) -> None:
     nested(tmp_path, 3)
     with pytest.raises(TimeoutError):
         foreign_files.remove(str(tmp_path / "d"), seconds=0)
@@ -53,12 +40,11 @@ def test_a_removal_has_a_time_limit_and_goes_on_later(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def deep(tmp_path: Path) -> Iterator[Path]:
-    """A tree that pytest could not remove."""
+def deep(tmp_path: Path, nested: Nest) -> Path:
+    """A tree that only a walk without recursion can pass."""
     (tmp_path / "deep").mkdir()
     nested(tmp_path / "deep")
-    yield tmp_path / "deep"
-    foreign_files.remove(str(tmp_path / "deep"))
+    return tmp_path / "deep"
 
 
 def test_a_walk_is_bounded_in_depth_entries_and_time(deep: Path) -> None:
