@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +32,8 @@ from coordination.services import agents, limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from nexus.control.runners import sandbox
-from nexus.core import foreign_files
+from nexus.core import foreign_files, waiting
+from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller
 from nexus.dashboard import site
 from nexus.topics import connections
@@ -215,9 +216,19 @@ def which_have_rows() -> str:
     return " UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in sorted(tables))
 
 
+def settled() -> None:
+    """Wait for the hub's threads, of which a call that was given up goes on. pytest-django refuses the database between
+    two tests: a transaction that ended then would leave its connection without autocommit, and fail later tests."""
+    threads = {waiting.WRITERS: 1, waiting.writing_calls(): store().WRITERS, waiting.SLOW: 3, waiting.MINUTES: 4}
+    for pool, count in threads.items():
+        together = threading.Barrier(count)
+        wait([pool.submit(together.wait, START_SECONDS) for _ in range(count)])
+
+
 def cleared(_: TransactionTestCase) -> None:
     """Empty the tables that a test committed to. Django empties all, then makes permissions and triggers anew as after
     a migration: that takes as long as many a test."""
+    settled()
     with transaction.atomic(), connection.cursor() as cursor:
         RetentionPass.objects.create()  # or the log refuses the DELETE
         Event.objects.all().delete()
