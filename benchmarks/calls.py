@@ -1,8 +1,4 @@
-"""The hub's CPU a call, beside that of the bare SDK with a tool that does nothing, served by the same server.
-
-python -m benchmarks.calls
-python -m benchmarks.calls --server daphne --calls 5000
-"""
+"""The hub's CPU a call, beside that of the bare SDK with a tool that does nothing, served by the same server."""
 
 from __future__ import annotations
 
@@ -18,16 +14,8 @@ from urllib.parse import urlsplit
 import httpx
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 
-from benchmarks.harness import NOOP, SERVE, Benchmark, Figures, Server, amount, key, running
+from benchmarks.harness import NOOP, Benchmark, Figures, Server, amount, key, running
 
-UVICORN = ("-m", "uvicorn", "--log-level", "warning")
-SERVERS = {  # the bare SDK's, and the hub's
-    "daphne": (NOOP, SERVE),
-    "uvicorn": (
-        (*UVICORN, "benchmarks.noop_server:application", "--factory", "--port"),
-        (*UVICORN, "nexus_site.asgi:application", "--port"),
-    ),
-}
 YARDSTICK = "no-op, bare SDK"
 TOOLS = {  # of the hub, by what they measure
     "no such tool": ("noop", {}),
@@ -40,21 +28,9 @@ ROUNDS = 5
 
 
 async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
-    """For each server the CPU of each kind of call in ms, all its threads, and its ratio to the yardstick's."""
-    figures: Figures = {}
-    for server in options.server or SERVERS:
-        cpu = await spent(scratch / server, server, options.calls)
-        figures[f"{server}, CPU ms"] = cpu
-        figures[f"{server}, to the SDK"] = {
-            what: value / cpu[f"{YARDSTICK}, {_protocol(what)}"] for what, value in cpu.items()
-        }
-    return figures
-
-
-async def spent(scratch: Path, server: str, calls: int) -> dict[str, float]:
-    """The ms of CPU of each kind of call."""
-    bare_command, command = SERVERS[server]
-    with running(scratch, bare_command) as bare, running(scratch / "home", command) as hub:
+    """The CPU of each kind of call in ms, all threads of its server, and its ratio to the yardstick's."""
+    calls = options.calls
+    with running(scratch, NOOP) as bare, running(scratch / "home") as hub:
         async with httpx.AsyncClient(base_url=hub.url, timeout=60) as operator:
             secret = {"x-api-key": await key(operator, "agent")}
         kinds: dict[str, Kind] = {}
@@ -71,7 +47,10 @@ async def spent(scratch: Path, server: str, calls: int) -> dict[str, float]:
         for _ in range(ROUNDS):
             for kind in kinds.values():
                 await kind.play(calls // ROUNDS)
-    return {what: kind.spent / calls * 1000 for what, kind in kinds.items()}
+    cpu = {what: kind.spent / calls * 1000 for what, kind in kinds.items()}
+    of = {what: CURRENT if what.endswith(CURRENT) else HANDSHAKE for what in cpu}  # the protocol of its yardstick
+    to_sdk = {what: value / cpu[f"{YARDSTICK}, {of[what]}"] for what, value in cpu.items()}
+    return {"CPU ms": cpu, "to the SDK": to_sdk}
 
 
 @dataclass
@@ -130,20 +109,6 @@ def _request(server: Server, path: str, headers: dict[str, str], content: Any) -
     return "\r\n".join([*lines, "", body]).encode()
 
 
-def _protocol(what: str) -> str:
-    """Whose yardstick a kind of call has."""
-    return CURRENT if what.endswith(CURRENT) else HANDSHAKE
-
-
-BENCHMARK = Benchmark(
-    "calls",
-    __doc__,
-    measure,
-    {
-        "--calls": amount(3000, "of each kind"),
-        "--server": {"choices": SERVERS, "action": "append", "help": "may be given again (default: both)"},
-    },
-    quick={"calls": 200},
-)
+BENCHMARK = Benchmark("calls", __doc__, measure, {"--calls": amount(3000, "of each kind")}, quick={"calls": 200})
 if __name__ == "__main__":
     BENCHMARK.main()

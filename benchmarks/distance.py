@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from benchmarks.harness import WARM_UP, Benchmark, Figures, Server, amount, running, seconds
-from benchmarks.postgres import sender, sent
+from benchmarks.harness import WARM_UP, Benchmark, Figures, Server, amount, running, seconds, sender, sent
 from tests.ports import free_port
 from tests.postgres import SERVER, fresh_database, programs
 

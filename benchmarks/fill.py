@@ -13,18 +13,15 @@ from django.db import transaction
 from coordination.ids import new_id
 from coordination.log.selectors import newest_event_id
 from coordination.models import Agent, Artifact, Event, Session, Workspace
-from coordination.services import workspaces
 from coordination.services.workspaces import locate
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
-from nexus.hooks.models import Webhook
 from nexus.reservations.models import Reservation
 from nexus.reservations.patterns import extension, prefix_key
 from nexus.topics.models import Peer, Topic, TopicMessage
 
 BATCH = 5000
 COURSE = ("claimed", "started", "blocked", "started", "submitted", "accepted")  # of a handoff, one every two minutes
-FILE, GLOB = "src/area_{a}/part_{b}/module_{n}.py", "src/area_{a}/part_{b}/{n}_*/**/*.ts"
 WORDS = "parser index cache socket review branch merge test build deploy queue lease inbox worker plan".split()
 
 
@@ -73,7 +70,6 @@ def fill_store(sizes: Sizes, end: datetime, project: Path) -> dict[str, Any]:
         "artifact": Artifact.objects.first().pk,  # type: ignore[union-attr]
         "step": work.created[0].pk,
         "topic_message": f"tms_long_{sizes.posts // 2:07d}",
-        "webhook": fill_webhook(end),
     }
 
 
@@ -290,8 +286,12 @@ def _timed_id(prefix: str, moment: datetime, i: int) -> str:
 
 
 def fill_topics(messages: int, end: datetime) -> dict[str, str]:
-    """An empty topic, a short one and one of so many messages, of which every third is an answer: the ids by name."""
+    """An empty topic, a short one, one of so many messages, and as many in rooms of 100: the ids by name.
+
+    Every third message is an answer.
+    """
     sizes = {"empty": 0, "short": 50, "long": messages}
+    sizes |= {f"room_{room}": 100 for room in range(messages // 100)}
     with transaction.atomic():
         for name, size in sizes.items():
             Topic.objects.create(
@@ -325,21 +325,12 @@ def fill_reservations(workspace_id: str, sizes: Sizes, end: datetime) -> None:
     """The reservations of files that are held, and four times as many that ended."""
     held = sizes.reservations
     Reservation.objects.bulk_create(
-        (_reserved(number, FILE, workspace_id, end, number >= held) for number in range(5 * held)), batch_size=2000
+        (_reserved(number, workspace_id, end, number >= held) for number in range(5 * held)), batch_size=2000
     )
 
 
-def hold_globs(project: Path, count: int, end: datetime) -> None:
-    """Let others hold files and globs below directories in a project, one of each in turn."""
-    workspace_id = workspaces.resolve(project_root=str(project), display_name=None).workspace_id
-    Reservation.objects.bulk_create(
-        (_reserved(number, (FILE, GLOB)[number % 2], workspace_id, end, False) for number in range(count)),
-        batch_size=2000,
-    )
-
-
-def _reserved(number: int, form: str, workspace_id: str, end: datetime, over: bool) -> Reservation:
-    pattern = form.format(a=number % 50, b=number % 7, n=number)
+def _reserved(number: int, workspace_id: str, end: datetime, over: bool) -> Reservation:
+    pattern = f"src/area_{number % 50}/part_{number % 7}/module_{number}.py"
     at = end - timedelta(seconds=number)
     return Reservation(
         reservation_id=f"rsv_{number:07d}", workspace_id=workspace_id, agent_id=f"agent-{number % 200:03d}",
@@ -347,10 +338,3 @@ def _reserved(number: int, form: str, workspace_id: str, end: datetime, over: bo
         reason="The parser of this part moves into a file of its own", seconds=86_400, created_at=at,
         expires_at=end + timedelta(days=1), released_at=at if over else None, outcome="released" if over else None,
     )  # fmt: skip
-
-
-def fill_webhook(end: datetime) -> str:
-    """A webhook, of which only its page is asked for."""
-    return Webhook.objects.create(
-        webhook_id="whk_1", url="https://example.org/", secret="-", types=["handoff.created"], cursor=0, created_at=end
-    ).pk

@@ -12,43 +12,29 @@ import inspect
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNMCP = ("-m", "nexus_site", "runmcp")
 SERVE = ("manage.py", "serve", "--port")
 NOOP = ("-m", "benchmarks.noop_server")
-STANDALONE = {"NEXUS_STANDALONE": "1"}  # the environment of a process that uses no hub
 WARM_UP = 5  # first calls of a kind, not counted
-HELLO: list[dict[str, Any]] = [  # the handshake, line by line
-    {
-        "jsonrpc": "2.0",
-        "id": 0,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "benchmark", "version": "0"},
-        },
-    },
-    {"jsonrpc": "2.0", "method": "notifications/initialized"},
-]
 Figures = dict[str, dict[str, Any]]  # by column, what each line shows there
 
 
@@ -99,8 +85,6 @@ def table(figures: Figures) -> str:
     lines = dict.fromkeys(line for column in figures.values() for line in column)
     rows = [["", *figures], *([line, *(_cell(column.get(line)) for column in figures.values())] for line in lines)]
     first, *widths = (max(map(len, cells)) for cells in zip(*rows, strict=True))
-    if len(widths) == 1:
-        widths = [0]  # its cells may be sentences, and nothing stands beside them
     return "\n".join(
         "  ".join([label.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
         for label, *cells in rows
@@ -111,16 +95,11 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def percentile(times: Iterable[float], share: float) -> float:
-    """The time that this share of them does not exceed; not a number where there is none."""
-    ordered = sorted(times)
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else float("nan")
-
-
 def spread(times: Iterable[float]) -> dict[str, float]:
-    """Median, 99th percentile and longest of times in s, in ms."""
-    ordered = sorted(times)
-    return {name: percentile(ordered, share) * 1000 for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
+    """Median, 99th percentile and longest of times in s, in ms; not a number where there is none."""
+    ordered = sorted(times) or [float("nan")]
+    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    return {name: ordered[min(int(len(ordered) * of), len(ordered) - 1)] * 1000 for name, of in shares.items()}
 
 
 def seconds(act: Callable[[], object]) -> float:
@@ -130,21 +109,10 @@ def seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def compile_once(scratch: Path) -> None:
-    """Have the processes that start from here on keep their compiled modules in `scratch`, as installed programs do."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = str(scratch / "compiled")
-
-
 def raise_file_limit() -> None:
     """Let this process hold as many connections as the system lets it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a process over a home."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **more}
 
 
 def set_up(home: Path, settings: str = "nexus_site.settings_agent") -> None:
@@ -172,22 +140,17 @@ class Server:
         times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
         return sum(each.user + each.system for each in times)
 
-    def memory(self) -> float:
-        """What it holds of the machine's memory, in MiB."""
-        return float(psutil.Process(self.process.pid).memory_info().rss / 2**20)
-
-    def open_files(self) -> int:
-        """How many files and connections it has open."""
-        return psutil.Process(self.process.pid).num_fds()
-
 
 @contextmanager
 def running(home: Path, command: Iterable[str] = SERVE, **environ: str) -> Iterator[Server]:
     """A server on a free port, once it answers; killed at the end. Its command ends where the port's number goes."""
     port = free_port()
-    environ = {"NEXUS_MAX_WAIT_TIMEOUT_SECONDS": "600", **environ}
+    own = {"PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), "NEXUS_MAX_WAIT_TIMEOUT_SECONDS": "600"}
     process = subprocess.Popen(
-        [sys.executable, *command, str(port)], cwd=ROOT, env=environment(home, **environ), stdout=subprocess.DEVNULL
+        [sys.executable, *command, str(port)],
+        cwd=ROOT,
+        env={**os.environ, **own, **environ},
+        stdout=subprocess.DEVNULL,
     )
     try:
         server = Server(process, f"http://127.0.0.1:{port}")
@@ -216,48 +179,40 @@ async def key(operator: httpx.AsyncClient, agent_id: str) -> str:
     return made
 
 
-class StdioCalls:
-    """Servers on stdio, their clients, and how long calls took, beside the bare SDK's call that does nothing.
+def sender(hub: Server, scratch: Path, number: int, *, project: int | None = None) -> Callable[[], None]:
+    """What sends one message with every call, in a workspace of its own or that of a project.
 
-    Each server ends with the block.
+    It keeps one connection and does little else, because it runs on the hub's cores.
     """
+    connection = HTTPConnection(urlsplit(hub.url).netloc, timeout=60)
+    headers = {"Content-Type": "application/json"}
 
-    def __init__(self, scratch: Path) -> None:
-        self._stack, self._scratch = AsyncExitStack(), scratch
-        self._samples: dict[str, list[float]] = {}
+    def call(name: str, arguments: bytes) -> Any:
+        connection.request("POST", f"/api/v1/operations/{name}", arguments, headers)
+        answer = json.loads(connection.getresponse().read())
+        assert answer["ok"], answer
+        return answer["data"]
 
-    async def __aenter__(self) -> StdioCalls:
-        await self._stack.__aenter__()
-        self._noop = await self.connect(self._scratch, command=NOOP)
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._stack.__aexit__(*error)
-
-    async def connect(self, home: Path, *flags: str, command: Iterable[str] = RUNMCP) -> Client:
-        """A client of a server with its store in `home`."""
-        server = StdioServerParameters(command=sys.executable, args=[*command, *flags], env=environment(home))
-        return await self._stack.enter_async_context(Client(stdio_client(server)))
-
-    async def time(self, kind: str, call: Awaitable[Any]) -> None:
-        """Await a call that does nothing, then this one, and note how long each took."""
-        for what, awaited in (("no-op", self._noop.call_tool("noop", {})), (kind, call)):
-            started = time.perf_counter()
-            await awaited
-            self.note(what, time.perf_counter() - started)
-
-    def note(self, kind: str, took: float) -> None:
-        self._samples.setdefault(kind, []).append(took)
-
-    def figures(self) -> Figures:
-        """The median of each kind in ms, and as so many calls that do nothing."""
-        median = {kind: statistics.median(times[WARM_UP:]) * 1000 for kind, times in self._samples.items()}
-        return {"median ms": median, "no-ops": {kind: value / median["no-op"] for kind, value in median.items()}}
+    agent = f"agent-{number}"
+    of_agent = json.dumps({"agent_id": agent}).encode()
+    call("agent_register", of_agent)
+    headers["Authorization"] = f"Bearer {call('agent_key_issue', of_agent)['api_key']}"
+    root = scratch / f"project-{number if project is None else project}"
+    letter = {"project_root": str(root), "from_agent_id": agent, "subject": "s", "body": "b"}
+    target = {"strategy": "direct", "agent_id": agent}
+    return partial(call, "message_create", json.dumps({**letter, "target": target}).encode())
 
 
-async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool answers."""
-    envelope = (await client.call_tool(tool, arguments)).structured_content
-    assert envelope["ok"], envelope
-    data: dict[str, Any] = envelope["data"]
-    return data
+def sent(senders: Sequence[Callable[[], None]], lasting: float) -> int:
+    """Let senders send at once for so many seconds; return how many calls came to an end."""
+    end = time.perf_counter() + lasting
+
+    def work(send: Callable[[], None]) -> int:
+        count = 0
+        while time.perf_counter() < end:
+            send()
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(len(senders)) as pool:
+        return sum(pool.map(work, senders))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-AGENTS, ENDED, ENTRIES, TURNS, QUESTIONS, FILES = 100, 1_000, 5_000, 50, 400, 200
+AGENTS, ENDED, ENTRIES, TURNS, QUESTIONS = 100, 1_000, 5_000, 50, 400
 SAID = "The **reader** of part {0} is `warm`:\n\n- read twice\n- written once\n\n```python\nkey = 7\n```\n" * 3
 ADDRESSES = """
 /admin/ /admin/?q=agent-00 /admin/attention/ /admin/bell/
@@ -40,40 +39,24 @@ ADDRESSES = """
 /admin/pool/ /admin/pool/?state=ended /admin/pool/?state=ended&page=9 /admin/pool/?q=worker-00 /admin/pool/?q=none-has
 /admin/pool/+new/ /admin/pool/+new/?parent=worker-0000 /admin/runs/ /admin/runs/turn_0000000/
 /admin/pool/{pool[agent]}/ /admin/pool/{pool[agent]}/?before=2500 /admin/pool/{pool[agent]}/?before=2500&whole=2490
-/admin/pool/{pool[agent]}/tail/?after=4000 /admin/pool/{pool[smith]}/ /admin/pool/{pool[smith]}/worktree/
+/admin/pool/{pool[agent]}/tail/?after=4000
 /admin/questions/ /admin/questions/{pool[question]}/
 /admin/files/ /admin/files/?page=9 /admin/files/?state=ended /admin/files/?q=module_42 /admin/files/?q=nothing-has-this
 /admin/files/rsv_0000001/
 /admin/find/?q=parser /admin/find/?q=agent-007+lease /admin/find/?q=nothing-has-this
 /admin/search/?extended=1&s=agent-007 /admin/search/?extended=1&s=parser /admin/search/?extended=1&s=nothing-has-this
 /admin/speak/ /admin/settings/ /admin/retention/ /admin/help/ /admin/about/
-/admin/webhooks/ /admin/webhooks/{webhook}/
+/admin/webhooks/
 /admin/coordination/workspace/ /admin/coordination/session/ /admin/coordination/channel/ /admin/coordination/artifact/
 /admin/coordination/event/ /admin/inbox/message/ /admin/inbox/delivery/ /admin/handoffs/handoff/ /admin/auth/user/
 /admin/coordination/event/?p=5000 /admin/inbox/delivery/?q=agent-007 /admin/inbox/delivery/?status__exact=parked
 /admin/handoffs/handoff/?status__exact=OPEN /admin/coordination/artifact/{artifact}/change/
 """
-NO_PAGES = frozenset(  # they only take a form, lead elsewhere, or are an export that is answered as it is read
-    {"act", "message", "mark_read", "reset", "topic_join", "topic_close", "topic_rename", "topic_message",
-     "topic_export", "event_export", "handoff_cancel", "agent_limits", "agent_key", "agent_delete",
-     "agent_close_session", "plan_issue_new", "plan_issue_change", "task_status", "pool_cancel", "pool_compact",
-     "limits_back", "pool_turn", "pool_end", "pool_merge", "pool_keep", "pool_discard"}
-)  # fmt: skip
 
 
 def pages(known: dict[str, Any]) -> list[str]:
     """The address of every page, with the filters that cost most, by what a store was filled with."""
     return ADDRESSES.format(**known).split()
-
-
-def pages_left_out(asked: list[str]) -> list[str]:
-    """The names of the pages that these addresses do not lead to; what NO_PAGES names is none."""
-    from django.urls import resolve
-
-    from nexus.core.apps import nexus_apps
-
-    names = {resolve(page.partition("?")[0]).url_name for page in asked}
-    return sorted({page.name for app in nexus_apps() for page in app.pages()} - names - NO_PAGES)
 
 
 def fill_plan(home: Path, cycles: int = 200, open_tasks: int = 60) -> dict[str, str]:
@@ -101,11 +84,6 @@ def fill_plan(home: Path, cycles: int = 200, open_tasks: int = 60) -> dict[str, 
     plans.start(project_root=project, topic="Parser", issues=issues, research_summary="Read.", by=nobody)
     for number in range(1, min(open_tasks, 60) + 1):
         tasks.add(project_root=project, new=task(number), goal=None, decisions=None, by=nobody)
-    for number in range(1, 6):
-        plans.decide(
-            project_root=project, issue_id=number, summary="The **short** one.", how_agents=None, how_summary=None,
-            how_agent_ids=None, by=nobody,
-        )  # fmt: skip
     with mirror.changing(place) as change:
         entries = [{**task(n)._asdict(), "id": n, "status": "completed"} for n in range(1, 51)]
         done = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
@@ -139,7 +117,7 @@ def fill_plan(home: Path, cycles: int = 200, open_tasks: int = 60) -> dict[str, 
 
 
 def fill_pool(home: Path, end: datetime) -> dict[str, str]:
-    """The ids of an agent that said much, of one with a worktree, and of a question that waits."""
+    """The ids of an agent that said much, and of a question that waits."""
     from coordination.models import Agent
     from nexus.control.models import Entry, PoolAgent, Question, Turn
 
@@ -182,7 +160,6 @@ def fill_pool(home: Path, end: datetime) -> dict[str, str]:
             expires_at=end + timedelta(days=30),
         )  # fmt: skip
 
-    smith = _worktree(home)  # while there is room in the pool
     Agent.everyone.bulk_create(
         Agent(agent_id=f"worker-{number:04d}", created_at=end, updated_at=end, last_seen_at=end)
         for number in range(AGENTS)
@@ -191,26 +168,4 @@ def fill_pool(home: Path, end: datetime) -> dict[str, str]:
     Turn.objects.bulk_create(map(turn, range(AGENTS * TURNS)), batch_size=500)
     Entry.objects.bulk_create(map(entry, range(ENTRIES)), batch_size=500)
     Question.objects.bulk_create(map(question, range(QUESTIONS)), batch_size=500)
-    return {"agent": "pool_0000000", "smith": smith, "question": "qst_0000000"}
-
-
-def _worktree(home: Path) -> str:
-    """An agent that changed much in a repository of its own; its id."""
-    from nexus.control.models import PoolAgent
-    from nexus.control.toolset import CONTROL
-    from nexus.core.operations import runner
-    from nexus.core.operations.caller import Caller
-
-    origin = home / "repository"
-    (origin / "src").mkdir(parents=True)
-    for number in range(FILES):
-        (origin / "src" / f"part_{number}.py").write_text("def read(body):\n    return body\n" * 50)
-    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
-    for words in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "-m", "Begin"]):
-        subprocess.run(["git", *words], cwd=origin, check=True)
-    given = {"agent_id": "smith", "cwd": str(origin), "worktree": True}
-    runner.perform(CONTROL, Caller("benchmark", operator="olga"), "pool_create_agent", given).result()
-    smith = PoolAgent.objects.get(agent_id="smith")
-    for number in range(FILES):
-        (Path(smith.cwd) / "src" / f"part_{number}.py").write_text("def read(body):\n    return body[:9]\n" * 50)
-    return smith.pk
+    return {"agent": "pool_0000000", "question": "qst_0000000"}

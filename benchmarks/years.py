@@ -3,8 +3,6 @@
 python -m benchmarks.years                     # a fifth of the years: 100,000 messages against 1,000
 python -m benchmarks.years --scale 1           # 500,000 messages, 2,000,000 events, 1,000 agents
 python -m benchmarks.years --only inbox_count  # what has that in its name
-python -m benchmarks.years --table-sizes       # bytes of a message, an event, each table and index
-python -m benchmarks.years --home DIR          # keep both stores there as they were filled, for further runs
 python -m benchmarks.years --fail              # exit code 1 where something grew that may not: before a release
 
 The full store has, times `--scale`: 500,000 messages of which one agent got a fifth, 2,000,000 events, 20,000 handoffs,
@@ -23,7 +21,6 @@ import argparse
 import itertools
 import json
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -92,14 +89,10 @@ NOTHING_MS = 1.0  # what takes no longer in the large store cannot have grown mu
 
 def measure(scratch: Path, options: argparse.Namespace) -> Figures:
     """By call the CPU time in ms in both stores and their ratio, the most first; then what looks at a whole store."""
-    home = options.home or scratch
     with ExitStack() as stack:
-        full = stack.enter_context(Served(home / "full", options.scale, OPEN_TASKS))
-        small = stack.enter_context(Served(home / "small", options.scale * SMALL, FEW_OPEN_TASKS))
+        full = stack.enter_context(Served(scratch / "full", options.scale, OPEN_TASKS))
+        small = stack.enter_context(Served(scratch / "small", options.scale * SMALL, FEW_OPEN_TASKS))
         filled = {FULL: full.hear(), FEW: small.hear()}
-        if options.home:
-            full.keep()
-            small.keep()
         calls: dict[str, dict[str, float]] = {}
         for number, name in enumerate(full.ask(calls=True)):
             if options.only not in name:
@@ -112,11 +105,8 @@ def measure(scratch: Path, options: argparse.Namespace) -> Figures:
         rows: dict[str, dict[str, Any]] = dict(sorted(calls.items(), key=lambda item: -item[1][RATIO]))
         if options.only in UPKEEP:
             rows |= upkeep(full, small, options.scale)
-            rows |= {f"page that nobody asks for: {page}": {FULL: "yes"} for page in full.ask(left_out=True)}
         for what in filled[FULL]:
             rows[f"filled: {what}"] = {size: filled[size][what] for size in (FULL, FEW)}
-        if options.table_sizes:
-            rows |= {f"bytes, {name}": {FULL: size} for name, size in full.ask(bytes=True).items()}
     return {column: {name: row[column] for name, row in rows.items() if column in row} for column in (RATIO, FULL, FEW)}
 
 
@@ -134,24 +124,19 @@ def upkeep(full: Served, small: Served, scale: float) -> dict[str, dict[str, Any
 
 
 def faults(figures: Figures, options: argparse.Namespace) -> list[str]:
-    """With --fail, what grew although its answer did not, and pages that are not asked for."""
+    """With --fail, what grew although its answer did not."""
     if not options.fail:
         return []
     full = figures[FULL]
     grown = [name for name, ratio in figures[RATIO].items() if ratio > GROWN and full[name] > NOTHING_MS]
-    faults = [f"{name} grew, and its answer did not" for name in grown if name not in MAY_GROW]
-    return faults + [name for name in full if name.startswith("page that")]
+    return [f"{name} grew, and its answer did not" for name in grown if name not in MAY_GROW]
 
 
 class Served:
-    """A store, and the process that calls upon it. One that was kept begins as it was filled: calls prune it."""
+    """A store, and the process that fills it and calls upon it."""
 
     def __init__(self, home: Path, scale: float, open_tasks: int) -> None:
-        self._kept = home.with_name(f"{home.name}-as-filled")
-        if self._kept.exists():
-            shutil.rmtree(home, ignore_errors=True)
-            shutil.copytree(self._kept, home)
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
         self.home = home
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.years_store", str(home), str(scale), str(open_tasks)],
@@ -164,12 +149,6 @@ class Served:
     def __exit__(self, *_: Any) -> None:
         self._process.terminate()
         self._process.wait()
-
-    def keep(self) -> None:
-        """Copy the store for further runs, before anything is asked of it."""
-        if not self._kept.exists():
-            shutil.copytree(self.home, copying := self._kept.with_suffix(".copying"), dirs_exist_ok=True)
-            copying.rename(self._kept)
 
     def ask(self, **question: Any) -> Any:
         assert self._process.stdin
@@ -193,8 +172,6 @@ BENCHMARK = Benchmark(
         "--scale": amount(SCALE, "of the years"),
         "--calls": amount(7, "of each kind"),
         "--only": {"default": "", "help": "part of the names of what is called"},
-        "--home": {"type": Path, "help": "where the stores are kept; else they are thrown away"},
-        "--table-sizes": {"action": "store_true", "help": "print bytes of a message, an event, tables, indexes"},
         "--fail": {"action": "store_true", "help": "exit code 1 where something grew that may not"},
     },
     quick={"scale": 0.04, "calls": 2},

@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import seconds, set_up
-from benchmarks.pages import fill_plan, fill_pool, pages, pages_left_out
+from benchmarks.pages import fill_plan, fill_pool, pages
 
 TASKS, OF_A_CYCLE = 5_000, 50
-POSTS_OF_A_ROOM = 100
 EXPERTS = 3  # agents of a role and a capability of their own, and with a session in a project of their own
 BUSY, QUIET = "agent-000", "expert-0"
-OF_A_MESSAGE = ("messages", "message_deliveries", "message_documents")  # tables
-ALIKE = ("control", "planning")  # apps whose tables are nearly as large in any store
 
 Call = Callable[[], Any]
 
@@ -43,8 +40,6 @@ def main() -> None:
         answer: dict[str, Callable[[Any], Any]] = {
             "calls": lambda _: [name for name, _ in calls()],
             "call": lambda number: taken(*calls()[number]),
-            "bytes": lambda _: bytes_used(),
-            "left_out": lambda _: pages_left_out(pages(known)),
             "upkeep": lambda copied: upkeep(home, Path(copied)),
             "prune": lambda days: prune(days),
         }
@@ -66,7 +61,7 @@ def taken(name: str, call: Call) -> float | None:
 
 
 def filled(home: Path, scale: float, open_tasks: int) -> dict[str, Any]:
-    """What the store was filled with, now or before."""
+    """Fill the store, unless it is a copy of one: what it was filled with."""
     noted = home / "filled.json"
     if noted.exists():
         return dict(json.loads(noted.read_text()))
@@ -80,7 +75,6 @@ def filled(home: Path, scale: float, open_tasks: int) -> dict[str, Any]:
     known["plan"] = fill_plan(home, max(int(TASKS * scale) // OF_A_CYCLE, 1), open_tasks)
     known["pool"] = fill_pool(home, end)
     fill_experts(home, end)
-    fill_rooms(int(YEARS.posts * scale) // POSTS_OF_A_ROOM, end)
     known["counts"]["seconds"] = round(time.monotonic() - began)
     noted.write_text(json.dumps(known))
     return known
@@ -106,59 +100,6 @@ def fill_experts(home: Path, end: datetime) -> None:
         )
         for name in names
     )  # fmt: skip
-
-
-def fill_rooms(count: int, end: datetime) -> None:
-    """Topics of a hundred messages, beside the long one."""
-    from nexus.topics.models import Peer, Topic, TopicMessage
-
-    Topic.objects.bulk_create(
-        Topic(
-            topic_id=f"tpc_room_{room}", name=f"room-{room}", last_seq=POSTS_OF_A_ROOM, created_at=end,
-            last_message_at=end,
-        )
-        for room in range(count)
-    )  # fmt: skip
-    Peer.objects.bulk_create(
-        Peer(topic_id=f"tpc_room_{room}", agent_name="peer-0", created_at=end) for room in range(count)
-    )
-    TopicMessage.objects.bulk_create(
-        (
-            TopicMessage(
-                message_id=f"tms_room_{room}_{seq}", topic_id=f"tpc_room_{room}", seq=seq, sender="peer-0",
-                message_type="message", content_markdown=f"The cache of part {seq} is warm.", created_at=end,
-            )
-            for room in range(count)
-            for seq in range(1, POSTS_OF_A_ROOM + 1)
-        ),
-        batch_size=5_000,
-    )  # fmt: skip
-
-
-def bytes_used() -> dict[str, int]:
-    """The bytes of the whole, of a message, of an event, and of each table and index, the largest first."""
-    from django.apps import apps
-    from django.db import connection
-
-    from coordination.models import Event
-    from inbox.models import Message
-
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT d.name, coalesce(s.tbl_name, d.name), sum(d.pgsize) FROM dbstat d LEFT JOIN sqlite_master s USING"
-            " (name) GROUP BY 1, 2 ORDER BY 3 DESC"
-        )
-        rows = cursor.fetchall()
-    of = {table: sum(size for _, on, size in rows if on == table) for _, table, _ in rows}
-    mail = sum(of.get(table, 0) for table in OF_A_MESSAGE)
-    alike = {model._meta.db_table for name in ALIKE for model in apps.get_app_config(name).get_models()}
-    return {
-        "in all": sum(of.values()),
-        "in all that grows with the years": sum(size for table, size in of.items() if table not in alike),
-        "a message, with its delivery": round(mail / Message.objects.count()),
-        "an event": round(of["events"] / Event.objects.count()),
-        **{f"of {name}": size for name, _, size in rows},
-    }
 
 
 def upkeep(home: Path, copied: Path) -> dict[str, float]:

@@ -15,13 +15,18 @@ import httpx
 from mcp.client.client import Client
 from mcp.server.stdio import stdio_server
 
-from benchmarks.harness import HELLO as HANDSHAKE
 from tests import warm
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
-HELLO, READY = HANDSHAKE
+HELLO: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "tests", "version": "0"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

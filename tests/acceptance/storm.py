@@ -10,7 +10,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -19,15 +19,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
-from mcp.client.client import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 
-from benchmarks.soak import agents as soak
-from benchmarks.soak.checks import violations
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import until
 from tests.acceptance.site import HUBS, MACHINES, SERVICES, WORKERS, Site, Trouble, happen
+from tests.acceptance.soak import agents as soak
+from tests.acceptance.soak.checks import violations
+from tests.acceptance.soak.servers import over_http
 
 MEMBERS, SENDERS = 8, 3  # clients with an inbox, and those that send turns
 LEASE_SECONDS = 10  # of pulled messages
@@ -62,13 +60,8 @@ async def over_rest(site: Site, key: str) -> AsyncIterator[Any]:
         yield Rest(http)
 
 
-@asynccontextmanager
-async def over_mcp(site: Site, key: str) -> AsyncIterator[Any]:
-    async with (
-        create_mcp_http_client(headers={"authorization": f"Bearer {key}"}) as http,
-        Client(streamable_http_client(f"{site.url()}/mcp", http_client=http)) as client,
-    ):
-        yield client
+def over_mcp(site: Site, key: str) -> AbstractAsyncContextManager[Any]:
+    return over_http(site.url(), key)
 
 
 class Member(soak.Agent):
@@ -277,7 +270,7 @@ def all_ended(site: Site) -> bool:
 
 def broken_promises(site: Site, ledger: Ledger, troubles: Sequence[Trouble]) -> Iterator[str]:
     """Each promise that was broken, in a sentence."""
-    yield from violations(site, ledger, defaultdict(list), [])  # type: ignore[arg-type]
+    yield from violations(site, ledger, defaultdict(list))  # type: ignore[arg-type]
     with site.store() as store:
         yield from _undelivered(store, ledger)
         yield from _turns(store, ledger, troubles)

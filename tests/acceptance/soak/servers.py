@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,15 +26,24 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from benchmarks.harness import ROOT
-from benchmarks.soak.agents import Ledger
+from tests.acceptance.hub import ROOT, START_SECONDS
+from tests.acceptance.soak.agents import Ledger
 from tests.ports import free_port
 
-START_SECONDS = 180  # a bound against hanging, not a figure
 KILL_SECONDS = 5.0
 HOUR = 3600
 FULL_CALLS = 20  # calls that must meet the full disk before it is freed
 FULL_SECONDS = 60  # it is freed then in any case
+
+
+@contextlib.asynccontextmanager
+async def over_http(url: str, key: str) -> AsyncIterator[Client]:
+    """A client of a hub over MCP, with an agent's key."""
+    async with (
+        create_mcp_http_client(headers={"authorization": f"Bearer {key}"}) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+    ):
+        yield client
 
 
 class Servers:
@@ -49,7 +58,6 @@ class Servers:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.hub: subprocess.Popen[bytes] | None = None
-        self.ready = False  # is the hub, and has what it needs in memory
 
     @property
     def environ(self) -> dict[str, str]:
@@ -79,14 +87,12 @@ class Servers:
     def start_hub(self, *flags: str) -> None:
         """Start the hub and return once it is ready."""
         command = [sys.executable, "-m", "nexus_site", "serve", "--port", str(self.port), *flags]
-        self.ready = False
         self.hub = subprocess.Popen(command, env=self.environ, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + START_SECONDS
         while not self.answers():
             if self.hub.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the hub did not start; see {self.log.name}")
             time.sleep(0.1)
-        self.ready = True
 
     def answers(self, path: str = "/readyz") -> bool:
         """Whether the hub answers this page with success."""
@@ -106,14 +112,9 @@ class Servers:
         key: str = answer.raise_for_status().json()["data"]["api_key"]
         return key
 
-    @contextlib.asynccontextmanager
-    async def over_http(self, key: str) -> AsyncIterator[Client]:
+    def over_http(self, key: str) -> AbstractAsyncContextManager[Client]:
         """A client of the hub."""
-        async with (
-            create_mcp_http_client(headers={"authorization": f"Bearer {key}"}) as http,
-            Client(streamable_http_client(f"{self.url}/mcp", http_client=http)) as client,
-        ):
-            yield client
+        return over_http(self.url, key)
 
     @contextlib.asynccontextmanager
     async def over_stdio(self, key: str | None = None) -> AsyncIterator[Client]:
@@ -125,12 +126,14 @@ class Servers:
         async with Client(stdio_client(process, errlog=self.log)) as client:
             yield client
 
-    def stdio_processes(self) -> Iterator[tuple[psutil.Process, str]]:
-        """The `runmcp` processes alive, each with its agent's key."""
+    def stdio_processes(self) -> list[psutil.Process]:
+        """The `runmcp` processes of agents that are alive."""
+        found = []
         for process in psutil.Process().children():
             with contextlib.suppress(psutil.Error):
-                if "runmcp" in process.cmdline() and (key := process.environ().get("NEXUS_API_KEY")):
-                    yield process, key
+                if "runmcp" in process.cmdline() and process.environ().get("NEXUS_API_KEY"):
+                    found.append(process)
+        return found
 
     def close(self) -> None:
         """Kill what still runs; who plays this may have children of its own."""
@@ -141,28 +144,18 @@ class Servers:
         self.log.close()
 
 
-@dataclass
-class Memory:
-    """What one process held, sampled over its life: (seconds since the start of the soak, bytes)."""
-
-    name: str
-    samples: list[tuple[float, int]] = field(default_factory=list)
-
-
 class Troubles:
     """The schedule, and what was done so far."""
 
-    def __init__(self, servers: Servers, ledger: Ledger, seconds: float, spared: str) -> None:
+    def __init__(self, servers: Servers, ledger: Ledger, seconds: float) -> None:
         self.servers, self.ledger, self.seconds = servers, ledger, seconds
-        self.spared = spared  # the key of the stdio server that lives on, so that its memory can be watched
         self.done: list[str] = []
         self.kills = 0
-        self.memory: dict[int, Memory] = {}
         self.started = time.monotonic()
 
     async def happen(self) -> None:
         """All of it, in `seconds`."""
-        killing, watching = asyncio.create_task(self._kill()), asyncio.create_task(self._watch_memory())
+        killing = asyncio.create_task(self._kill())
         plan = (
             (0.12, self._move_clock(HOUR)),
             (0.20, self._move_clock(0)),
@@ -176,10 +169,9 @@ class Troubles:
             await self._until(moment)
             await trouble
         await self._until(1)
-        for task in (killing, watching):
-            task.cancel()
+        killing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(killing, watching)
+            await killing
 
     async def _until(self, moment: float) -> None:
         await asyncio.sleep(max(0, self.started + moment * self.seconds - time.monotonic()))
@@ -188,8 +180,7 @@ class Troubles:
         """A stdio server every few seconds, while its agent is at work."""
         while True:
             await asyncio.sleep(KILL_SECONDS)
-            victims = [process for process, key in self.servers.stdio_processes() if key != self.spared]
-            if victims:
+            if victims := self.servers.stdio_processes():
                 random.choice(victims).kill()
                 self.kills += 1
 
@@ -228,19 +219,6 @@ class Troubles:
         await asyncio.sleep(1)  # for the answers under way
         self.ledger.disk_is_full = False
         self.done.append(f"disk filled and freed: {met} calls refused")
-
-    async def _watch_memory(self) -> None:
-        while True:
-            watched = [(process, "stdio") for process, key in self.servers.stdio_processes() if key == self.spared]
-            with contextlib.suppress(psutil.Error):
-                if self.servers.ready and self.servers.hub is not None:
-                    watched.append((psutil.Process(self.servers.hub.pid), "hub"))
-            for process, name in watched:
-                with contextlib.suppress(psutil.Error):
-                    size = process.memory_info().rss
-                    memory = self.memory.setdefault(process.pid, Memory(name))
-                    memory.samples.append((time.monotonic() - self.started, size))
-            await asyncio.sleep(1)
 
 
 def _fill(ballast: Path) -> None:

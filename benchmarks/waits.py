@@ -16,8 +16,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.harness import Benchmark, Figures, Server, amount, raise_file_limit, running
-from benchmarks.postgres import sender, sent
+from benchmarks.harness import Benchmark, Figures, Server, amount, raise_file_limit, running, sender, sent
 from tests.nats import nats
 from tests.postgres import SERVER, database_of, fresh_database, programs
 
@@ -89,7 +88,7 @@ async def _cost(here: Server, there: Server, scratch: Path, options: argparse.Na
 
 
 BENCHMARK = Benchmark(
-    "fanout",
+    "waits",
     __doc__,
     measure,
     {"--waits": amount(2000, "at the other hub"), "--seconds": amount(20.0, "of sending, and of rest before")},

@@ -1,22 +1,17 @@
-"""What must hold at the end: nothing answered is lost, nothing was won twice, memory is bounded, the store is sound."""
+"""What must hold at the end: nothing answered is lost, nothing was won twice, the store is sound."""
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.soak.agents import Ledger
-from benchmarks.soak.servers import Memory, Servers
-
-WARM_UP = 0.4  # of a process's life, before its memory counts
-GROWTH, SLACK_BYTES = 1.15, 8 << 20  # from the first third of what counts to the last
-SHORTEST_SECONDS = 30.0  # a life shorter than this tells nothing about growth
+from tests.acceptance.soak.agents import Ledger
+from tests.acceptance.soak.servers import Servers
 
 
-def violations(servers: Servers, ledger: Ledger, drained: dict[str, list[str]], memory: list[Memory]) -> Iterator[str]:
+def violations(servers: Servers, ledger: Ledger, drained: dict[str, list[str]]) -> Iterator[str]:
     """Every promise that was broken, in a sentence."""
     yield from ledger.violations
     with servers.store() as store:
@@ -27,10 +22,6 @@ def violations(servers: Servers, ledger: Ledger, drained: dict[str, list[str]], 
         if servers.database_url is None:  # a server looks after its files, and burns the ids of what is undone
             yield from _sound(store)
     yield from _unhealthy(servers)
-    for process in memory:
-        growth = grown(process)
-        if growth and growth["late_mib"] > growth["early_mib"] * GROWTH + SLACK_BYTES / 2**20:
-            yield f"the memory of a {process.name} process grew: {growth}"
 
 
 def _lost(store: Any, ledger: Ledger, drained: dict[str, list[str]]) -> Iterator[str]:
@@ -118,18 +109,3 @@ def _unhealthy(servers: Servers) -> Iterator[str]:
     ended = subprocess.run(command, env=servers.environ, capture_output=True, text=True)
     if ended.returncode:
         yield f"nexus doctor: {ended.stdout.strip() or ended.stderr.strip()}"
-
-
-def grown(memory: Memory) -> dict[str, Any] | None:
-    """How a process's memory went once it was warm; None for a life too short to tell."""
-    born, died = memory.samples[0][0], memory.samples[-1][0]
-    warm = [(moment, size / 2**20) for moment, size in memory.samples if moment >= born + WARM_UP * (died - born)]
-    if died - born < SHORTEST_SECONDS or len(warm) < 9:
-        return None
-    third = len(warm) // 3
-    return {
-        "lived_s": round(died - born),
-        "first_mib": round(memory.samples[0][1] / 2**20, 1),
-        "early_mib": round(statistics.median(size for _, size in warm[:third]), 1),
-        "late_mib": round(statistics.median(size for _, size in warm[-third:]), 1),
-    }
