@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
@@ -21,7 +21,7 @@ from nexus.control.runners.configuration import FILE
 from nexus.control.runners.rehearsal import NOTE
 from nexus.control.wakeups import MAIL
 from nexus.core.database.store import instead
-from nexus.core.instance import HOLDER, Holder, running
+from nexus.core.instance import Holder, running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
 from nexus_site import ending
 from nexus_site.demo.team import DemoFailure, own_store
@@ -77,27 +77,12 @@ def serving(home: Path, pause: float) -> Iterator[Hub]:
 
     Raises DemoFailure where it does not start.
     """
-    furnish(home, RUNNERS, pause)
-    with started(home) as hub:
-        yield hub
-
-
-def furnish(home: Path, runners: Path, pause: float) -> None:
-    """Make a throwaway home with these runners."""
     home.mkdir(mode=0o700)
-    (home / FILE).write_text(Template(runners.read_text()).substitute(pause=pause))
-
-
-@contextmanager
-def started(home: Path, port: int = 0, settings: Mapping[str, str] | None = None) -> Iterator[Hub]:
-    """Run a hub with a pool over a home within the block; port 0 is a free one. Raises DemoFailure where it does not
-    start."""
-    (home / HOLDER).unlink(missing_ok=True)  # of a hub that was killed, as is its token
-    ServerTokenManager(port, home).delete()
-    command = python("nexus_site", "serve", "--control", "--port", str(port), "--home", str(home))
-    env, log = own_environment(settings=False, **(settings or {})), home / "hub.log"
+    (home / FILE).write_text(Template(RUNNERS.read_text()).substitute(pause=pause))
+    command = python("nexus_site", "serve", "--control", "--port", "0", "--home", str(home))
+    env, log = own_environment(settings=False), home / "hub.log"
     with (
-        log.open("ab") as written,
+        log.open("wb") as written,
         start(command, cwd=NEUTRAL, env=env, stdout=written, stderr=STDOUT) as program,
     ):
         yield _answering(program, home, log)
@@ -146,13 +131,13 @@ def _follow(hub: Hub, seen: int, account: Lines) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def narrate(events: list[Event], account: Lines, broken: Collection[str] = BROKEN) -> None:
+def narrate(events: list[Event], account: Lines) -> None:
     """Print each event as a sentence, as on the dashboard, with an agent's answers. Raises DemoFailure for a failed
-    turn, or whatever else counts as broken."""
+    turn."""
     silent = {*quiet_types(), *TOLD_OTHERWISE}
     for line in lines([event for event in events if event.type not in silent]):
         sentence = "".join(part.text for part in line.parts)
-        if line.event.type in broken:
+        if line.event.type in BROKEN:
             raise DemoFailure(sentence)
         actor, about = line.event.actor_agent_id or "-", line.event.payload
         if line.event.type == "turn.queued" and about["source"] == MAIL:

@@ -17,7 +17,6 @@ from nexus_site.demo import pool
 from nexus_site.demo.team import DemoFailure
 from nexus_site.demo.timeline import Lines
 from nexus_site.management.commands.demo import CAST
-from tests import warm
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.pool import until
 from tests.acceptance.processes import environment, nexus
@@ -127,16 +126,6 @@ def ended_in_its_midst(number: int, tmp_path: Path, *program: str) -> int:
     assert begun
     until(lambda: not any(process.is_running() for process in begun))
     return code
-
-
-@pytest.mark.long
-def test_it_shows_the_way_from_issue_to_merged(tmp_path: Path) -> None:
-    """`tests/acceptance/test_from_issue_to_merged.py` plays the same; this is the demo's own forge and hub."""
-    played = warm.run(["demo", "merge", "--fast"], environment(tmp_path / "home"), timeout=4 * START_SECONDS)
-    assert played.returncode == 0, played.stdout + played.stderr
-    assert played.stdout.count("✓") == 17 and played.stdout.count("The hub is killed.") == 2
-    assert "/admin/lane/" in played.stdout and "into the merge lane of main" in played.stdout
-    assert list(tmp_path.iterdir()) == [], "one's own home is left alone"
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])

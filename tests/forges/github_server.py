@@ -7,7 +7,9 @@ import base64
 import copy
 import hashlib
 import json
+import os
 import re
+import subprocess
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -23,7 +25,6 @@ from openapi_schema_validator import OAS30ReadValidator, OAS30WriteValidator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from nexus_site.demo.forge import git_answer
 from tests.forges import description
 
 Row = dict[str, Any]
@@ -281,8 +282,21 @@ def answer_of_git(
     if request.headers.get("authorization") != f"Basic {base64.b64encode(login.encode()).decode()}":
         return 401, b"", {"www-authenticate": 'Basic realm="git"'}
     assert repositories is not None
-    status, headers, answer = git_answer(repositories, request.command, request.path, request.headers, body)
-    return status, answer, headers
+    path, _, query = request.path.partition("?")
+    values = {
+        "GIT_PROJECT_ROOT": str(repositories),
+        "GIT_HTTP_EXPORT_ALL": "1",
+        "REMOTE_USER": "nexus",
+        "REQUEST_METHOD": request.command,
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "CONTENT_TYPE": request.headers.get("content-type", ""),
+        "HTTP_CONTENT_ENCODING": request.headers.get("content-encoding", ""),
+    }
+    ended = subprocess.run(["git", "http-backend"], env={**os.environ, **values}, input=body, capture_output=True)
+    head, _, rest = ended.stdout.partition(b"\r\n\r\n")
+    headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
+    return int(headers.pop("Status", "200").split()[0]), rest, headers
 
 
 class Answering(BaseHTTPRequestHandler):

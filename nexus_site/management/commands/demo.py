@@ -7,21 +7,18 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.control.runners import sandbox
 from nexus.core.cli import Group, NexusCommand, positive
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import instead
-from nexus.core.installation import needs_extra
 from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
-from nexus_site.demo import merging, pool, team, timeline
+from nexus_site.demo import pool, team, timeline
 from nexus_site.demo.team import Agent, joined
 from nexus_site.demo.timeline import Lines, Timeline
 
@@ -44,33 +41,25 @@ class Command(NexusCommand):
         "Show a small team at work. First come a planner, two workers that compete and a reviewer: each is a real MCP "
         "client of this home's hub, or, if none runs, of a hub that the demo starts over a temporary home. Then the "
         "demo's hub runs a pool, whose agents wake one another by mail; a script answers instead of a model. Exit code "
-        "1 if anything was lost or won twice. `nexus demo merge` shows the way from issues of a forge to their merge "
-        "instead: agents in worktrees, checks, the merge lane, and a hub that is killed twice."
+        "1 if anything was lost or won twice."
     )
     examples = """examples:
   nexus demo
   nexus demo --rounds 30 --fast
-  nexus demo merge
   nexus demo --keep                     the agents stay on the hub that runs
 
 exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "part", nargs="?", choices=("team", "merge"), default="team", help="team (default) or merge"
-        )
         parser.add_argument("--rounds", type=positive, default=8, help="handoffs of the team (default: %(default)s)")
         pace = parser.add_mutually_exclusive_group()
         pace.add_argument("--pause", type=float, default=1.0, help="seconds between steps (default: %(default)s)")
         pace.add_argument("--fast", action="store_const", const=0.02, dest="pause", help="almost without pauses")
         parser.add_argument("--keep", action="store_true", help="on a running hub: do not delete the team's agents")
 
-    def run(self, *, part: str, rounds: int, pause: float, keep: bool, **options: Any) -> None:
-        pause = max(pause, 0)
-        if part == "merge":
-            _check_merging()
+    def run(self, *, rounds: int, pause: float, keep: bool, **options: Any) -> None:
         try:
-            sound = self._show_merging(pause) if part == "merge" else self._show(rounds, pause, keep)
+            sound = self._show(rounds, max(pause, 0), keep)
         except* BrokenPipeError:
             raise BrokenPipeError from None
         except* Exception as failures:
@@ -78,14 +67,6 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
         if not sound:
             self.stderr.write("Something was lost or won twice.")
             sys.exit(1)
-
-    def _show_merging(self, pause: float) -> bool:
-        """Show the way from issue to merged; return whether nothing was lost and nothing done twice."""
-        account = Lines(self.stdout.write, colour=sys.stdout.isatty())
-        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
-            played = merging.show(Path(scratch).resolve(), pause, account, self.stdout.write)
-        self.stdout.write(f"\n{played.table()}\n")
-        return played.sound
 
     def _show(self, rounds: int, pause: float, keep: bool) -> bool:
         """Show both parts; return whether nothing was lost and nothing won twice."""
@@ -169,14 +150,6 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
                     task.cancel()
                 await asyncio.gather(*watching, return_exceptions=True)
         return timeline.claims
-
-
-def _check_merging() -> None:
-    """Check that this machine has what the merge demo needs. Raises CONFIG_ERROR."""
-    if find_spec("github") is None:
-        raise NexusError(Code.CONFIG_ERROR, needs_extra("nexus demo merge", "forges"))
-    if not sandbox.state().works:
-        raise NexusError(Code.CONFIG_ERROR, f"nexus demo merge runs checks in a sandbox, and {sandbox.state().why}.")
 
 
 def _early(failures: BaseExceptionGroup[Exception]) -> NexusError:

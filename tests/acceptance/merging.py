@@ -6,36 +6,27 @@ So a call that a kill cut off is made again only if its effect is missing.
 
 from __future__ import annotations
 
-import os
+import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
-from coordination.models import Event
-from nexus.core.database.store import instead
-from nexus.core.processes import environment, run
-from nexus_site.demo import forge, pool
-from nexus_site.demo.forge import REPOSITORY, Forge, Row
-from nexus_site.demo.team import DemoFailure, links, own_store
-from nexus_site.demo.timeline import Line, Lines, Summary, newest_event
+from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.pool import Pool
+from tests.forges.github_server import GitHub, Row
 
-RUNNERS = Path(__file__).with_name("merging.toml")
+RUNNERS = Path(__file__).with_name("merging.toml").read_text()
 BUILDERS = tuple(f"builder-{number}" for number in range(1, 6))
 CHECKS = "[checks]\ntests = \"! grep -rnw TODO --include='*.txt' .\"\n"
-SETTINGS = {"NEXUS_FORGE_POLL_SECONDS": "5"}  # of the hub: as often as a forge may be asked
 LOOK_SECONDS = 0.5  # between two looks
 QUIET_SECONDS = 400.0  # without any progress, after which it counts as hung: the longest lease of a killed hub is 60 s
-CALL_SECONDS = 120.0
 LIVE, OVER = ("queued", "running"), 10
-BROKEN = {"turn.failed", "pool.held"}  # a kill interrupts turns
-SILENT = {"message.created", "turn.queued", "turn.started"}  # there are too many
 
 
 @dataclass
@@ -80,43 +71,18 @@ def tasks() -> list[Task]:
     ]
 
 
-class Stage(Protocol):
+class Stage:
     """A hub that can be killed and started again over the same home."""
 
-    @property
-    def url(self) -> str: ...
-    @property
-    def token(self) -> str: ...
-    def kill(self) -> None: ...
-    def start(self) -> None: ...
-
-
-class DemoHub:
-    """The demo's own hub, over a throwaway home. It stays at its address."""
-
-    def __init__(self, home: Path, pause: float) -> None:
-        pool.furnish(home, RUNNERS, pause)
-        self._home, self._running = home, ExitStack()
-        self.hub = self._running.enter_context(pool.started(home, settings=SETTINGS))
-
-    @property
-    def url(self) -> str:
-        return self.hub.holder.url
-
-    @property
-    def token(self) -> str:
-        return self.hub.token
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.start()
 
     def kill(self) -> None:
-        self.hub.program.kill()
+        self.pool.hub.stop(signal.SIGKILL)
 
     def start(self) -> None:
-        self._running.close()
-        self.hub = self._running.enter_context(pool.started(self._home, self.hub.holder.port, SETTINGS))
-
-    def close(self) -> None:
-        """End the hub."""
-        self._running.close()
+        self.pool = Pool(self.home, runners=RUNNERS)
 
 
 class Cut(Exception):
@@ -140,38 +106,33 @@ class Rehearsal:
     """One play, and the operator in it."""
 
     stage: Stage
-    forge: Forge
+    forge: GitHub
     project: Path
     remote: Path
     kills: list[Kill]
-    say: Callable[[str], None] = lambda line: None
     tasks: list[Task] = field(default_factory=tasks)
     refusals: dict[str, int] = field(default_factory=dict)
     killed: int = 0
 
-    def play(self, look: Callable[[], None] = lambda: None) -> None:
-        """Play it to its end; `look` is called often. Raises DemoFailure if it does not come to one."""
+    def play(self) -> None:
+        """Play it to its end."""
         self._begin()
         killer: threading.Thread | None = None
         progress, moved_at = 0, time.monotonic()
         while any(task.stage < OVER for task in self.tasks):
-            look()
             try:
                 for task in self.tasks:
                     self._advance(task)
             except Cut:
-                if killer is None:
-                    raise DemoFailure("The hub does not answer, and nobody killed it") from None
+                assert killer is not None, "nobody killed the hub"
                 killer.join()
                 killer = None
                 self.stage.start()
-                self.say("The hub runs again, over the same home.")
             now = sum(task.stage for task in self.tasks)
             if now > progress:
                 progress, moved_at = now, time.monotonic()
-            if time.monotonic() - moved_at > QUIET_SECONDS:
-                stages = {task.number: task.stage for task in self.tasks}
-                raise DemoFailure(f"Nothing went on for {QUIET_SECONDS:g} s: {stages}; refused: {self.refusals}")
+            stages = {task.number: task.stage for task in self.tasks}
+            assert time.monotonic() - moved_at < QUIET_SECONDS, f"nothing goes on: {stages}; refused: {self.refusals}"
             if killer is None and self.kills and progress >= self.kills[0].progress:
                 killer = threading.Thread(target=self._kill, args=(self.kills.pop(0).seconds,))
                 killer.start()
@@ -179,11 +140,9 @@ class Rehearsal:
         if killer is not None:
             killer.join()
             self.stage.start()
-        look()
 
     def _kill(self, seconds: float) -> None:
         time.sleep(seconds)
-        self.say("The hub is killed.")
         self.stage.kill()
         self.killed += 1
 
@@ -207,7 +166,7 @@ class Rehearsal:
             self.call("control.pool_create_agent", **new, model="builder", wake_on=["mail"])
         for task in self.tasks:
             self.forge.add_issue(task.number, task.title)
-        known = {"kind": "github", "repository": REPOSITORY, "url": self.forge.url, "token": self.forge.token}
+        known = {"kind": "github", "repository": "acme/shop", "url": self.forge.url, "token": self.forge.token}
         self.call("coordination.forge_connect", **where, **known, label="nexus")
 
     def call(self, operation: str, /, **arguments: Any) -> dict[str, Any]:
@@ -215,11 +174,10 @@ class Rehearsal:
         toolset, _, name = operation.partition(".")
         try:
             answer = httpx.post(
-                f"{self.stage.url}/api/v1/{toolset}/operations/{name}",
+                f"{self.stage.pool.hub.url}/api/v1/{toolset}/operations/{name}",
                 json=arguments,
-                headers={"Authorization": f"Bearer {self.stage.token}"},
-                timeout=CALL_SECONDS,
-                trust_env=False,  # no proxy leads to this machine
+                headers={"Authorization": f"Bearer {self.stage.pool.token}"},
+                timeout=START_SECONDS,
             )
         except httpx.TransportError:
             raise Cut from None
@@ -230,18 +188,11 @@ class Rehearsal:
         return data
 
     def git(self, *arguments: str) -> str:
-        """Run git in the project, and return what it says. Raises DemoFailure."""
+        """Run git in the project, and return what it says."""
         who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
-        ended = run(
-            ["git", *who, *arguments],
-            cwd=str(self.project),
-            env=environment(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1"),
-            seconds=60.0,
-            largest=10_000_000,
-        )
-        if ended.code:
-            raise DemoFailure(f"git {arguments[0]}: {ended.errors.decode(errors='replace').strip()}")
-        return ended.output.decode().strip()
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=self.project, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     def _advance(self, task: Task) -> None:
         """Look how far a task is, and do its next step."""
@@ -358,8 +309,8 @@ class Rehearsal:
         names = self.git("ls-tree", "-r", "--name-only", branch).splitlines()
         return any(line in self.git("show", f"{branch}:{name}").splitlines() for name in names)
 
-    def account(self) -> Summary:
-        """Compare what should have come of it with what git, the hub and the forge have."""
+    def account(self) -> dict[str, tuple[int, int]]:
+        """Return what should have come of it, and what git, the hub and the forge have."""
         accepted = [task for task in self.tasks if task.accepted]
         refused = [task for task in self.tasks if not task.accepted]
         handoffs = [self.call("coordination.handoff_read", handoff_id=task.handoff) for task in self.tasks]
@@ -371,37 +322,29 @@ class Rehearsal:
         remarks = self._review(next(task for task in self.tasks if task.remark))["comments"]
         left = self.call("control.pool_list_runs", which="needing_person")["runs"]
         merged = self.git("log", "--first-parent", "--format=%s", "main").splitlines()
-        return Summary(
-            [
-                Line("kills of the hub", 2, self.killed),
-                Line("handoffs completed", len(accepted), _count(handoffs, "status", "COMPLETED")),
-                Line("handoffs cancelled", len(refused), _count(handoffs, "status", "CANCELLED")),
-                Line(
-                    "accepted lines in main", len(accepted), sum(self.has(each.accepted, "main") for each in accepted)
-                ),
-                Line("refused lines in main", 0, sum(self.has(each.line, "main") for each in refused)),
-                Line(
-                    "refused lines in a kept branch",
-                    len(refused),
-                    sum(any(self.has(each.line, branch) for branch in kept) for each in refused),
-                ),
-                Line("merges in main", len(accepted), sum(line.startswith("Merge ") for line in merged)),
-                Line("entries of the lane that merged", len(accepted), _count(merges, "state", "merged")),
-                Line("that came back for a conflict", 1, _count(merges, "cause", "conflict")),
-                Line("results that failed their checks", 1, _count(runs, "state", "failed")),
-                Line("comments of reviews that are done", 1, _count(remarks, "outcome", "done")),
-                Line("results whose receipts are complete", len(self.tasks) + 2, sum(map(_is_complete, runs))),
-                Line("pull requests", len(accepted), len(self.forge.pulls)),
-                Line(
-                    "of these merged", len(accepted), sum(bool(row["merged_at"]) for row in self.forge.pulls.values())
-                ),
-                Line("comments, one for each issue", len(self.tasks), len(self.forge.comments)),
-                Line("mails with a complete receipt", len(mail), sum(map(self._is_received, mail))),
-                Line("mails that wait", 0, sum(each["unread"] + each["in_flight"] for each in unread)),
-                Line("runs that need a person", 0, len(left)),
-            ],
-            [],
-        )
+        return {
+            "kills of the hub": (2, self.killed),
+            "handoffs completed": (len(accepted), _count(handoffs, "status", "COMPLETED")),
+            "handoffs cancelled": (len(refused), _count(handoffs, "status", "CANCELLED")),
+            "accepted lines in main": (len(accepted), sum(self.has(each.accepted, "main") for each in accepted)),
+            "refused lines in main": (0, sum(self.has(each.line, "main") for each in refused)),
+            "refused lines in a kept branch": (
+                len(refused),
+                sum(any(self.has(each.line, branch) for branch in kept) for each in refused),
+            ),
+            "merges in main": (len(accepted), sum(line.startswith("Merge ") for line in merged)),
+            "entries of the lane that merged": (len(accepted), _count(merges, "state", "merged")),
+            "entries that came back for a conflict": (1, _count(merges, "cause", "conflict")),
+            "results that failed their checks": (1, _count(runs, "state", "failed")),
+            "comments of reviews that are done": (1, _count(remarks, "outcome", "done")),
+            "results whose receipts are complete": (len(self.tasks) + 2, sum(map(_is_complete, runs))),
+            "pull requests": (len(accepted), len(self.forge.pulls)),
+            "of these merged": (len(accepted), sum(bool(row["merged_at"]) for row in self.forge.pulls.values())),
+            "comments, one for each issue": (len(self.tasks), len(self.forge.comments)),
+            "mails with a complete receipt": (len(mail), sum(map(self._is_received, mail))),
+            "mails that wait": (0, sum(each["unread"] + each["in_flight"] for each in unread)),
+            "runs that need a person": (0, len(left)),
+        }
 
     def _mail(self, builder: str) -> list[str]:
         page = self.call("coordination.inbox_history", agent_id=builder, limit=100)
@@ -421,30 +364,3 @@ def _count(rows: Iterable[Row], column: str, value: str) -> int:
 def _is_complete(run: Row) -> bool:
     """Return whether the checks of a result ended, with a receipt and a fact sheet."""
     return run["ended_at"] is not None and len(run["receipts"]) == 1 and run["facts"]["why"] is None
-
-
-def show(directory: Path, pause: float, account: Lines, write: Callable[[str], object]) -> Summary:
-    """Play it in an empty directory, and print the log as it grows. Raises DemoFailure."""
-    home = directory / "home"
-    write(
-        "Ten issues of a forge, five agents in worktrees of one repository. Two issues change the same line, one gets"
-    )
-    write(
-        "a comment in its review, one fails its checks at first, one is refused. The hub is killed twice meanwhile. A"
-    )
-    write("script answers instead of a model.")
-    with closing(DemoHub(home, pause)) as hub, forge.serving(directory / "remotes") as github, instead(own_store(home)):
-        write(f"{links(hub.url, 'Board', 'Lane', 'Forges', 'Runs', 'Timeline', 'Attention')}\n")
-        seen = newest_event()
-
-        def look() -> None:
-            nonlocal seen
-            events = list(Event.objects.filter(event_id__gt=seen).order_by("event_id"))
-            seen = events[-1].event_id if events else seen
-            pool.narrate([event for event in events if event.type not in SILENT], account, BROKEN)
-
-        remote = directory / "remotes" / f"{REPOSITORY}.git"
-        kills = [Kill(25, pause / 2), Kill(65, pause / 2)]
-        played = Rehearsal(hub, github, directory / "shop", remote, kills, partial(account.say, "-"))
-        played.play(look)
-        return played.account()
