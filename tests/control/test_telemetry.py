@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from nexus.control import telemetry
-from nexus.control.models import Role
 from nexus.control.runners.base import Scene
 from nexus.control.runners.processes import environment_of
 from nexus.control.services.turns import Ended
@@ -87,7 +84,7 @@ def attributes(of: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in [name for name in os.environ if name.startswith(telemetry.PREFIX)]:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
     yield
     telemetry.stop()
@@ -109,7 +106,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 @pytest.mark.usefixtures("starts_processes")
 async def test_a_run_over_a_model(worker: Worker, tmp_path: Path, collector: Collector) -> None:
     telemetry.start()
-    reads = calls(("read_file", {"path": "notes.txt"}), ("/etc/passwd is no tool", {}))
+    reads = calls(("read_file", {"path": "notes.txt"}))
     with serving(refuses(503, retry_after="0"), reads, says("At last.", usage=(20, 7))) as (_, url):
         turn = await ended(await run_with(url, tmp_path))
     assert turn.status == "done", turn.why
@@ -118,84 +115,68 @@ async def test_a_run_over_a_model(worker: Worker, tmp_path: Path, collector: Col
     assert collector.service == "nexus"
     first, root = (span for span in spans if not span.parent_span_id)  # the run waited and was started again
     assert (root.name, attributes(first)["error.type"]) == ("invoke_agent ann", "overloaded")
-    refused = next(span for span in spans if span.parent_span_id == first.span_id)
-    assert (refused.name, attributes(refused)["error.type"]) == ("chat small", "ModelUnavailableError")
     given = attributes(root)
     assert given.pop("gen_ai.agent.id") == given.pop("gen_ai.conversation.id")
     assert given == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "ann",
-        "gen_ai.provider.name": "openai",
-        "gen_ai.request.model": "small",
         "gen_ai.usage.input_tokens": 30,
         "gen_ai.usage.output_tokens": 12,
         "nexus.run.id": turn.pk,
         "nexus.run.status": "done",
     }
+    assert [span.name for span in spans if span.parent_span_id == first.span_id] == ["chat small"], "it was refused"
     below = [span for span in spans if span.parent_span_id == root.span_id]
     assert {span.trace_id for span in below} == {root.trace_id}
-    assert [span.name for span in below] == [
-        *("chat small", "execute_tool read_file", "execute_tool unknown", "chat small")
-    ]
-    assert all(one.end_time_unix_nano <= other.start_time_unix_nano for one, other in pairwise(below))
-    asked, read = (attributes(span) for span in below[:2])
-    assert (asked["gen_ai.operation.name"], asked["gen_ai.usage.input_tokens"]) == ("chat", 10)
-    assert read["gen_ai.tool.name"] == "read_file" and read["gen_ai.tool.call.id"]
+    assert [span.name for span in below] == ["chat small", "chat small"]
+    assert [attributes(span)["gen_ai.usage.input_tokens"] for span in below] == [10, 20]
     sent = b"".join(collector.bodies)
-    assert not [text for text in (*PRIVATE, "passwd", str(tmp_path)) if text.encode() in sent]
+    assert not [text for text in (*PRIVATE, str(tmp_path)) if text.encode() in sent]
 
 
 @pytest.mark.usefixtures("starts_processes")
-async def test_runs_that_fail_or_are_cancelled_and_calls_of_an_agent_process(
+async def test_runs_that_fail_or_are_cancelled(
     worker: Worker, plays: Callable[[Take], None], collector: Collector
 ) -> None:
     telemetry.start()
-    called = asyncio.Event()
+    began = asyncio.Event()
 
     async def take(runner: Any, scene: Scene) -> Ended:
         if scene.agent.agent_id == "bob":
             raise ValueError("a secret")
-        call = {"id": "1-0", "name": "Read /home/ann/secret", "kind": "read", "arguments": {}}
-        await scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call]})
-        await scene.say(Role.TOOL, "no", tool_call_id="1-0", meta={"status": "failed"})
-        await scene.say(Role.ASSISTANT, "", meta={"tool_calls": [{**call, "id": "1-1"}]})
-        called.set()
+        began.set()
         await asyncio.Event().wait()
         raise AssertionError
 
     plays(take)
     await acreate("ann", "bob")
     cancelled, failed = await asend("ann"), await asend("bob")
-    await called.wait()
+    await began.wait()
     await acancel(cancelled)
     await ended(cancelled)
     await ended(failed)
     telemetry.stop()
-    spans = [(span.name, attributes(span)) for span in collector.spans()]
-    runs = {given["gen_ai.agent.name"]: given for name, given in spans if name.startswith("invoke_agent")}
+    runs = {given["gen_ai.agent.name"]: given for given in map(attributes, collector.spans())}
     assert (runs["bob"]["nexus.run.status"], runs["bob"]["error.type"]) == ("failed", "run_failed")
     assert runs["ann"]["nexus.run.status"] == "cancelled" and "error.type" not in runs["ann"]
-    errors = [given["error.type"] for name, given in spans if name == "execute_tool read"]
-    assert errors == ["tool_error", "unanswered"]
     assert b"secret" not in b"".join(collector.bodies)
 
 
 @pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize("how", ["away", "silent"])
 async def test_a_collector_that_does_not_answer_holds_up_neither_runs_nor_the_end(
-    worker: Worker, collector: Collector, monkeypatch: pytest.MonkeyPatch, how: str
+    worker: Worker, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
     monkeypatch.setattr(telemetry, "STOP_SECONDS", 0.2)
     collector.silent.set()
-    if how == "away":
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{taken.getsockname()[1]}")
     telemetry.start()
     await acreate("ann")
     for _ in range(3):
         assert (await ended(await asend("ann"))).status == "done"
     telemetry.stop()  # returns although the collector has not answered
+    [stopping] = [thread for thread in threading.enumerate() if thread.name == "last-spans"]
+    collector.over.set()
+    await asyncio.to_thread(stopping.join)  # before the collector is gone
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -204,7 +185,6 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_runs_nor_the_en
     [
         {},
         {ENDPOINT: ""},
-        {ENDPOINT: "http://127.0.0.1:4318", "OTEL_SDK_DISABLED": "true"},
         {ENDPOINT: "http://127.0.0.1:4318", "OTEL_TRACES_EXPORTER": "none"},
     ],
 )
@@ -214,11 +194,9 @@ import os, sys, django
 django.setup()
 from nexus.control import telemetry
 telemetry.start()
-trace = telemetry.RunTrace(object())
-with trace.chat() as chat:
-    chat.used(1, 1)
-trace.look("tool", "1", None)
-trace.end(None)
+with telemetry.run_span(object()) as record:
+    record(object())
+telemetry.traced(object())
 telemetry.stop()
 print([name for name in sys.modules if name.startswith("opentelemetry")])
 """
@@ -230,8 +208,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 @pytest.mark.parametrize(
     ("variables", "missing", "said"),
     [
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, True, "the extra otel: "),
-        ({"OTEL_TRACES_EXPORTER": "console"}, False, "'console'"),
+        ({ENDPOINT: "http://127.0.0.1:1"}, True, "the extra otel: "),
         ({ENDPOINT: "http://127.0.0.1:1", "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, False, "variable is wrong"),
     ],
 )
@@ -252,25 +229,6 @@ def test_what_cannot_be_done_is_one_line_of_the_log(
     assert len(lines) == 1 and said in lines[0]
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_a_collector_that_is_away_is_one_line_of_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with socket.socket() as silent:  # it listens to nobody, and no other test gets its port
-        silent.bind(("127.0.0.1", 0))
-        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-        telemetry.start()
-        assert telemetry._provider is not None
-        for _ in range(2):
-            telemetry._provider.get_tracer("nexus").start_span("run").end()
-            telemetry._provider.force_flush()
-        telemetry.stop()
-    assert [record.getMessage() for record in caplog.records] == [
-        "Spans of runs are not exported, and are dropped until that is possible: the collector takes none; is it there?"
-    ]
-
-
 async def test_the_variables_reach_the_worker_and_no_program_of_an_agent(
     committed: None, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -281,7 +239,7 @@ async def test_the_variables_reach_the_worker_and_no_program_of_an_agent(
     worker = supervision._environment()
     assert (worker[ENDPOINT], worker["OTEL_EXPORTER_OTLP_HEADERS"]) == ("http://collector", "authorization=secret")
     for given in (environment_of(agent), processes.own_environment(), processes.environment()):
-        assert not [name for name in given if name.startswith(telemetry.PREFIX)]
+        assert not [name for name in given if name.startswith("OTEL_")]
 
 
 @pytest.mark.usefixtures("starts_processes")

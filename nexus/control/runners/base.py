@@ -17,7 +17,6 @@ from nexus.control.prices import MOST, Cost
 from nexus.control.rules import Action, Rule, Ruling, Verdict, decide
 from nexus.control.services.questions import Decision
 from nexus.control.services.turns import Ended
-from nexus.control.telemetry import RunTrace
 from nexus.core.operations.replies import Outcome
 from nexus.core.waiting import OUTSIDE, in_thread
 
@@ -124,7 +123,6 @@ class Scene:
     draft: Draft = field(default_factory=Draft)
     instructions: Callable[[], Awaitable[str]] = no_instructions  # of the operator's and the project's files
     tell_session: Callable[[Mapping[str, Any]], Awaitable[None]] = not_told  # keep what its process told of its session
-    trace: RunTrace = field(default_factory=RunTrace)  # its spans
     rules: Callable[[], Awaitable[Sequence[Rule]]] = no_rules  # that hold for the agent now
     rulings: list[str] = field(default_factory=list)  # of rules about the call that runs, in words
 

@@ -53,7 +53,7 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from nexus.control import faults, selectors
+from nexus.control import faults, selectors, telemetry
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, Role, TurnStatus
 from nexus.control.runners import recording, traffic
@@ -94,7 +94,7 @@ async def take(runner: Model, scene: Scene) -> Ended:
     with traffic.of(scene.agent.agent_id, key or "", run=scene.turn.pk) as log:
         transport = recording.Recording(httpx2.AsyncHTTPTransport(verify=_tls()))
         async with httpx2.AsyncClient(transport=transport, headers={"accept-encoding": "identity"}) as client:
-            turn = _Turn(runner, scene, _model(runner, key, client))
+            turn = _Turn(runner, scene, telemetry.traced(_model(runner, key, client)))
             try:
                 async with servers.served(runner, scene) as further:
                     turn.tools = {**further, **turn.tools}
@@ -206,9 +206,7 @@ class _Turn:
         longest = AWAITED_PAUSE if is_awaited else LONGEST_PAUSE
         for attempt in range(self.runner.retries + 1):
             try:
-                with self.scene.trace.chat() as chat:
-                    response = await self._once(messages)
-                    chat.used(response.usage.input_tokens, response.usage.output_tokens)
+                response = await self._once(messages)
             except TimeoutError:
                 why = f"the model said nothing for {seconds} second{'s' * (seconds != 1)}"
                 fault = Fault(FaultKind.UNREACHABLE)

@@ -22,7 +22,7 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from nexus.control import agent_stream, instructions
+from nexus.control import agent_stream, instructions, telemetry
 from nexus.control.members import TURN_TRANSPORT
 from nexus.control.models import HUB, Entry, PoolAgent, PoolAgentQuerySet, Role, Turn, TurnStatus
 from nexus.control.prices import tariff_of
@@ -32,7 +32,6 @@ from nexus.control.runners.configuration import Runner, runners
 from nexus.control.services import permissions, transcript, turns
 from nexus.control.services.questions import ask_and_wait
 from nexus.control.services.turns import Ended
-from nexus.control.telemetry import RunTrace
 from nexus.control.tools.files import ToolFailed, on_disk
 from nexus.control.worker import clones
 from nexus.control.worker.store_access import stored
@@ -225,12 +224,10 @@ class RunningTurn:
     async def run(self) -> Ended:
         """Run the turn and return its end, with its tokens and its cost; soon after `cancel`, even if the runner goes
         on."""
-        runner, ended = self._runner, None
-        self._trace = RunTrace(self.turn, runner)
-        try:
+        runner = self._runner
+        with telemetry.run_span(self.turn) as record:
             ended = _failed(runner) if isinstance(runner, NexusError) else self._priced(await self._ended(runner))
-        finally:
-            self._trace.end(ended)
+            record(ended)
         return ended
 
     def _priced(self, ended: Ended) -> Ended:
@@ -302,7 +299,6 @@ class RunningTurn:
                     self._reporter.draft,
                     self._instructions,
                     self._tell_session,
-                    self._trace,
                     self._rules,
                 ),
             )
@@ -398,7 +394,6 @@ class RunningTurn:
                 )
 
         self._reporter.stored(await stored(append, SAY_SECONDS))
-        self._trace.look(role, tool_call_id, meta)
         self._entries += 1
         if looping := self._loops.look(role, content, tool_call_id, meta):
             why = f"it made the same call {self._loops.times} times, with the same result: {looping}"

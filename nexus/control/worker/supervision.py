@@ -20,7 +20,6 @@ from django.db import DatabaseError
 
 from coordination.log.selectors import interest_keys
 from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
-from nexus.control import telemetry
 from nexus.control.agent_stream import DRAFTS
 from nexus.control.config import DEFAULT_PORT, ControlSettings
 from nexus.control.git import LOGIN
@@ -248,7 +247,7 @@ async def _ended(watchdog: asyncio.subprocess.Process, seconds: float) -> None:
 
 def _environment() -> dict[str, str]:
     """Return the settings of this process, resolved, and the variables that runners, traces, git and ssh need."""
-    traced = (name for name in os.environ if name.startswith(telemetry.PREFIX))
+    traced = (name for name in os.environ if name.startswith("OTEL_"))
     needed = (name for runner in runners().by_name.values() for name in runner.variables)
     return own_environment(*needed, *traced, *LOGIN) | given() | {"NEXUS_CONTROL": "true"}
 
