@@ -25,13 +25,17 @@ ON_POSTGRES := tests/acceptance/test_soak.py \
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: serve demo test check rest types quick others postgres long release-check clean
+.PHONY: serve demo docs test check rest types quick others postgres long release-check clean
 
 serve: $(RUN)
 	$(VENV)/bin/python manage.py serve $(if $(PORT),--port $(PORT))
 
 demo: $(RUN)
 	$(VENV)/bin/python manage.py demo
+
+# The reference, from the code, into docs/made.
+docs: $(RUN)
+	$(VENV)/bin/python -m docs.make_reference
 
 # What everybody runs: all that can be known in one process, and a smoke over real ones (tests/smoke.txt).
 test: $(DEV)

@@ -1,6 +1,6 @@
 """Routing: the target grammar, eligibility and visibility.
 
-Total functions over plain values: no Django, no clock, no I/O (docs/reference/mcp.md).
+Total functions over plain values: no Django, no clock, no I/O (coordination/texts/targets.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nexus.core.apps import NexusAppConfig
+from nexus.core.contributions import Page
 
 
 class NexusSiteConfig(NexusAppConfig):
     name = "nexus_site"
+
+    def pages(self) -> Sequence[Page]:
+        from nexus_site.reference import PAGES  # its modules need the apps; `urls` is what collects the pages
+
+        return PAGES

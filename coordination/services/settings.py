@@ -1,4 +1,4 @@
-"""Settings at run time. Precedence: flag, environment, stored value, default (docs/reference/settings.md).
+"""Settings at run time. Precedence: flag, environment, stored value, default.
 
 All code reads `settings.NEXUS`. A process replaces it when the stored settings have changed: at once in the process
 that changed them, elsewhere with the first call a second later.

@@ -64,6 +64,7 @@ PAGES = {
     "settings": "/admin/settings/",
     "retention": "/admin/retention/",
     "help": "/admin/help/",
+    "reference": "/admin/reference/settings.md",
     "about": "/admin/about/",
     "sessions": "/admin/coordination/session/",
     "event_records": "/admin/coordination/event/",

@@ -17,13 +17,13 @@ from django.test import Client
 from coordination.models import AgentKey, Event
 from coordination.services import keys
 from coordination.toolset import run
-from docs import make_reference, reference_pages
 from nexus.core.apps import nexus_apps
 from nexus.core.cli import ago, columns, one_line, table
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.maintenance import retention
+from nexus_site import reference, reference_pages
 from tests.conftest import Call
 from tests.keys import agent_of_key
 
@@ -138,7 +138,7 @@ def test_it_names_the_way_in_the_words_of_a_terminal() -> None:
 
 
 def test_every_command_that_errors_may_name_is_one() -> None:
-    block = {name: reference_pages.command_block(name, parser) for name, parser in make_reference.parsers().items()}
+    block = {name: reference_pages.command_block(name, parser) for name, parser in reference.parsers().items()}
     operations = {name: each for toolset in TOOLSETS.values() for name, each in toolset.operations.items()}
     known = {*operations, *(name for each in operations.values() for name in each.params.model_fields)}
     for config in nexus_apps():

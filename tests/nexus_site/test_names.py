@@ -20,10 +20,10 @@ from django.template.loader_tags import ExtendsNode, IncludeNode
 from django.templatetags.static import StaticNode
 from django.urls import get_resolver
 
-from docs import make_reference
 from nexus.core.apps import nexus_apps
 from nexus.core.config import TABLE
 from nexus.core.contributions import EntityRef
+from nexus_site import reference
 from tests.nexus_site.test_reference import PAGES, ROOT
 
 CODE = [
@@ -115,7 +115,7 @@ def check(words: list[str], parser: argparse.ArgumentParser) -> str:
 
 
 def test_texts_of_the_program_name_commands_verbs_and_flags_that_are_there() -> None:
-    parsers = make_reference.parsers()
+    parsers = reference.parsers()
     lines = [(file, words) for file in TEXTS for line in commands(file) if (words := line.split())]
     assert len(lines) > 200
     assert check(["tasks", "add"], parsers["tasks"]) == "add" and check(["tail", "--by"], parsers["tail"]) == "--by"

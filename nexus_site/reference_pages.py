@@ -1,11 +1,10 @@
-"""The pages of docs/reference, made from the code: the registry, the settings, the schema, the commands."""
+"""The pages of the reference as Markdown, made from the code: operations, errors, settings, MCP, commands."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from nexus.core.cli import HelpAll
@@ -16,13 +15,12 @@ from nexus.core.operations.registry import Operation, Toolset
 
 Schema = Mapping[str, Any]
 
-MADE = "<!-- Made from the code by `python -m docs.make_reference`; change the code, not this page. -->"
 UNBOUNDED = {LARGEST, MAX_INTEGER}  # bounds of the machine, not of the thing
 
 
 def page(title: str, introduction: str, blocks: Iterable[str]) -> str:
     """A whole page of Markdown."""
-    return "\n\n".join([MADE, f"# {title}", introduction, *blocks]) + "\n"
+    return "\n\n".join([f"# {title}", introduction, *blocks]) + "\n"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -48,26 +46,27 @@ def told(docstring: str) -> str:
 
 
 def operations(toolsets: Collection[Toolset]) -> str:
-    """Every operation by toolset, those that agents have as tools first."""
+    """What all operations have in common, and the list of toolsets."""
     return page(
         "Operations",
         "Each operation is an MCP tool, unless it says otherwise, and `POST /api/v1/{toolset}/operations/{name}` with "
-        "the same parameters as a JSON object; `POST /api/v1/operations/{name}` is `coordination`'s. Which toolsets an "
-        "agent sees, [it chooses](../how-to/choose-toolsets.md). Unless its toolset says otherwise, an answer is the "
-        "envelope: "
+        "the same parameters as a JSON object; `POST /api/v1/operations/{name}` is `coordination`'s. Unless its "
+        "toolset says otherwise, an answer is the envelope: "
         '`{"ok": true, "data": …}` or `{"ok": false, "error": {"code", "message", "details"}}`. '
         "Beside the errors listed, any may answer `DB_ERROR` and `INTERNAL_ERROR`; [errors](errors.md) tells what each "
         "means. A connection bound to an agent by its key "
         "acts as that agent only; another id is `NOT_OWNER`. A *time* is UTC in ISO 8601, with microseconds.",
         [
-            *(block for toolset in toolsets for block in _toolset_blocks(toolset)),
-            "## Rows\n\nWhat answers hold.",
-            *_rows(operation for toolset in toolsets for operation in toolset.operations.values()),
+            table(
+                ["toolset", "what it is for"],
+                [[f"[{each.name}]({each.name}.md)", each.description] for each in toolsets],
+            )
         ],
     )
 
 
-def _toolset_blocks(toolset: Toolset) -> Iterator[str]:
+def toolset(toolset: Toolset) -> str:
+    """The operations of a toolset, those that agents have as tools first, and the rows of their answers."""
     tools = sorted((operation for operation in toolset.operations.values() if operation.tool), key=toolset.place)
     # their modules are imported as they are needed: the order must not depend on what was needed first
     others = sorted(
@@ -78,11 +77,18 @@ def _toolset_blocks(toolset: Toolset) -> Iterator[str]:
     bare = (
         ' It answers with the data itself; an error is `{"error": {"code", "message"}}`.' if toolset.reply.bare else ""
     )
-    yield f"## {toolset.name}: tools of agents\n\n{toolset.description} {len(tools)} operations. {had}{bare}"
-    yield from map(operation_block, tools)
-    if others:
-        yield f"## {toolset.name}: for operators alone\n\n{len(others)} operations; no agent gets them as tools."
-        yield from map(operation_block, others)
+    return page(
+        f"Operations: {toolset.name}",
+        f"{toolset.description} {len(tools)} operations are tools of agents. {had}{bare} "
+        "[Operations](operations.md) tells what all have in common.",
+        [
+            *map(operation_block, tools),
+            *([f"## For operators alone\n\n{len(others)} operations; no agent gets them as tools."] if others else []),
+            *map(operation_block, others),
+            "## Rows\n\nWhat answers hold.",
+            *_rows(toolset.operations.values()),
+        ],
+    )
 
 
 def operation_block(operation: Operation[Any]) -> str:
@@ -240,8 +246,7 @@ def settings() -> str:
         )
         rows.append(
             [
-                code(variable(name)),
-                code(flag(name)),
+                listed([variable(name), flag(name)]),
                 default,
                 values,
                 "at once" if declared.live else "at start",
@@ -256,63 +261,9 @@ def settings() -> str:
         "A setting that applies *at once* can also be stored, on the dashboard's settings page or with "
         "`PATCH /api/v1/settings`; it then holds for every process of the home. A setting that applies *at start* "
         "takes only a flag or a variable. Two variables are not settings: `NEXUS_API_KEY` binds `nexus runmcp` to an "
-        "agent, and with `NEXUS_STANDALONE=1` a process works without a hub ([the relay](../explanation/relay.md)).",
-        [table(["variable", "flag", "default", "values", "applies", "meaning"], rows)],
+        "agent, and with `NEXUS_STANDALONE=1` a process works without a hub.",
+        [table(["variable, flag", "default", "values", "applies", "meaning"], rows)],
     )
-
-
-# REST
-
-
-def rest(schema: Schema, views: Mapping[str, str]) -> str:
-    """Every path of the OpenAPI schema, by resource; `views` are the paths beside it with their docstrings."""
-    calls = [
-        (call["tags"][0], method.upper(), path, call)
-        for path, methods in schema["paths"].items()
-        for method, call in methods.items()
-    ]
-    always = set.intersection(*(set(call["responses"]) for *_, call in calls))
-    resources = groupby((call for call in calls if call[0] != "operations"), key=lambda call: call[0])
-    return page(
-        "REST",
-        "Paths of the hub below `/api/v1`. The full schema, with every field, is `/api/v1/schema`, and "
-        "`/api/v1/docs` shows it. Unless noted otherwise, an answer is the envelope. Lists answer "
-        '`{"results": […], "next_cursor": …, "has_more": …}`; pass `next_cursor` back as `cursor` for the next page. '
-        "`items` holds the same rows as `results`, for clients of okto-nexus. "
-        "A page with `has_more` may be short or even empty, because one request examines a few thousand rows at most: "
-        "go on from `next_cursor`. [A client of your own](../how-to/write-a-client.md) describes how to authenticate "
-        "and how to follow events.",
-        [
-            f"Beside the statuses listed, every call may answer {listed(sorted(always))}.",
-            *(_resource(tag, list(group), always) for tag, group in resources),
-            "## operations\n\n`POST /api/v1/{toolset}/operations/{name}` calls any of the [operations](operations.md) "
-            "and answers in its toolset's form; `POST /api/v1/operations/{name}` calls one of `coordination`.",
-            "## Beside the schema\n\n"
-            + table(["call", "what it does"], [[code(path), told(text)] for path, text in views.items()]),
-            f"## Statuses\n\n{table(['status', 'meaning'], _statuses(call for *_, call in calls))}",
-        ],
-    )
-
-
-def _resource(tag: str, calls: Sequence[tuple[str, str, str, Schema]], always: set[str]) -> str:
-    rows = [
-        [
-            f"`{method} {path}`",
-            " ".join(call.get("description", "").split()),
-            listed(part["name"] for part in call.get("parameters", ()) if part["in"] == "query"),
-            listed(sorted(set(call["responses"]) - always)),
-        ]
-        for _, method, path, call in calls
-    ]
-    return f"## {tag}\n\n" + table(["call", "what it does", "query", "statuses"], rows)
-
-
-def _statuses(calls: Iterable[Schema]) -> list[list[str]]:
-    texts = {"200": "Done.", "201": "Created."}
-    for call in calls:
-        for status, response in call["responses"].items():
-            texts.setdefault(status, response["description"])
-    return [[status, text] for status, text in sorted(texts.items())]
 
 
 # MCP
@@ -330,8 +281,7 @@ def mcp(
         "MCP",
         "Tools are the [operations](operations.md). A result is the envelope, as structured content and as text; a "
         "failure sets `isError`. `nexus runmcp` serves them on stdio, and the hub serves the same over HTTP at `/mcp`. "
-        "This page describes a connection that chooses no toolsets; a connection "
-        "[may choose others](../how-to/choose-toolsets.md).",
+        "This page describes a connection that chooses no toolsets.",
         [
             f"## {added.name}\n\nThis tool is offered while there are toolsets that the connection has not chosen.\n\n"
             + table(["parameter", "type", "default", "meaning"], _parameters(added.params.model_json_schema())),
@@ -341,7 +291,7 @@ def mcp(
                 ["prompt", "arguments", "what it is"], [[code(name), listed(a), about] for name, about, a in prompts]
             ),
             "## Tasks\n\nIf one of these calls waits, a client that declares the extension "
-            f"`io.modelcontextprotocol/tasks` gets a [task](../how-to/long-calls.md): {listed(tasks)}.",
+            f"`io.modelcontextprotocol/tasks` gets a task: {listed(tasks)}.",
             "## Texts for agents\n\nThe instructions of the server, and the pages of reference.",
             *(f"### {title}\n\n````text\n{text.strip()}\n````" for title, text in texts.items()),
         ],
