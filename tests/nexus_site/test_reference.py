@@ -23,7 +23,7 @@ from nexus_site.launch import APPS, take_flags
 from tests.pages import LOCAL, shown
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "made").glob("*.md")})
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CALL = re.compile(r"(?:^|[/|&;(] *)nexus +([a-z][^|<>&;)\n]*)")
 
