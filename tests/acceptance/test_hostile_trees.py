@@ -10,14 +10,13 @@ import httpx
 
 from nexus.control.trees import LEAVING, SCRATCH
 from tests.acceptance.pool import Pool, until
-from tests.conftest import Furnish
+from tests.conftest import Furnish, Nest
 from tests.control.test_worktrees import git
-from tests.core.test_foreign_files import nested
 
 DEEP = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1500)]"
 
 
-def test_trees_of_agents_and_checks_stop_nobody(furnish: Furnish, tmp_path: Path) -> None:
+def test_trees_of_agents_and_checks_stop_nobody(furnish: Furnish, tmp_path: Path, nested: Nest) -> None:
     home, place, secret = furnish(tmp_path / "home"), tmp_path / "project", tmp_path / "secret"
     place.mkdir()
     git(place, "init", "--quiet")
