@@ -11,7 +11,7 @@ MAX_MODEL = 1000
 
 def _check_model(text: str) -> None:
     if len(text) > MAX_MODEL or not text.isprintable():
-        raise ValueError(f"use a package's name or the absolute path of a folder, at most {MAX_MODEL} characters")
+        raise ValueError(f"use the absolute path of a folder or a service's name, at most {MAX_MODEL} characters")
 
 
 def _check_url(text: str) -> None:
@@ -32,8 +32,8 @@ class TopicSettings(Settings):
 
     embedding_model: str = setting(
         "",
-        "The model for searching topics by meaning: an installed package, the absolute path of a folder, or the name "
-        "that the service at embedding_url uses. Empty: only full-text search. Needs the extra `semantic`.",
+        "The model for searching topics by meaning: the absolute path of a folder, or the name that the service at "
+        "embedding_url uses. Empty: only full-text search. Needs the extra `semantic`.",
         check=_check_model,
     )
     # The key is sent to this address. So it must come from where the key comes from, never from a page.

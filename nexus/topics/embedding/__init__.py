@@ -1,5 +1,5 @@
 """Semantic search: messages become vectors, and the nearest ones are found. Needs the extra `semantic`.
 
-`source` has the model, `encoder` runs a local one, `remote` uses a service, `worker` makes the vectors, `index` finds
+`source` has the model, `local` runs one here, `remote` uses a service, `worker` makes the vectors, `index` finds
 which are missing, `vectors` compares them. A hub without semantic search imports none of its libraries.
 """

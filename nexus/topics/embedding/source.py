@@ -10,7 +10,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -126,9 +125,15 @@ def _load(name: str, url: str) -> Embedder:
             from nexus.topics.embedding.remote import Remote
 
             return Remote(name, url)
-        from nexus.topics.embedding.encoder import Encoder
+        # The library would look for any other name on the network.
+        if not (Path(name).is_absolute() and Path(name).is_dir()):
+            raise Unavailable(
+                f"The embedding model {name!r} is not there: give the absolute path of a folder, or a service with "
+                "NEXUS_EMBEDDING_URL."
+            )
+        from nexus.topics.embedding.local import Local
 
-        return Encoder(name, _folder(name))
+        return Local(name)
     except Unavailable:
         raise
     except ImportError:
@@ -136,25 +141,6 @@ def _load(name: str, url: str) -> Embedder:
     except Exception:
         log.exception("the embedding model %s cannot be loaded", name)
         raise Unavailable(
-            f"The embedding model {name!r} cannot be loaded, and the log has the cause: it must be config.json, "
-            "tokenizer.json and model.safetensors of the BERT family."
+            f"The embedding model {name!r} cannot be loaded, and the log has the cause: it must be a static model of "
+            "Model2Vec. Models of other kinds, such as BERT, run behind a service: NEXUS_EMBEDDING_URL."
         ) from None
-
-
-def _folder(name: str) -> Path:
-    """Return the folder of a local model. A package is not imported, because it may need a framework. Raises
-    Unavailable."""
-    if Path(name).is_absolute():
-        if Path(name).is_dir():
-            return Path(name)
-        raise Unavailable(f"The embedding model's folder {name!r} does not exist.")
-    try:
-        files = metadata.files(name) or []
-    except (metadata.PackageNotFoundError, ValueError):
-        raise Unavailable(
-            f"The embedding model {name!r} is no installed package; install it, or give the absolute path of a folder."
-        ) from None
-    for file in files:
-        if file.name == "model.safetensors":
-            return Path(str(file.locate())).parent
-    raise Unavailable(f"The package {name!r} holds no model.safetensors.")

