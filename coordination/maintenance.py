@@ -74,6 +74,6 @@ def _closed_sessions(horizon: datetime) -> QuerySet[Session]:
 
 
 LANES = (
-    RetentionLane("events", _events, _first_events, _estimated_events, _events_that_stay),
-    RetentionLane("closed_sessions", _closed_sessions),
+    RetentionLane("events", _events, "retention_events_keep_days", _first_events, _estimated_events, _events_that_stay),
+    RetentionLane("closed_sessions", _closed_sessions, "retention_closed_sessions_keep_days"),
 )

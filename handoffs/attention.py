@@ -16,8 +16,7 @@ from coordination.models import Event, Workspace
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, describe, eligible_agents
 from handoffs import check_runs, selectors
-from handoffs.config import HandoffSettings
-from handoffs.debts import patience
+from handoffs.debts import PATIENCE
 from handoffs.events import titles
 from handoffs.lifecycle import OPERATOR, STEPS, Part
 from handoffs.models import (
@@ -38,6 +37,7 @@ from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
+UNTAKEN = timedelta(minutes=10)  # without progress on an open handoff, although an agent may take it
 EXAMINED = 200  # open handoffs looked at, the oldest
 NAMED = 3  # agents, or debts of one, that a line names
 
@@ -149,7 +149,7 @@ def _without_progress(picture: Picture) -> list[AttentionItem]:
             since=event.created_at,
         )
         for row in rows
-        if (event := returned.get(row.pk)) is not None and event.created_at <= picture.moment - _patience()
+        if (event := returned.get(row.pk)) is not None and event.created_at <= picture.moment - UNTAKEN
     ]
 
 
@@ -165,7 +165,7 @@ def _leases(picture: Picture, each: int) -> Found:
 
 
 def _overdue(picture: Picture) -> list[Debt]:
-    return [debt for debt in debts.overdue(patience()) if picture.includes(debt.workspace_id)]
+    return [debt for debt in debts.overdue(PATIENCE) if picture.includes(debt.workspace_id)]
 
 
 def _away(picture: Picture) -> set[str]:
@@ -261,7 +261,7 @@ def _verdicts(picture: Picture) -> list[Verdict]:
         may = admitted[key]
         if not may:
             verdicts.append(Verdict(row, _why_nobody(row.target), False))
-        elif row.updated_at <= picture.moment - _patience():  # it may have been given to another since
+        elif row.updated_at <= picture.moment - UNTAKEN:  # it may have been given to another since
             if away.issuperset(may):
                 verdicts.append(
                     Verdict(row, f"{_comma_separated(may)} {'is' if len(may) == 1 else 'are'} offline", True)
@@ -322,10 +322,6 @@ def _here(picture: Picture, rows: HandoffQuerySet) -> HandoffQuerySet:
 
 def _light(rows: HandoffQuerySet) -> HandoffQuerySet:
     return rows.defer("payload", "result")
-
-
-def _patience() -> timedelta:
-    return timedelta(seconds=HandoffSettings.current().handoff_untaken_after_seconds)
 
 
 def _find_items(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Found:

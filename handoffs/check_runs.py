@@ -16,7 +16,6 @@ from django.db.models import F, Q, QuerySet
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handoffs.config import HandoffSettings
 from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import insert
@@ -31,6 +30,7 @@ W = TypeVar("W")
 LEASE = timedelta(seconds=60)  # without a sign of life another process takes the run
 RETRY = timedelta(seconds=15)  # until a run that was not possible is tried again
 LONGEST_REASON = 8_000  # characters that a holder is told of what failed
+RETURNS = 3  # to the holder of a result that failed; the next one that fails needs a person
 OUTPUT_IN_REASON = 1_500  # characters of one check's output in it
 NAMED = 20  # files that a line of the fact sheet names
 SOON = timedelta(seconds=60)  # a run that no process takes for so long is worth a look
@@ -309,12 +309,8 @@ def settle(run: AbstractCheckRun, receipts: Sequence[CheckReceipt], facts: Facts
         kind.record(work, moment, outcome=str(state), **reason)
         if not failed:
             kind.passed(work, moment)
-        elif kind.runs().filter(**{kind.column: work}, state=CheckState.FAILED).count() <= _most_returns():
+        elif kind.runs().filter(**{kind.column: work}, state=CheckState.FAILED).count() <= RETURNS:
             kind.give_back(work, in_words(failed), moment)
-
-
-def _most_returns() -> int:
-    return HandoffSettings.current().handoff_check_returns
 
 
 def _own(run: AbstractCheckRun) -> QuerySet[AbstractCheckRun]:

@@ -31,6 +31,7 @@ FILE = "nexus.toml"
 LARGEST = 65_536  # bytes of that file
 MOST = 50  # checks in it
 LONGEST_COMMAND = 4_000  # characters
+SECONDS, MOST_SECONDS = 900, 86_400  # that a check may run, where it does not say; that it may say
 CRITERION = re.compile(r"(check|file|unchanged):(\S.*)", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -131,20 +132,14 @@ def _check(name: str, value: Any) -> Check:
     if not NAME.fullmatch(name) or not isinstance(given, dict) or not set(given) <= KEYS:
         raise invalid(f"The check {name[:64]!r} in {FILE} is malformed. {HOW}", field=FILE)
     run, seconds, network = given.get("run"), given.get("seconds"), given.get("network", False)
-    most = longest()
     if not isinstance(run, str) or not run.strip() or len(run) > LONGEST_COMMAND or "\0" in run:
         raise invalid(f"`run` of the check {name!r} must be a command of at most {LONGEST_COMMAND} characters. {HOW}",
                       field=FILE)  # fmt: skip
-    if seconds is not None and (type(seconds) is not int or not 1 <= seconds <= most):
-        raise invalid(f"`seconds` of the check {name!r} must be 1 to {most} (handoff_check_seconds).", field=FILE)
+    if seconds is not None and (type(seconds) is not int or not 1 <= seconds <= MOST_SECONDS):
+        raise invalid(f"`seconds` of the check {name!r} must be 1 to {MOST_SECONDS}.", field=FILE)
     if not isinstance(network, bool):
         raise invalid(f"`network` of the check {name!r} must be true or false.", field=FILE)
     return Check(run, seconds, network)
-
-
-def longest() -> int:
-    """Return how many seconds a check may run that names no limit."""
-    return HandoffSettings.current().handoff_check_seconds
 
 
 def most_memory() -> int:

@@ -10,7 +10,6 @@ from django.db.models import Q
 from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Workspace
-from handoffs.config import HandoffSettings
 from handoffs.lifecycle import CREATOR, named_agent
 from handoffs.models import DebtNotice, Handoff, HandoffStatus, checked_before_verdict
 from inbox import services as mail
@@ -19,6 +18,7 @@ from nexus.core.database.store import write
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 
 MOST = 1_000
+PATIENCE = timedelta(minutes=15)  # with an idle agent that owes work, before its creditor and operators learn of it
 
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
@@ -59,7 +59,7 @@ def notify_creditors() -> None:
     A row records each notice, so that a restart repeats none. It goes when the debt ends: the same work owed anew is
     noticed anew.
     """
-    due = [debt for debt in debts.overdue(patience()) if debt.promised and debt.to]
+    due = [debt for debt in debts.overdue(PATIENCE) if debt.promised and debt.to]
     noticed = set(DebtNotice.objects.values_list("agent_id", "debt"))
     new = [debt for debt in due if (debt.agent_id, debt.key) not in noticed]
     if not new and not noticed:
@@ -84,7 +84,7 @@ def _send_notice(debt: Debt) -> None:
     _, is_new = DebtNotice.objects.get_or_create(agent_id=debt.agent_id, debt=debt.key, defaults={"told_at": moment})
     if not is_new or debt.to is None:
         return
-    seconds = HandoffSettings.current().debt_notice_seconds
+    seconds = int(PATIENCE.total_seconds())
     mail.notify(
         workspace_id=debt.workspace_id,
         from_agent_id=HUB_AGENT,  # in the agent's own name it would be an act of it, and an answer
@@ -94,8 +94,3 @@ def _send_notice(debt: Debt) -> None:
         "Ask it with message_create, or have an operator look.",
         moment=moment,
     )
-
-
-def patience() -> timedelta:
-    """Return how long an idle agent may owe something before its creditor is noticed."""
-    return timedelta(seconds=HandoffSettings.current().debt_notice_seconds)

@@ -45,8 +45,6 @@ def renew(agent_id: str, moment: datetime) -> None:
 
     No event records it: one for each heartbeat would flood the log, and the lease itself can be read.
     """
-    if not HandoffSettings.current().handoff_renew_leases:
-        return
     for handoff_id, asked, until in _running(agent_id=agent_id, moment=moment):
         lease = timedelta(seconds=seconds(asked))
         if until is not None and until - moment < lease / 2:

@@ -41,4 +41,4 @@ def _read_deliveries(horizon: datetime) -> DeliveryQuerySet:
     return Delivery.objects.filter(status=DeliveryStatus.READ, read_at__lt=horizon).order_by("read_at")
 
 
-LANES = (RetentionLane("read_deliveries", _read_deliveries),)
+LANES = (RetentionLane("read_deliveries", _read_deliveries, "retention_read_deliveries_keep_days"),)

@@ -23,9 +23,3 @@ class McpBridgeSettings(Settings):
         check=names,
         live=False,
     )
-    retention_expired_tasks_keep_days: int = setting(
-        1,
-        "MCP tasks that expired longer ago than this (days) may be pruned.",
-        minimum=0,
-        maximum=36_500,
-    )

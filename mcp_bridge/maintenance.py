@@ -17,7 +17,7 @@ def _expired(horizon: datetime) -> QuerySet[Task]:
     return Task.objects.filter(expires_at__lt=horizon).order_by("expires_at")
 
 
-LANES = (RetentionLane("expired_tasks", _expired),)
+LANES = (RetentionLane("expired_tasks", _expired, keep=1),)
 
 IMPOSSIBLE = (
     ImpossibleState(

@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, Field
 
-from coordination.services.limits import turn_of
+from coordination.services import limits
 from mcp_bridge import choices, hub_commands, loopback
 from mcp_bridge.choices import ENABLE, caller_of_process
 from mcp_bridge.context import Context
@@ -478,7 +478,7 @@ class Connection:
                 self._taken += 1
                 yield self._read(line.removesuffix(b"\n"))
                 # Calls that wait for their turns and as many that have them: one more must be refused.
-                await self._until(lambda: len(self._open) < 2 * CoreSettings.current().max_waiting_calls)
+                await self._until(lambda: len(self._open) < 2 * limits.MOST_WAITING)
         except ConnectionError:  # it left while the hub wrote to it
             return
         except _Ending:
@@ -508,7 +508,7 @@ class Connection:
             await self._settled.wait()
 
     def _turn(self, ctx: Any) -> Turn:
-        return turn_of(self._line)
+        return limits.turn_of(self._line)
 
 
 class _Ending(Exception):

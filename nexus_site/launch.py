@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from nexus.core.config import TABLE, Resolved, flag, parse, resolve
+from nexus.core.config import TABLE, Resolved, flag, parse, resolve, retired
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
 
@@ -187,6 +187,8 @@ def _main(argv: list[str]) -> None:
         _, rest = configure(arguments)
     except NexusError as error:
         sys.exit(f"[nexus] {error.code}: {error.message}")
+    for sentence in retired(os.environ):
+        print(f"[nexus] {sentence}", file=sys.stderr)
     if command == "runmcp" and not rest:
         from mcp_bridge.relay import relay
 

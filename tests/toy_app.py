@@ -23,7 +23,13 @@ FILES = {
         from nexus.core.contributions import RetentionLane
         from toy.models import Toy
 
-        LANES = [RetentionLane("toys", lambda before: Toy.objects.filter(made_at__lt=before).order_by("pk"))]
+        LANES = [
+            RetentionLane(
+                "toys",
+                lambda before: Toy.objects.filter(made_at__lt=before).order_by("pk"),
+                "retention_toys_keep_days",
+            )
+        ]
         """,
     "toy/config.py": """
         from nexus.core.config import Settings, section, setting

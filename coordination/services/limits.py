@@ -21,7 +21,7 @@ from coordination.errors import CoordinationCode
 from coordination.models import AgentLimits, LimitScope
 from coordination.services import audit
 from nexus.core.clock import now
-from nexus.core.config import TABLE, CoreSettings, parse
+from nexus.core.config import TABLE, parse
 from nexus.core.database.store import write
 from nexus.core.fairness import RETRY_SECONDS, Turn, turns, when_refused
 from nexus.core.operations.caller import OPERATOR_AGENT
@@ -29,6 +29,7 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import TOOLSETS, Operation
 
 PREFIX = "limit_"  # of the settings that apply to all
+MOST_WAITING = 2048  # calls of one caller (a key, a login, else an address) that wait for a turn
 
 
 class Kept(NamedTuple):
@@ -168,14 +169,13 @@ def _check_names(which: str, given: Sequence[str]) -> None:
 def turn_of(caller: str) -> Turn:
     """Return the turn of another call of this caller. Raises QUOTA_EXCEEDED where too many of its calls wait
     already."""
-    most = CoreSettings.current().max_waiting_calls
-    if turns().waiting(caller) < most:
+    if turns().waiting(caller) < MOST_WAITING:
         return Turn(turns(), caller)
     for notice in when_refused:
         notice()
     raise NexusError(
         CoordinationCode.QUOTA_EXCEEDED,
-        f"{most} of your calls are waiting already (max_waiting_calls), so this one was refused. Send fewer at once; "
+        f"{MOST_WAITING} of your calls are waiting already, so this one was refused. Send fewer at once; "
         f"try again in {RETRY_SECONDS} s.",
         {"retry_after_seconds": RETRY_SECONDS},
     )

@@ -6,6 +6,7 @@ that changed them, elsewhere with the first call a second later.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -19,11 +20,13 @@ from typing_extensions import TypedDict
 from coordination.models import StoredSetting
 from coordination.services import audit, limits
 from nexus.core.clock import now
-from nexus.core.config import LARGEST, TABLE, flag, group_of, parse, variable
+from nexus.core.config import LARGEST, RETIRED, TABLE, flag, group_of, inherited, parse, variable
 from nexus.core.database.prepared import is_on_loop
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import one_of
+
+log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 1.0
 
@@ -51,9 +54,16 @@ def apply() -> None:
     """Update `settings.NEXUS` from the store."""
     global _applied
     with _applying:
-        stored = dict(StoredSetting.objects.values_list("name", "value"))
+        stored = _stored()
         if stored == _applied:
             return
+        for name in RETIRED.keys() & stored.keys() - _applied.keys():
+            log.warning(
+                "%s is stored and no setting any more: %s. `nexus settings unset %s` removes it.",
+                name,
+                RETIRED[name],
+                name,
+            )
         differing = {name for name, _ in stored.items() ^ _applied.items() if name in TABLE}
         values = {name: _value(name, stored) for name in differing if source(name, {}) == "default"}
         settings.NEXUS = settings.NEXUS.replaced(**values)
@@ -67,6 +77,8 @@ def update(*, values: Mapping[str, Any], operator: str) -> None:
     variable pins, and for one that only they can set.
     """
     for name, value in values.items():
+        if value is None and name in RETIRED:
+            continue
         _check_editable(name)
         if value is not None:
             _spelled(name, value)
@@ -82,6 +94,10 @@ def update(*, values: Mapping[str, Any], operator: str) -> None:
                 StoredSetting.objects.update_or_create(name=name, defaults=defaults)
             audit.record(operator, "setting.changed", moment, name=name, value=value, before=before.get(name))
         transaction.on_commit(apply)
+
+
+def _stored() -> dict[str, str]:
+    return inherited(dict(StoredSetting.objects.values_list("name", "value")))
 
 
 def source(name: str, stored: Mapping[str, str]) -> str:
@@ -114,7 +130,7 @@ class SettingRow(TypedDict):
 
 def described() -> list[SettingRow]:
     """Return every setting: value in force, source, whether it can be edited and why not, bounds, and its meaning."""
-    stored = dict(StoredSetting.objects.values_list("name", "value"))
+    stored = _stored()
     rows: list[SettingRow] = []
     for name, declared in TABLE.items():
         value, origin = public_value(name), source(name, stored)

@@ -177,8 +177,7 @@ class ControlConfig(NexusAppConfig):
 
         if not ControlSettings.current().control:
             return {}
-        files = [str(tokens.token_path) for tokens in tokens_of_run()]
-        remarks = {"Token": " and ".join(files), "Runners": in_words(runners())}
+        remarks = {"Token": str(tokens_of_run().token_path), "Runners": in_words(runners())}
         if ControlSettings.current().rpc_beyond_loopback:
             remarks["Warning"] = "rpc_beyond_loopback: JSON-RPC answers agents' keys from any machine, unencrypted."
         return remarks

@@ -291,7 +291,6 @@ def new(request: HttpRequest) -> HttpResponse:
     named = request.POST.get("parent_agent_id", "") if request.method == "POST" else filters.text("parent")
     parent = find(named) if named else None
     known, wrong = known_runners()
-    settings = ControlSettings.current()
     permissions = parent.permissions if parent else None
     below = _usual_directory(parent)
     initial = {"parent_agent_id": parent.agent_id} if parent else {}
@@ -305,7 +304,7 @@ def new(request: HttpRequest) -> HttpResponse:
         wakes=wakeups.kind_titles(),
         tools=sorted(rules.TOOLS - (permissions.disabled_tools if permissions else frozenset())),
         below=plain(below),
-        day_tokens=settings.pool_wake_tokens,
+        day_tokens=wakeups.WAKE_TOKENS,
     )
     if form.is_valid() and "check" not in request.POST:  # Enter in a field creates nothing yet
         envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.given())
@@ -323,7 +322,7 @@ def new(request: HttpRequest) -> HttpResponse:
         steps=[(name, title) for name, (title, _) in NEW_AGENT_STEPS.items()],
         step=form.step,
         filters=filters,
-        on=settings.control,
+        on=ControlSettings.current().control,
         wrong=wrong,
         known=known is not None,
         parent=parent,

@@ -34,6 +34,8 @@ MOST_MESSAGES = 20  # messages of a turn
 LONGEST_QUOTE = 32_000  # characters that are quoted in a turn
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 LONGEST_LINE = 100  # turns that sent one another; more is a loop
+WAKES_A_MINUTE = 20  # woken turns of one agent
+WAKE_TOKENS = 1_000_000  # that the woken turns of an agent without a budget of its own use in a day
 
 
 @cache
@@ -232,7 +234,7 @@ def limit_reached(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices
     if depth > settings.pool_wake_depth:
         return HeldChoices.DEPTH
     woken = Turn.objects.filter(agent=agent, depth__gt=0, ended_at__gt=moment - MINUTE)  # all have ended: none is open
-    if woken.filter(queued_at__gt=moment - MINUTE).count() >= settings.pool_wakes_a_minute:
+    if woken.filter(queued_at__gt=moment - MINUTE).count() >= WAKES_A_MINUTE:
         return HeldChoices.RATE
     budget = budget_of(agent)
     if (budget and spent_tokens(agent, moment) >= budget) or budgets.exhausted(agent, moment):
@@ -242,7 +244,7 @@ def limit_reached(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices
 
 def budget_of(agent: PoolAgent) -> int:
     """Return the tokens that an agent's woken turns may take in a day; 0: no limit."""
-    return ControlSettings.current().pool_wake_tokens if agent.wake_tokens is None else agent.wake_tokens
+    return WAKE_TOKENS if agent.wake_tokens is None else agent.wake_tokens
 
 
 def spent_tokens(agent: PoolAgent, moment: datetime) -> int:
@@ -259,7 +261,7 @@ def why_held(agent: PoolAgent) -> str:
         case HeldChoices.DEPTH:
             return f"agents woke one another {settings.pool_wake_depth} times in a chain (`pool_wake_depth`)"
         case HeldChoices.RATE:
-            return f"it was woken {settings.pool_wakes_a_minute} times within a minute (`pool_wakes_a_minute`)"
+            return f"it was woken {WAKES_A_MINUTE} times within a minute"
         case _ if spent := budgets.exhausted(agent, now()):
             return f"a budget is spent: {spent}"
         case _:

@@ -81,6 +81,39 @@ class Settings:
 S = TypeVar("S", bound=type[Settings])
 
 TABLE: dict[str, Setting] = {}  # every setting by name
+
+KEEP = "retention_keep_days"
+# Settings of 0.1, with what holds instead. A variable or a stored value of one is named in a warning; goes with 0.3.
+RETIRED = {
+    **dict.fromkeys(
+        (
+            "retention_closed_topic_messages_keep_days",
+            "retention_closed_topics_keep_days",
+            "retention_ended_file_reservations_keep_days",
+            "retention_ended_questions_keep_days",
+            "retention_ended_pool_agents_keep_days",
+            "retention_compacted_pool_entries_keep_days",
+            "retention_ended_pool_turns_keep_days",
+        ),
+        f"{KEEP} holds, or the longest of those that it replaces",
+    ),
+    "retention_forge_deliveries_keep_days": "it is always 30",
+    "retention_expired_tasks_keep_days": "it is always 1",
+    "max_waiting_calls": "it is always 2048",
+    "handoff_untaken_after_seconds": "it is always 600",
+    "handoff_check_seconds": "a check runs for 900 s, or for its own `seconds`",
+    "handoff_check_returns": "it is always 3",
+    "handoff_renew_leases": "they are always renewed",
+    "debt_notice_seconds": "it is always 900",
+    "file_reservation_ttl_seconds": "it is always 900, and a call may give its own `seconds`",
+    "rpc_token_copy": "give NEXUS3's clients the token as NEXUS3_API_KEY",
+    "pool_queue": "it is always 100",
+    "pool_wakes_a_minute": "it is always 20",
+    "pool_wake_tokens": "it is always 1000000, and an agent may have its own `wake_tokens`",
+    "pool_hang_seconds": "it is always 30",
+    "pool_idle_seconds": "idle agents stay",
+    "pool_bus_calls": "an agent's rights on the bus decide",
+}
 SECTIONS: list[type[Settings]] = []
 
 
@@ -242,13 +275,6 @@ class CoreSettings(Settings):
         check=check_networks,
         live=False,
     )
-    max_waiting_calls: int = setting(
-        2048,
-        "The most calls of one caller (a key, a login, else an address) that wait for a turn over HTTP; the next one "
-        "gets 429.",
-        minimum=1,
-        maximum=65_536,
-    )
     max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
 
     @cached_property  # asked for twice in every call
@@ -319,6 +345,22 @@ def written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
 
 
+def inherited(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts of settings with `retention_keep_days`, where only settings that it replaces are given: the
+    longest of them, so that an upgrade deletes nothing early."""
+    replaced = [text for name, text in texts.items() if KEEP in RETIRED.get(name, "")]
+    days = [int(text) for text in replaced if re.fullmatch(r"[0-9]{1,5}", text)]
+    if KEEP in texts or max(days, default=0) <= TABLE[KEEP].default:
+        return dict(texts)
+    return {**texts, KEEP: str(min(max(days), TABLE[KEEP].maximum))}
+
+
+def retired(environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that is no setting any more."""
+    there = [name for name in RETIRED if variable(name) in environ]
+    return [f"{variable(name)} is no setting any more: {RETIRED[name]}." for name in there]
+
+
 def given() -> dict[str, str]:
     """Return the settings that this process got from flags and variables, as variables for a child process."""
     from django.conf import settings
@@ -347,11 +389,12 @@ def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
     CONFIG_ERROR."""
     values: dict[str, Any] = {"home": Path("~/.nexus").expanduser().absolute()}
     sources = dict.fromkeys(TABLE, "default")
+    variables = inherited({name: environ[variable(name)] for name in (*TABLE, *RETIRED) if variable(name) in environ})
     for name in TABLE:
         if name in flags:
             values[name], sources[name] = parse(name, flags[name], flag(name)), "flag"
-        elif variable(name) in environ:
-            values[name], sources[name] = parse(name, environ[variable(name)], variable(name)), "environment"
+        elif name in variables:
+            values[name], sources[name] = parse(name, variables[name], variable(name)), "environment"
     if "db_path" in values and "database_url" in values:
         raise NexusError(
             Code.CONFIG_ERROR,

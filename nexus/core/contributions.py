@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import Model, QuerySet
 
+from nexus.core.config import KEEP
+
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
 @dataclass(frozen=True)
 class RetentionLane:
-    """Rows that are finished. Those older than the setting `retention_<name>_keep_days` may be deleted."""
+    """Rows that are finished. Old ones may be deleted."""
 
     name: str
     rows: Callable[[datetime], QuerySet[Any]]  # the rows older than a moment, in the order they go
+    keep: str | int = KEEP  # the setting that says for how many days they are kept, or the days
     # The first of them, as many as a number at most, where it would take long to find where all of them end.
     first: Callable[[datetime, int], QuerySet[Any]] | None = None
     # How many there are, or nearly, where it would take long to count them.

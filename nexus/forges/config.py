@@ -15,9 +15,3 @@ class ForgeSettings(Settings):
         minimum=5,
         maximum=86_400,
     )
-    retention_forge_deliveries_keep_days: int = setting(
-        30,
-        "Ids of a forge's webhook calls older than this (days) may be pruned; the same call after that counts anew.",
-        minimum=1,
-        maximum=36_500,
-    )

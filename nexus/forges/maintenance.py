@@ -14,4 +14,4 @@ def _old(horizon: datetime) -> QuerySet[ForgeDelivery]:
     return ForgeDelivery.objects.filter(received_at__lt=horizon).order_by("received_at")
 
 
-LANES = (RetentionLane("forge_deliveries", _old),)
+LANES = (RetentionLane("forge_deliveries", _old, keep=30),)

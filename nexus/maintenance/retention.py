@@ -141,7 +141,8 @@ def prune_on_start() -> None:
 
 
 def _window(name: str) -> int:
-    return int(getattr(settings.NEXUS, f"retention_{name}_keep_days"))
+    keep = lanes()[name].keep
+    return keep if isinstance(keep, int) else int(getattr(settings.NEXUS, keep))
 
 
 def _first(lane: RetentionLane, before: datetime) -> QuerySet[Any]:

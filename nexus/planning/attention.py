@@ -9,7 +9,7 @@ from typing import Any
 from coordination.log.selectors import ids_within
 from coordination.models import Agent, Event
 from coordination.presence import Presence
-from handoffs.debts import patience
+from handoffs.debts import PATIENCE
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found, WakeKind, WakeReason
 from nexus.core.operations.parameters import whole_number
@@ -28,7 +28,7 @@ def _left(picture: Picture, each: int) -> Found:
     left = [
         debt
         for debt in owed(None, picture.moment)
-        if debt.agent_id in gone and debt.since <= picture.moment - patience() and picture.includes(debt.workspace_id)
+        if debt.agent_id in gone and debt.since <= picture.moment - PATIENCE and picture.includes(debt.workspace_id)
     ]
     shown = {debt.identifier: debt for debt in left[:each]}
     epochs = dict(Task.objects.filter(pk__in=list(shown)).values_list("pk", "claim_epoch")) if shown else {}

@@ -12,7 +12,7 @@ from django.db.models import Count, F, Q, QuerySet
 from coordination.models import ID_LENGTH, Workspace
 from coordination.routing import Profile
 from handoffs import check_runs
-from handoffs.debts import patience
+from handoffs.debts import PATIENCE
 from handoffs.lifecycle import OPERATOR
 from handoffs.models import CheckState, Handoff
 from handoffs.steps import SubmittedWork, in_review
@@ -248,7 +248,7 @@ def _why_person(task: Task, run: TaskCheckRun | None, team: Sequence[Profile], m
         return check_runs.why_stuck(run) if run.is_stuck else None  # type: ignore[attr-defined]  # annotated
     if task.verifier == OPERATOR:
         return done
-    late = task.submitted_at is not None and task.submitted_at <= moment - patience()
+    late = task.submitted_at is not None and task.submitted_at <= moment - PATIENCE
     verifier = next((agent.agent_id for agent in team if selectors.verifies(task, agent)), None)
     if verifier is None:
         return done

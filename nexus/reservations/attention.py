@@ -11,7 +11,7 @@ from coordination.debts import Debt
 from coordination.ids import id_floor
 from coordination.models import Event
 from handoffs.attention import debtors
-from handoffs.debts import patience
+from handoffs.debts import PATIENCE
 from inbox.models import Message
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
@@ -25,7 +25,7 @@ def _unanswered_requests(picture: Picture, each: int) -> Found:
     rows, idle = wanted(picture.moment), picture.once(debtors)
     waiting = unanswered(
         [row for row in rows if row.agent_id not in idle and picture.includes(row.workspace_id)],
-        until=picture.moment - patience(),
+        until=picture.moment - PATIENCE,
     )
     needs = [_need(row, list(these)) for row, these in groupby(waiting, key=lambda question: question.row)]
     return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexus.core.config import Settings, section, setting
 
-LEAST_SECONDS, MOST_SECONDS = 10, 86_400  # of a reservation's lease
+LEAST_SECONDS, SECONDS, MOST_SECONDS = 10, 900, 86_400  # of a reservation's lease; without one of its own
 
 
 @section
@@ -22,23 +22,4 @@ class GuardSettings(Settings):
         "What a client's hook does before an agent edits a file that another agent holds: off, tell or stop.",
         choices=("off", "tell", "stop"),
         live=False,  # a hook reads it without the store
-    )
-
-
-@section
-class FilesSettings(Settings):
-    """Settings of reservations."""
-
-    file_reservation_ttl_seconds: int = setting(
-        900,
-        "How long (s) a reservation without a time of its own lasts after its holder's latest act.",
-        minimum=LEAST_SECONDS,
-        maximum=MOST_SECONDS,
-    )
-
-    retention_ended_file_reservations_keep_days: int = setting(
-        90,
-        "Reservations of files that ended longer ago than this (days) may be pruned.",
-        minimum=0,
-        maximum=36_500,
     )

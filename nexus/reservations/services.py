@@ -32,7 +32,7 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.operations.parameters import Time
 from nexus.reservations import selectors
-from nexus.reservations.config import FilesSettings
+from nexus.reservations.config import SECONDS
 from nexus.reservations.models import STREAM, Outcome, Reservation
 from nexus.reservations.paths import patterns_of, shared_by
 from nexus.reservations.patterns import extension, prefix_key
@@ -119,7 +119,7 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
     if rest.get("claim_epoch") is not None and rest.get("handoff_id") is None:
         raise invalid("claim_epoch is that of the handoff: give handoff_id, too.", field="claim_epoch")
     patterns = patterns_of(paths, project_root=project_root, project=project)
-    seconds = FilesSettings.current().file_reservation_ttl_seconds if seconds is None else seconds
+    seconds = SECONDS if seconds is None else seconds
     sharing = shared_by(project)
     return Wish(project.workspace_id, sharing, patterns=patterns, seconds=seconds, **rest), project
 

@@ -28,7 +28,7 @@ def _check_url(text: str) -> None:
 
 @section
 class TopicSettings(Settings):
-    """Settings of the semantic search of topics, and of the retention of closed topics."""
+    """Settings of the semantic search of topics."""
 
     embedding_model: str = setting(
         "",
@@ -43,14 +43,4 @@ class TopicSettings(Settings):
         "in the environment variable NEXUS_EMBEDDING_KEY. The texts of topics are sent to it.",
         check=_check_url,
         live=False,
-    )
-
-    retention_closed_topic_messages_keep_days: int = setting(
-        90, "Messages of topics that were closed longer ago than this (days) may be pruned.", minimum=0, maximum=36_500
-    )
-    retention_closed_topics_keep_days: int = setting(
-        90,
-        "Topics that were closed longer ago than this (days) may be pruned once they are empty.",
-        minimum=0,
-        maximum=36_500,
     )

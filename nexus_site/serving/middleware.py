@@ -70,7 +70,7 @@ class InTurn:
 
     Before its turn, only the head of a request is read. The turn ends with the start of the response: a stream, and a
     response that a slow client has not read yet, hold none. A caller with more waiting calls than the setting
-    `max_waiting_calls` is answered by `refuse`.
+    the limit is answered by `refuse`.
     """
 
     def __init__(self, application: Any, *, exempt: Any, refuse: Any) -> None:

@@ -129,7 +129,6 @@ class Site:
         it works."""
         home = self.scratch / name
         environ = environment(home, NEXUS_DATABASE_URL=self.database_url, NEXUS_NATS_URL=self.nats.url)
-        environ["NEXUS_POOL_HANG_SECONDS"] = "10"
         arguments = ["run-pool", "--labels", "linux", "--name", name, "--max-agents", "3"]
         log = home / "log"
         while True:

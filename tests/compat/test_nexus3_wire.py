@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 
 from nexus.compat.nexus3.in_process import Dispatcher, Pool
-from nexus.control.config import ControlSettings
 from nexus.control.models import PoolAgent
 from nexus.control.rpc import ENDPOINT
-from nexus.control.worker import supervision
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
-from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import READERS, in_thread
 from tests.control.wire import TOKEN, Wire
 
@@ -134,43 +131,3 @@ async def test_its_in_process_client_is_answered(wire: Wire, worker: Worker, tmp
     refused = await everywhere.dispatch(Request("create_agent", {"agent_id": "eve", "preset": "yolo"}), "ann")
     assert refused.error is not None
     assert (await everywhere.dispatch(Request("destroy_agent", {"agent_id": "ann"}), None)).result["success"] is True
-
-
-def _supervised(configure: Callable[..., None], tmp_path: Path) -> tuple[Path, Path]:
-    """Return the token's file in the home and its copy."""
-    configure(control=True, home=tmp_path / "home", rpc_token_copy=tmp_path / "nexus3", rpc_port=9000)
-    own, copy = (tokens.token_path for tokens in supervision.tokens_of_run())
-    return own, copy
-
-
-async def test_its_clients_find_the_token_where_they_look(
-    committed: None, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(ENDPOINT, "token", None)
-    own, copy = _supervised(configure, tmp_path)
-    supervision.admit()
-    assert copy == tmp_path / "nexus3" / "rpc-9000.token"
-    assert own.read_text() == copy.read_text() == ENDPOINT.token
-    assert copy.stat().st_mode & 0o777 == 0o600 and copy.parent.stat().st_mode & 0o777 == 0o700
-    for written, left in ((None, False), ("nxk_" + "o" * 43, True)):  # left by this run, or another server's since
-        serving = asyncio.create_task(supervision.supervise())
-        await asyncio.sleep(0)
-        if written:
-            copy.write_text(written)
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        assert (own.exists(), copy.exists()) == (False, left)
-        supervision.admit()
-
-
-def test_a_token_that_cannot_be_copied_is_nowhere(
-    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(ENDPOINT, "token", None)
-    own, copy = _supervised(configure, tmp_path)
-    copy.parent.write_text("no directory")
-    with pytest.raises(NexusError) as caught:
-        supervision.admit()
-    assert caught.value.code == Code.CONFIG_ERROR and str(copy) in caught.value.message
-    assert not own.exists() and ENDPOINT.token is None
-    assert ControlSettings.current().rpc_token_copy == copy.parent

@@ -13,6 +13,7 @@ from coordination.toolset import run
 from nexus.client.jsonrpc import INVALID_PARAMS
 from nexus.control.members import TURN_TRANSPORT
 from nexus.control.models import PoolAgent, Turn
+from nexus.control.services import turns
 from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -335,9 +336,9 @@ def test_one_agent_fills_its_share_of_the_pool_and_all_leave_room_for_operators(
 
 
 def test_agents_leave_a_place_for_operators_in_the_queue_of_an_agent(
-    rpc: Wire, family: Path, configure: Callable[..., None]
+    rpc: Wire, family: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(control=True, pool_queue=5)
+    monkeypatch.setattr(turns, "QUEUE", 5)
     sent: dict[str, Any] = {"content": "x", "timeout_seconds": 0}
     for _ in range(4):
         rpc.call("send", "/agent/kid", as_agent="top", **sent)

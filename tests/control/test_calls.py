@@ -266,10 +266,11 @@ async def test_create_waits_for_its_first_answer_as_long_as_it_was_told(rpc: Wir
     assert (await Turn.objects.aget()).request_id == result["initial_request_id"]
 
 
-def test_the_pool_and_the_queue_of_an_agent_take_as_many_as_the_settings_allow(
-    rpc: Wire, agent: str, tmp_path: Path, configure: Callable[..., None]
+def test_the_pool_and_the_queue_of_an_agent_are_bounded(
+    rpc: Wire, agent: str, tmp_path: Path, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(control=True, pool_agents=2, pool_queue=2)
+    configure(control=True, pool_agents=2)
+    monkeypatch.setattr(turns, "QUEUE", 2)
     rpc.call("create_agent", agent_id="b", cwd=str(tmp_path))
     error = rpc.refused("create_agent", agent_id="c", cwd=str(tmp_path))
     assert (error["code"], error["data"]) == (-32001, {"code": "POOL_FULL"})

@@ -46,28 +46,6 @@ def test_temporary_agents_end_that_were_made_before() -> None:
     assert living() == {".new", "stays"}
 
 
-def test_an_agent_with_nothing_to_do_ends() -> None:
-    for name in ("idle", "parent", "busy", "recent", "paused"):
-        create(name)
-    create("sleeper", wake_on=["mail"])
-    PoolAgent.objects.filter(agent_id="paused").update(paused_at=now(), paused_by="olga")
-    with time_machine.travel(now() + timedelta(seconds=100)):
-        create("child", parent_agent_id="parent")
-        send("busy")
-        turn = send("recent")
-        assert turns.claim(turn.pk)
-        turns.settle(turn, Ended(TurnStatus.DONE, "done"))
-        pool.end_idle(60)
-    assert living() == {"parent", "child", "busy", "recent", "paused", "sleeper"}
-
-
-def test_the_log_says_why_one_ended_by_itself(caplog: pytest.LogCaptureFixture) -> None:
-    create("idle")
-    with time_machine.travel(now() + timedelta(seconds=100)), TestCase.captureOnCommitCallbacks(execute=True):
-        pool.end_idle(60)
-    assert "The agent 'idle' of the pool ended: it had nothing to do for 60 s." in caplog.text
-
-
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
 def test_the_log_says_why_a_turn_failed(status: TurnStatus, caplog: pytest.LogCaptureFixture) -> None:
     create("ann")

@@ -54,7 +54,6 @@ async def test_agents_that_idle_for_an_hour_ask_their_model_nothing(
                     clock.shift(timedelta(minutes=10))
                     await Watch().look()  # a new one looks for items of every kind
                     await worker._claim()
-                    await worker._end_idle()
                     await in_thread(SLOW, partial(maintenance.compact_full, HUB))
                 assert provider.asked == [] and not await in_thread(READERS, Turn.objects.exists)
                 await in_thread(WRITERS, send)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import time_machine
 from django.test import Client as Browser
 
 from inbox.models import Delivery
+from nexus.control import wakeups
 from nexus.control.attention import VERDICTS, WHOLE
 from nexus.control.models import Entry, PermissionRule, PoolAgent, Question, Role, Turn, TurnStatus, Wake
 from nexus.control.runners import sandbox
@@ -319,10 +319,10 @@ def test_it_shows_no_questions_of_others(lead: PoolAgent, writer: PoolAgent, at_
 
 
 def test_it_tells_which_bound_keeps_the_agent_from_being_woken_and_wakes_it_again(
-    lead: PoolAgent, browser: Browser, configure: Callable[..., None], at_hand: Path
+    lead: PoolAgent, browser: Browser, monkeypatch: pytest.MonkeyPatch, at_hand: Path
 ) -> None:
     assert "nothing: it is sent its turns" in page_of(browser, lead)
-    configure(control=True, home=at_hand.parent / "home", pool_wake_tokens=900)
+    monkeypatch.setattr(wakeups, "WAKE_TOKENS", 900)
     PoolAgent.objects.update(wake_on=["mail", "task"], held_why="budget", held_at=now())
     page = " ".join(page_of(browser, lead).split())
     assert "mail to it, planned tasks of its own that can begin" in page and "0 of 900 tokens" in page

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nexus.control.models import PoolAgent
+from nexus.control.rpc import ENDPOINT
 from nexus.control.services import pool
 from nexus.control.services import pool as server
 from nexus.control.services.pool import SERVER
@@ -21,6 +22,7 @@ from nexus.core.clock import now
 from nexus.core.database.base import ExclusiveLock
 from nexus.core.database.store import store
 from nexus.core.instance import Holder
+from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.pool import ADMIN, create
 
@@ -74,7 +76,39 @@ def test_a_server_leaves_the_token_of_another_that_serves_its_home(
     configure(control=True, home=tmp_path)
     for pid, name in ((os.getpid(), "rpc-9000.token"), (os.getppid(), "rpc.token")):
         monkeypatch.setattr(supervision, "running", lambda home, pid=pid: Holder(pid, "127.0.0.1", 9000))
-        assert [tokens.token_path for tokens in supervision.tokens_of_run()] == [tmp_path / name]
+        assert supervision.tokens_of_run().token_path == tmp_path / name
+
+
+async def test_the_token_of_a_run_is_in_a_file_that_its_end_removes(
+    committed: None, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ENDPOINT, "token", None)
+    configure(control=True, home=tmp_path / "home", rpc_port=9000)
+    supervision.admit()
+    file = tmp_path / "home" / "rpc-9000.token"
+    assert file.read_text() == ENDPOINT.token
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    for written, left in ((None, False), ("nxk_" + "o" * 43, True)):  # left by this run, or another server's since
+        serving = asyncio.create_task(supervision.supervise())
+        await asyncio.sleep(0)
+        if written:
+            file.write_text(written)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        assert file.exists() == left
+        supervision.admit()
+
+
+def test_a_token_that_cannot_be_written_ends_the_start(
+    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ENDPOINT, "token", None)
+    configure(control=True, home=tmp_path / "home")
+    (tmp_path / "home" / "rpc.token").mkdir(parents=True, mode=0o700)
+    with pytest.raises(NexusError) as caught:
+        supervision.admit()
+    assert caught.value.code == Code.CONFIG_ERROR and "home/rpc.token" in caught.value.message
+    assert ENDPOINT.token is None
 
 
 async def test_what_agents_were_told_of_the_end_of_an_earlier_server_is_over(

@@ -130,9 +130,9 @@ def test_it_completes_what_passes_its_checks(call: Call, root: Path, submit: Sub
 
 
 def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
-    call: Call, root: Path, submit: Submit, configure: Callable[..., None], browser: Client
+    call: Call, root: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch, browser: Client
 ) -> None:
-    configure(handoff_check_returns=1)
+    monkeypatch.setattr(check_runs, "RETURNS", 1)
     review(root, 'tests = "echo broken; exit 3"')
     handoff = submit("check:tests", "file:missing.txt")
 
@@ -198,9 +198,9 @@ def test_it_refuses_without_a_sandbox(root: Path, submit: Submit, monkeypatch: p
 
 
 def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
-    root: Path, submit: Submit, configure: Callable[..., None]
+    root: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(handoff_check_returns=0)
+    monkeypatch.setattr(check_runs, "RETURNS", 0)
     loop = "(while :; do sleep 60 & sleep 60; done) & echo begun; yes lots | head -c 3000000; echo ended; wait"
     review(root, f'tests = {{ run = "{loop}", seconds = 2 }}')
     handoff = submit("check:tests")
@@ -214,8 +214,11 @@ def test_it_ends_what_forks_and_never_ends_and_keeps_the_ends_of_its_output(
     assert len(receipt["output"]) < 13_000
 
 
-def test_it_bounds_the_memory_of_a_command(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
-    configure(handoff_check_returns=0, handoff_check_memory_mib=100)
+def test_it_bounds_the_memory_of_a_command(
+    root: Path, submit: Submit, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_runs, "RETURNS", 0)
+    configure(handoff_check_memory_mib=100)
     review(root, "tests = { run = 'head -c 300M /dev/zero | tail -c 290M | wc -c; echo \"$0\" ended' }")
     handoff = submit("check:tests")
 
@@ -362,8 +365,8 @@ def test_it_states_what_git_cannot_say(root: Path, submit: Submit, kind: str, tm
     assert (facts["why"] or "") == "" if expected is None else expected in facts["why"]
 
 
-def test_a_link_is_no_file(root: Path, submit: Submit, configure: Callable[..., None]) -> None:
-    configure(handoff_check_returns=0)
+def test_a_link_is_no_file(root: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_runs, "RETURNS", 0)
     (root / "link").symlink_to("/etc/passwd")
     (root / "out").symlink_to("/etc")
     handoff = submit("file:link", "file:out/passwd")

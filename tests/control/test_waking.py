@@ -329,8 +329,10 @@ def test_an_agent_that_sends_to_itself_again_and_again_is_in_a_loop(
         assert runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
 
 
-def test_it_wakes_an_agent_only_so_often_a_minute(call: Call, create: Call, project: str, configure: Call) -> None:
-    configure(pool_wakes_a_minute=2)
+def test_it_wakes_an_agent_only_so_often_a_minute(
+    call: Call, create: Call, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "WAKES_A_MINUTE", 2)
     with time_machine.travel(NOON, tick=False) as clock:
         create("planner", "mail")
         for _ in range(3):
@@ -345,9 +347,9 @@ def test_it_wakes_an_agent_only_so_often_a_minute(call: Call, create: Call, proj
 
 @pytest.mark.parametrize("own", [None, 500])
 def test_it_wakes_an_agent_only_within_its_budget(
-    call: Call, create: Call, project: str, configure: Call, own: int | None
+    call: Call, create: Call, project: str, monkeypatch: pytest.MonkeyPatch, own: int | None
 ) -> None:
-    configure(pool_wake_tokens=500 if own is None else 10_000)
+    monkeypatch.setattr(wakeups, "WAKE_TOKENS", 500 if own is None else 10_000)
     with time_machine.travel(NOON, tick=False) as clock:
         create("planner", "mail", **({} if own is None else {"wake_tokens": own}))
         mail(call, project, "ann", "planner")
@@ -372,11 +374,13 @@ def test_it_gives_a_child_no_larger_budget_than_its_parent_has(create: Call, pro
     assert PoolAgent.objects.get(agent_id="c").wake_tokens == 500
 
 
-def test_it_shows_who_is_not_woken_any_more_on_home(call: Call, create: Call, project: str, configure: Call) -> None:
+def test_it_shows_who_is_not_woken_any_more_on_home(
+    call: Call, create: Call, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from inbox.monitoring import Picture
     from nexus.core.apps import needs
 
-    configure(pool_wake_tokens=1)
+    monkeypatch.setattr(wakeups, "WAKE_TOKENS", 1)
     create("planner", "mail")
     for _ in range(2):
         mail(call, project, "ann", "planner")

@@ -19,7 +19,7 @@ from nexus.control import agent_stream, monitoring, selectors, wakeups
 from nexus.control.members import Actor
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.services import pool, transcript, turns, waking
+from nexus.control.services import machines, transcript, turns, waking
 from nexus.control.services.turns import Ended
 from nexus.control.worker import execution as taking
 from nexus.control.worker import scheduling
@@ -720,10 +720,10 @@ async def test_what_fails_beside_the_turns_is_logged_once_and_tried_again(
         if len(tries) < 6:
             raise ValueError("made by the test")
 
-    monkeypatch.setattr(pool, "end_idle", failing)
-    monkeypatch.setattr(scheduling, "LOOK_SECONDS", 0.01)
-    configure(control=True, pool_idle_seconds=60)
+    monkeypatch.setattr(machines.LostMachines, "look", failing)
+    monkeypatch.setattr(machines, "BEAT_SECONDS", 0.01)
+    configure(control=True)
     async with at_work(Worker(now())), asyncio.timeout(LONG):
         await done.wait()
     assert caplog.text.count("Traceback") == 1
-    assert "ending idle agents failed (made by the test); it is tried again." in caplog.text
+    assert "looking for lost machines failed (made by the test); it is tried again." in caplog.text

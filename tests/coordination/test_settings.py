@@ -89,6 +89,20 @@ def test_it_says_where_each_value_comes_from() -> None:
     assert (listed("max_event_limit")["minimum"], listed("trust_mode")["choices"]) == (1, ["open", "strict"])
 
 
+def test_a_stored_value_that_is_no_setting_any_more_is_named_and_may_go(caplog: pytest.LogCaptureFixture) -> None:
+    kept = {"pool_hang_seconds": "5", "retention_ended_pool_turns_keep_days": "3650"}
+    for name, value in kept.items():
+        StoredSetting.objects.create(name=name, value=value, updated_at="2026-01-01T00:00Z", updated_by="olga")
+    stored.apply()
+    stored.apply()
+    assert caplog.text.count("pool_hang_seconds is stored and no setting any more: it is always 30.") == 1
+    row = listed("retention_keep_days")
+    assert (row["value"], row["source"]) == (3650, "stored"), "nothing is deleted early"
+    assert store(pool_hang_seconds=5)["error"]["code"] == "VALIDATION_ERROR"
+    assert store(**dict.fromkeys(kept))["ok"]
+    assert not StoredSetting.objects.exists() and listed("retention_keep_days")["value"] == 90
+
+
 @pytest.mark.parametrize("origin", ["flag", "environment"])
 def test_it_refuses_to_edit_what_a_flag_or_a_variable_pins(origin: str, settings: Any) -> None:
     settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "trust_mode": origin}

@@ -144,6 +144,20 @@ def test_it_splits_flags_from_a_commands_own_arguments() -> None:
         assert caught.value.code == Code.CONFIG_ERROR
 
 
+def test_retention_keeps_what_a_replaced_setting_kept_for_longer() -> None:
+    turns, topics = "NEXUS_RETENTION_ENDED_POOL_TURNS_KEEP_DAYS", "NEXUS_RETENTION_CLOSED_TOPICS_KEEP_DAYS"
+    for environ, days in (
+        ({}, 90),
+        ({turns: "7"}, 90),
+        ({turns: "3650", topics: "365"}, 3650),
+        ({turns: "99999"}, 36_500),
+        ({turns: "for ever", topics: "365"}, 365),
+        ({turns: "3650", "NEXUS_RETENTION_KEEP_DAYS": "30"}, 30),
+        ({"NEXUS_RETENTION_EXPIRED_TASKS_KEEP_DAYS": "3650"}, 90),
+    ):
+        assert resolved(environ).retention_keep_days == days, environ
+
+
 # Through a real process
 
 
@@ -180,3 +194,12 @@ def test_it_tells_of_every_setting_in_its_help(tmp_path: Path) -> None:
         assert field.help.split()[0] in ended.stdout
     assert not {"None]", "]", "True]", "False]"} & set(ended.stdout.split()), "Python's words are nobody's defaults"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_variable_that_is_no_setting_any_more_is_named_once(tmp_path: Path) -> None:
+    ended = nexus(tmp_path / "home", "settings", "list", NEXUS_POOL_HANG_SECONDS="soon")
+    assert (ended.returncode, ended.stderr) == (
+        0,
+        "[nexus] NEXUS_POOL_HANG_SECONDS is no setting any more: it is always 30.\n",
+    )

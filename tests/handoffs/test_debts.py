@@ -199,15 +199,6 @@ class TestTheOnesWhoWait:
         assert len(told_of(call)) == 2
         assert len(debts.overdue(IDLE)) == 2
 
-    def test_it_goes_by_the_setting(self, call: Call, took: Offer, clock: Clock, configure: Call) -> None:
-        configure(debt_notice_seconds=30)
-        took()
-        clock.shift(30)
-
-        notify_creditors()
-
-        assert len(told_of(call)) == 1
-
 
 def test_it_shows_operators_which_handoffs_nobody_works_on(call: Call, took: Offer, clock: Clock) -> None:
     handoff_id = took(title="Fix the login")

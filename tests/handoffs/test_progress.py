@@ -124,16 +124,6 @@ class TestRenewal:
         call("session_heartbeat", session_id=session)
         assert on("handoff_get", handoff, "ana")["status"] == "OPEN"
 
-    def test_it_is_left_alone_where_the_setting_says_so(
-        self, on: Call, claimed: Offer, clock: Clock, configure: Call
-    ) -> None:
-        configure(handoff_renew_leases=False)
-        handoff = claimed(lease_seconds=60)
-        clock.shift(50)
-        on("handoff_start", handoff, "bob")
-
-        assert on("handoff_get", handoff, "ana")["lease_expires_at"] == "2026-03-01T12:01:00.000000Z"
-
 
 class TestDeadline:
     def test_it_expires_when_nobody_has_it_by_then(

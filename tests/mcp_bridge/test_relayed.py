@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from coordination.services import limits
 from coordination.toolset import arun
 from mcp_bridge import relay, relayed, stdio
 from mcp_bridge.relay import DIRECTORY, LOOPBACK, PROTOCOL, SOCKET
@@ -396,7 +397,7 @@ async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_th
     home: Path, hello: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nexus.core.fairness.LAPSE_SECONDS", 3600)
-    settings.NEXUS = settings.NEXUS.replaced(max_waiting_calls=5)
+    monkeypatch.setattr(limits, "MOST_WAITING", 5)
     created = await arun(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})
     key = created["data"]["api_key"]
     holding = [Turn(turns(), holder_of(key)) for _ in range(SHARE)]  # as calls over HTTP do

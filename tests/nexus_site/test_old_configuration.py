@@ -16,6 +16,7 @@ from django.core.management import call_command
 from mcp.client.client import Client
 
 from nexus.control.runners.configuration import read
+from nexus.core.config import RETIRED, variable
 from tests import warm
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT, environment, pipes
@@ -116,7 +117,8 @@ def test_its_runners_are_read() -> None:
 
 @pytest.mark.usefixtures("starts_processes")
 def test_its_settings_are_taken(tmp_path: Path, furnish: Furnish) -> None:
-    """Each setting of that version, as a variable: its default, or what its documentation gave as an example."""
+    """Each setting of that version, as a variable: its default, or what its documentation gave as an example. One that
+    is none any more is named."""
     given = dict(line.split("=", 1) for line in (KEPT / "settings.env").read_text().splitlines())
     done = warm.run(
         ["settings", "list", "--json"], environment(furnish(tmp_path / "home"), **given), timeout=START_SECONDS
@@ -124,4 +126,6 @@ def test_its_settings_are_taken(tmp_path: Path, furnish: Furnish) -> None:
     assert done.returncode == 0, done.stderr
     settings = {each["name"]: each for each in json.loads(done.stdout)["settings"]}
     taken = {f"NEXUS_{name.upper()}" for name, each in settings.items() if each["source"] == "environment"}
-    assert taken >= given.keys()
+    gone = {name for name in given.keys() - taken if f"[nexus] {name} is no setting any more: " in done.stderr}
+    assert taken | gone >= given.keys()
+    assert gone == {variable(name) for name in RETIRED} & given.keys()

@@ -63,6 +63,12 @@ def test_the_hub_shows_each_page_to_operators(db: None) -> None:
     assert Client().get("/admin/reference/").status_code == 302
 
 
+def test_each_setting_has_somebody_who_changes_it() -> None:
+    named = re.findall(r"`(\w+)`", (ROOT / "docs/how-to/settings.md").read_text())
+    assert TABLE.keys() <= set(named)
+    assert len(TABLE) <= 45, "a constant does, unless you can say who changes it"
+
+
 def test_it_cites_in_the_code_only_what_readers_have() -> None:
     for app in (*APPS, "nexus_site", "benchmarks", "docs", "tests"):
         for file in (ROOT / app.replace(".", "/")).rglob("*.py"):

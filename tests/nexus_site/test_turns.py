@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import nexus.core.fairness
+from coordination.services import limits
 from nexus.control.rpc import ENDPOINT
 from nexus.core import access
 from nexus.core.access import ConnectionInfo, caller_name, recognise_session
@@ -87,10 +87,10 @@ def in_turn(gate: Gate) -> Client:
 
 @pytest.mark.parametrize("path", ["/api/v1/operations/nexus_info", "/mcp", "/rpc", "/admin/mail/", "/ws/events/"])
 async def test_it_refuses_beyond_the_bound_in_the_form_of_each_transport(
-    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, path: str
+    monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     kind = "websocket" if path.startswith("/ws") else "http"
-    configure(max_waiting_calls=5)
+    monkeypatch.setattr(limits, "MOST_WAITING", 5)
     monkeypatch.setattr(ENDPOINT, "token", TOKEN)
     gate = Gate()
     client = in_turn(gate)
@@ -110,7 +110,7 @@ async def test_it_refuses_beyond_the_bound_in_the_form_of_each_transport(
         if path == "/rpc":
             assert json.loads(body)["error"]["data"]["code"] == "QUOTA_EXCEEDED"
         elif path.startswith("/admin"):
-            assert "max_waiting_calls" in body
+            assert "calls are waiting already" in body
         else:
             assert json.loads(body)["error"]["code"] == "QUOTA_EXCEEDED"
     other = client.begin("/other", peer="127.0.0.2")

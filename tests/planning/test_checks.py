@@ -113,9 +113,9 @@ def test_it_is_completed_once_its_checks_passed(done: Project, call: Call) -> No
 
 
 def test_what_fails_goes_back_a_few_times_and_then_to_a_person(
-    done: Project, call: Call, configure: Callable[..., None]
+    done: Project, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(handoff_check_returns=1)
+    monkeypatch.setattr(check_runs, "RETURNS", 1)
     judge(False)
     body = mail_of(call, "bob")[-1]["body"]
     assert "file:README.md: it does not exist" in body and 'status="completed", claim_epoch=2)' in body

@@ -60,8 +60,9 @@ class Command(VerbsCommand):
         name = options["setting"].removeprefix("--").replace("-", "_")  # the flag's spelling is accepted, too
         known = {row["name"]: row for row in self.call("settings_list")["settings"]}
         self.call("settings_update", values={name: None if value is None else _typed(known.get(name), value)})
-        row = next(row for row in self.call("settings_list")["settings"] if row["name"] == name)
-        return self.show(options, {key: row[key] for key in ("name", "value", "source", "description")})
+        rows = {row["name"]: row for row in self.call("settings_list")["settings"]}
+        row = rows.get(name, {"name": name})  # nothing more is known of one that is no setting any more
+        return self.show(options, {key: row[key] for key in ("name", "value", "source", "description") if key in row})
 
 
 def _typed(setting: Data | None, text: str) -> Any:

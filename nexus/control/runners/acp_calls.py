@@ -18,7 +18,6 @@ from typing import Any
 from acp.schema import FileEditToolCallContent, ToolCallProgress, ToolCallStart, ToolCallUpdate
 
 from nexus.control import protected_paths, rules
-from nexus.control.config import ControlSettings
 from nexus.control.rules import Action, Kind, Permissions, Preset, Verdict
 from nexus.control.runners import bus
 
@@ -181,10 +180,10 @@ def _text(given: Any, *names: str) -> str:
 def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     """Judge a call by the permissions.
 
-    Calls of the bus's tools pass, unless a setting wants them asked about: the bus checks the agent's rights. Otherwise
-    the permissions decide what lies within them. An operator is asked about a write below the agent's directory that is
-    in none of its write paths; for a trusted agent also about paths elsewhere and the network; and for every agent
-    about calls that concern neither files nor commands nor the network.
+    Calls of the bus's tools pass: the bus checks the agent's rights. Otherwise the permissions decide what lies within
+    them. An operator is asked about a write below the agent's directory that is in none of its write paths; for a
+    trusted agent also about paths elsewhere and the network; and for every agent about calls that concern neither files
+    nor commands nor the network.
     """
     outside = Verdict.ASKED if permissions.preset is Preset.TRUSTED else Verdict.REFUSED
     try:
@@ -192,10 +191,7 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     except ValueError:
         return Judgement(Verdict.REFUSED, Action(Kind.OTHER), "It names what is no path.")
     judged = partial(Judgement, action=action)
-    if is_of_the_bus(call):
-        asks = ControlSettings.current().pool_bus_calls == "asked"
-        return judged(Verdict.ASKED if asks else Verdict.ALLOWED)
-    if call.kind == "think":
+    if is_of_the_bus(call) or call.kind == "think":
         return judged(Verdict.ALLOWED)
     if call.kind == "fetch":
         return judged(outside, why_not="This agent does not have the network's pages.")

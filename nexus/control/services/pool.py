@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -241,21 +241,6 @@ def end_temporary(before: datetime) -> None:
     with write():
         for agent in PoolAgent.objects.living().filter(is_temporary=True, created_at__lt=before):
             end(agent, None, moment, why="the server ended")
-
-
-def end_idle(seconds: int) -> None:
-    """End the agents that were idle for so long: without a turn, a living child, or anything that could wake them. One
-    that a person paused waits for that person."""
-    moment = now()
-    since = moment - timedelta(seconds=seconds)
-    idle = PoolAgent.objects.living().filter(last_action_at__lt=since, wake_on=[], paused_at=None)
-    idle = idle.exclude(pk__in=Turn.objects.open().values("agent"))
-    idle = idle.exclude(pk__in=PoolAgent.objects.living().exclude(parent=None).values("parent"))
-    if idle.exists():
-        with write():
-            for agent in idle:
-                end(agent, None, moment, why=f"it had nothing to do for {seconds} s")
-            _end_where_all_may_go(BY)
 
 
 def directory_of(order: Order) -> str | None:

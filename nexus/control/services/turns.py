@@ -18,7 +18,6 @@ from django.dispatch import Signal
 from coordination.ids import new_id
 from coordination.services import keys, roster
 from nexus.control import faults, wakeups
-from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
 from nexus.control.faults import Fault
@@ -119,6 +118,7 @@ _cancel_asked = Select(
 
 
 LARGEST_MESSAGE = 1_048_576  # bytes: as much as a request of JSON-RPC holds
+QUEUE = 100  # turns that wait for one agent
 ENDS = frozenset(f"turn.{status}" for status in OVER)
 queued = Signal()  # sent in this process with a new `turn`, inside the transaction that stores it
 
@@ -216,9 +216,8 @@ def queue(
         if awaited_until is not None and not known.is_awaited(awaited_until):
             Turn.objects.open().filter(pk=known.pk).update(awaited_until=awaited_until)
         return known
-    most = ControlSettings.current().pool_queue
-    if len(_open_of(agent=agent.pk)) >= most - (0 if actor.is_operator else reserve(most)):
-        raise NexusError(ControlCode.POOL_FULL, f"As many turns wait for {agent.agent_id!r} as `pool_queue` allows.")
+    if len(_open_of(agent=agent.pk)) >= QUEUE - (0 if actor.is_operator else reserve(QUEUE)):
+        raise NexusError(ControlCode.POOL_FULL, f"As many turns wait for {agent.agent_id!r} as may: {QUEUE}.")
     turn = Turn(
         turn_id=new_id("turn"),
         agent=agent,

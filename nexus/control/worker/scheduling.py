@@ -153,7 +153,6 @@ class Worker:
                 look_for_lost = partial(in_thread, READERS, machines.LostMachines().look)
                 works += [
                     self._stay_alone(only),
-                    self._now_and_then("ending idle agents", LOOK_SECONDS, self._end_idle),
                     self._now_and_then("beating", BEAT_SECONDS, partial(in_thread, READERS, self._beat)),
                     self._now_and_then("looking for lost machines", machines.BEAT_SECONDS, look_for_lost),
                     Watch().work(),
@@ -229,10 +228,6 @@ class Worker:
                 except Exception as error:
                     self._failures.failed((what, number), f"{what} failed", error)
             await asyncio.sleep(seconds)
-
-    async def _end_idle(self) -> None:
-        if seconds := ControlSettings.current().pool_idle_seconds:
-            await in_thread(WRITERS, partial(pool.end_idle, seconds))
 
     async def _claim(self) -> None:
         while await in_thread(WRITERS, self._claim_next):

@@ -43,6 +43,7 @@ from nexus.core.waiting import READERS, Interest, in_thread, waiter
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that died is started again
+HANG_SECONDS = 30  # without a sign of life of a worker, after which it is ended and replaced
 LONGEST_LINE = 2**20  # bytes of a worker's report
 END_SECONDS = 5.0  # for the end of a machine to be stored; else it is lost a little later
 LOOK_SECONDS = 60.0  # between two looks for a request to end, when no event came
@@ -65,15 +66,13 @@ def admit() -> None:
         return
     runners()
     sandbox.state()  # cached now: it starts programs, for which no page or writer should wait
-    token, kept = generate_api_key(), tokens_of_run()
-    for tokens in kept:
-        try:
-            tokens.save(token)
-        except OSError as error:
-            _remove(kept, token)
-            raise NexusError(
-                Code.CONFIG_ERROR, f"The pool's token cannot be written to {tokens.token_path}: {error.strerror}."
-            ) from None
+    token, tokens = generate_api_key(), tokens_of_run()
+    try:
+        tokens.save(token)
+    except OSError as error:
+        raise NexusError(
+            Code.CONFIG_ERROR, f"The pool's token cannot be written to {tokens.token_path}: {error.strerror}."
+        ) from None
     ENDPOINT.token = token
 
 
@@ -81,14 +80,15 @@ async def supervise() -> None:
     """Run the pool while the server runs. Does nothing if the pool is off."""
     if not ControlSettings.current().control:
         return
-    token, kept = ENDPOINT.token, tokens_of_run()
+    token, tokens = ENDPOINT.token, tokens_of_run()
     try:
         begun = await stored(_now, math.inf)
         while True:
             begun = await _run_pool(begun)
     finally:
         ENDPOINT.token = None
-        _remove(kept, token)
+        if read_token(tokens.token_path, strict=False) == token:  # not the file that another server wrote since
+            tokens.delete()
 
 
 def _now() -> Begun:
@@ -119,21 +119,13 @@ async def _run_pool(begun: Begun) -> Begun:
     return begun
 
 
-def tokens_of_run() -> list[ServerTokenManager]:
-    """Return the managers of the token's files, in the home and in `rpc_token_copy`. The files are named by a port:
-    JSON-RPC's own, else the server's."""
-    home, settings = CoreSettings.current().home, ControlSettings.current()
+def tokens_of_run() -> ServerTokenManager:
+    """Return the manager of the token's file in the home. The file is named by a port: JSON-RPC's own, else the
+    server's."""
+    home = CoreSettings.current().home
     holder = running(home)
     own = holder.port if holder and holder.pid == os.getpid() else DEFAULT_PORT  # not that of another server
-    homes = [home] if settings.rpc_token_copy is None else [home, settings.rpc_token_copy]
-    return [ServerTokenManager(settings.rpc_port or own, each) for each in homes]
-
-
-def _remove(kept: Sequence[ServerTokenManager], token: str | None) -> None:
-    """Remove the files that hold the token of this run, and not those that another server wrote since."""
-    for tokens in kept:
-        if read_token(tokens.token_path, strict=False) == token:
-            tokens.delete()
+    return ServerTokenManager(ControlSettings.current().rpc_port or own, home)
 
 
 async def _keep_working(since: datetime) -> None:
@@ -207,7 +199,7 @@ async def _worked(since: datetime, *place: str) -> int:
     cancelled, end the worker first."""
     chosen = ControlSettings.current()
     worker = python("nexus_site", "run-pool", "--since", iso(since), *place)
-    times = (str(chosen.pool_hang_seconds), str(chosen.pool_stop_seconds))
+    times = (str(HANG_SECONDS), str(chosen.pool_stop_seconds))
     watchdog, _ = await start_async(
         python("nexus.control.worker.watchdog", *times, *worker),
         cwd=NEUTRAL,

@@ -175,7 +175,7 @@ def add_create(parser: CommandParser) -> None:
         "--wake-tokens",
         type=_tokens,
         metavar="TOKENS",
-        help="The most tokens that such turns use in a day; 0: no limit. [its parent's, or pool_wake_tokens]",
+        help="The most tokens that such turns use in a day; 0: no limit. [its parent's, or a million]",
     )
     parser.add_argument("--worktree", action="store_true", help="Give it a git worktree of its own, with a branch.")
     parser.add_argument("--message", metavar="TEXT", help="Its first message; - reads it from standard input.")

@@ -41,8 +41,8 @@ class Command(OperatorCommand):
         parser.add_argument("--dry-run", action="store_true", help="Only count; delete nothing, and ignore --vacuum.")
         parser.add_argument("--vacuum", action="store_true", help="Then shrink the file on disk.")
         parser.add_argument("--yes", action="store_true", help="Do not ask. (Without a terminal it never asks.)")
-        for name in lanes():
-            window = f"retention_{name}_keep_days"
+        for name, lane in lanes().items():
+            window = f"{lane.keep} days" if isinstance(lane.keep, int) else lane.keep
             parser.add_argument(flag(f"{name}_keep_days"), type=int, metavar="N", help=f"Instead of {window}.")
 
     def act(self, options: Mapping[str, Any]) -> int:
