@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -29,7 +30,7 @@ from nexus.core.apps import nexus_apps  # noqa: E402
 from nexus.core.database.store import store  # noqa: E402
 from nexus.core.operations.errors import NexusError  # noqa: E402
 from nexus.core.operations.replies import Outcome, failure  # noqa: E402
-from nexus_site.serving import garbage, metrics  # noqa: E402
+from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 from nexus_site.serving.django import Django  # noqa: E402
 from nexus_site.serving.middleware import BehindProxies, InTurn  # noqa: E402
@@ -112,8 +113,8 @@ class Hub:
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        works = [garbage.collect, *(work for app in nexus_apps() for work in app.workers())]
-        tasks = [asyncio.create_task(work()) for work in works]
+        gc.freeze()  # what exists stays: no garbage collection visits it
+        tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
         for task in tasks:
             task.add_done_callback(_log_failure)
         await send({"type": "lifespan.startup.complete"})

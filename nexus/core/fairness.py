@@ -84,11 +84,6 @@ class Turns:
         """The number of calls that wait for their turn."""
         return sum(map(len, self._lines.values()))
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no call is served or waits."""
-        return not self._serving and not self._lines
-
     async def enter(self, turn: Turn) -> None:
         """Wait until `turn` begins. If this is cancelled, it does not begin."""
         if turn.caller not in self._lines and self._is_free(turn.caller):
