@@ -19,6 +19,7 @@ from nexus.topics.services import digest
 from nexus.topics.toolset import argument
 
 SCHEMA_VERSION = 6  # of Agent Bus 0.5
+LOCKED_SECONDS = 1.0  # an owner that holds its database for longer does not let it go
 PEERS = """
     SELECT name AS agent_name, r.reclaim_token, coalesce(c.last_seq, 0) AS last_seq,
            coalesce(r.created_at, c.updated_at) AS created_at, r.last_claimed_at, c.updated_at
@@ -70,7 +71,7 @@ def opened(database: Path) -> Iterator[AgentBusStore]:
     cannot be read, or is not of schema 6."""
     mode = "mode=ro" if _log(database).exists() else "immutable=1"
     with _readable(database):
-        connection = connect(f"{database.absolute().as_uri()}?{mode}", uri=True)
+        connection = connect(f"{database.absolute().as_uri()}?{mode}", uri=True, timeout=LOCKED_SECONDS)
     with closing(connection):
         connection.row_factory = sqlite3.Row
         yield AgentBusStore(database, connection)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
+from nexus.planning import directory
 from nexus.planning.toolset import PLANNING
 
 
@@ -62,3 +65,12 @@ def nexus(db: None, tmp_path: Path) -> Project:
     root = tmp_path / "project"
     root.mkdir()
     return Project(root.resolve())
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits for the lock of a plan, of which each takes a second on a clock of the test's own."""
+    made: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: 100.0 + len(made), sleep=made.append, time=time.time)
+    monkeypatch.setattr(directory, "time", clock)
+    return made

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -322,15 +321,6 @@ def test_it_says_that_a_project_cannot_be_written(nexus: Project) -> None:
     )
     assert done.stdout.startswith("STATE_UNAVAILABLE .nexus/"), done.stderr
     assert not (nexus.root / ".nexus").exists()
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits for a lock, of which each takes a second on a clock of the test's own."""
-    made: list[float] = []
-    clock = SimpleNamespace(monotonic=lambda: 100.0 + len(made), sleep=made.append)
-    monkeypatch.setattr(directory, "time", clock)
-    return made
 
 
 def test_it_says_when_another_process_holds_the_plan(nexus: Project, waits: list[float]) -> None:
