@@ -22,7 +22,6 @@ from nexus.control.services import machines, pool, worktrees
 from nexus.control.services import pool as server
 from nexus.control.services.transcript import estimate
 from nexus.control.toolset import IN_POOL, AgentId, operation
-from nexus.control.trees import Tree
 from nexus.core.database.store import write
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller
@@ -166,7 +165,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         asked_in=caller.cwd,
     )
 
-    def made(order: pool.Order, tree: Tree | None) -> tuple[PoolAgent, Turn | None]:
+    def made(order: pool.Order, tree: pool.NewWorktree | None) -> tuple[PoolAgent, Turn | None]:
         order = replace(order, instruction_tokens=_instruction_tokens(actor, order, runner))
         with write(), domain().acting(caller.operator, "pool_create_agent") as about:
             agent, turn = pool.create(actor, order, message=p.initial_message, waits=p.seconds_to_wait, tree=tree)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from django.db import transaction
 
@@ -24,10 +25,9 @@ from nexus.control.errors import ControlCode
 from nexus.control.events import BY, emit_event
 from nexus.control.members import Actor, check_authority, check_not_disabled, family, find, get, refused
 from nexus.control.models import HUB, STREAM, PoolAgent, PoolWorktree, Turn
-from nexus.control.rules import LONGEST_ID, is_agent_id, is_temporary
+from nexus.control.rules import LONGEST_ID, Permissions, is_agent_id, is_temporary
 from nexus.control.runners.configuration import runners
 from nexus.control.services import questions, turns
-from nexus.control.trees import Tree
 from nexus.core.clock import now
 from nexus.core.database.store import store, write
 from nexus.core.limits import within_limit
@@ -60,8 +60,15 @@ class Order:
         return self.machine == HUB
 
 
+class NewWorktree(NamedTuple):
+    """The worktree that a new agent works in."""
+
+    row: Mapping[str, Any]  # its columns
+    moved: Callable[[Permissions], Permissions]  # from where it was made to the same paths in it
+
+
 def create(
-    actor: Actor, order: Order, *, message: str | None = None, waits: float = 0, tree: Tree | None = None
+    actor: Actor, order: Order, *, message: str | None = None, waits: float = 0, tree: NewWorktree | None = None
 ) -> tuple[PoolAgent, Turn | None]:
     """Create an agent, with the turn that its first message starts, whose answer the actor `waits` for so many seconds;
     in a worktree if `tree` is given.
@@ -114,8 +121,8 @@ def create(
             parent=parent.agent_id if parent else None,
         )
         if tree is not None:
-            PoolWorktree.objects.create(worktree_id=new_id("tree"), agent=agent, created_at=moment, **tree.as_kept)
-            emit_event("worktree.made", actor.name, agent, moment, branch=tree.branch, path=tree.path)
+            PoolWorktree.objects.create(worktree_id=new_id("tree"), agent=agent, created_at=moment, **tree.row)
+            emit_event("worktree.made", actor.name, agent, moment, branch=tree.row["branch"], path=tree.row["path"])
         turn = None
         if message is not None:
             turn = turns.queue(actor, agent, content=message, request_id=None, source="rpc", moment=moment, waits=waits)

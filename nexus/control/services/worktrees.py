@@ -35,7 +35,7 @@ NAME_LENGTH = 200  # of a name that a refusal quotes
 Made = tuple[PoolAgent, Turn | None]
 
 
-def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | None], Made]) -> Made:
+def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, pool.NewWorktree | None], Made]) -> Made:
     """Create an agent with `made`, in its own worktree if the order says so; a refusal leaves nothing behind.
 
     Raises WORKTREE_REFUSED, and the errors of `made`.
@@ -57,7 +57,7 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
     try:
         if not Path(tree.in_worktree(cwd)).is_dir():
             raise refusal(f"{cwd} is not in the last commit, from which it is made", field="cwd")
-        return made(order, tree)
+        return made(order, pool.NewWorktree(tree.as_kept, tree.moved))
     except BaseException:
         with contextlib.suppress(GitFailed, DatabaseError):  # report the refusal; `nexus doctor` finds what is left
             if not PoolWorktree.objects.filter(path=tree.path).exists():  # else the failure came after the commit
