@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from nexus.control import prices, selectors
+from nexus.control import contexts, prices
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
 from nexus.control.runners.base import LOGS
 from nexus.control.runners.configuration import remarks
@@ -243,8 +243,8 @@ CHECKS = (
 def compact_full(machine: str) -> None:
     """Compact each living agent of a machine whose context is nearly full, by its runner's limit."""
     for agent in PoolAgent.objects.living().filter(machine=machine):
-        available = selectors.runner_of(agent).available_tokens
-        while selectors.is_nearly_full(agent) and transcript.compact(agent, None, available):
+        available = contexts.runner_of(agent).available_tokens
+        while contexts.is_nearly_full(agent) and transcript.compact(agent, None, available):
             pass
 
 

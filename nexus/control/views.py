@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils.safestring import mark_safe
 
 from handoffs.check_runs import sheet
-from nexus.control import monitoring, rules, selectors, wakeups
+from nexus.control import contexts, monitoring, rules, selectors, wakeups
 from nexus.control import rules as wording
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
@@ -132,7 +132,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
     turns = monitoring.open_turns(row, TURNS)
     known, wrong = known_runners()
     runner = known.by_name.get(row.runner) if known else None
-    tokens = selectors.tokens(row) if known else None
+    tokens = contexts.tokens(row) if known else None
     return render(
         request,
         "control/pool_agent.html",
@@ -151,7 +151,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         needs=Turn.objects.needing_person().ended().filter(agent=row).exists(),
         spent=monitoring.spent(row),
         tokens=tokens,
-        nearly_full=tokens is not None and selectors.nearly_fill(tokens),
+        nearly_full=tokens is not None and contexts.nearly_fill(tokens),
         runner=runner,
         longest=timedelta(seconds=runner.turn_seconds) if runner else None,
         unknown=known is not None and runner is None,
@@ -180,7 +180,7 @@ def _session_context(row: PoolAgent) -> dict[str, Any] | None:
     """Return what an agent's process told of its session, its options with the values that hold from the next turn."""
     if row.session is None:
         return None
-    told = selectors.session(row)
+    told = contexts.session(row)
     options = [{**each, "value": row.options.get(each["id"], each["value"])} for each in told.get("options", [])]
     return {**told, "options": options}
 

@@ -12,7 +12,7 @@ import pytest
 
 from coordination.models import Event
 from coordination.services import workspaces
-from nexus.control import selectors
+from nexus.control import contexts
 from nexus.control.models import Role
 from nexus.control.runners import configuration, model, recording, sandbox, traffic
 from nexus.control.runners.base import RunnerFailed
@@ -352,7 +352,7 @@ async def test_it_folds_a_very_large_context_in_parts_before_its_turn(
         for number in range(6):
             await stage.take(small(url), f"Question {number}")
     monkeypatch.setattr(transcript, "AT_ONCE", 4_000)
-    monkeypatch.setattr(selectors, "is_nearly_full", lambda agent: True)
+    monkeypatch.setattr(contexts, "is_nearly_full", lambda agent: True)
     with scripted(says("Yes.")) as (server, url):
         ended = await stage.take(small(url), "Still there?")
     assert ended.answer == "Yes."

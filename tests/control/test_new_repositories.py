@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
-from nexus.control import selectors
+from nexus.control import contexts
 from nexus.control.models import PoolAgent
 from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import new_repositories, repositories, sandbox
@@ -152,7 +152,7 @@ def test_an_empty_git_directory_stays_until_something_is_in_it(place: Path) -> N
 
 def shown(agent: PoolAgent) -> Any:
     """What who looks at an agent sees of new repositories."""
-    return selectors.context(PoolAgent.objects.get(pk=agent.pk))["new_repositories"]
+    return contexts.context(PoolAgent.objects.get(pk=agent.pk))["new_repositories"]
 
 
 def test_what_appeared_while_another_program_ran_is_known_to_nobody(place: Path) -> None:
@@ -197,7 +197,7 @@ def test_what_cannot_be_searched_is_told_and_looked_at_again(db: None, place: Pa
 
 def test_what_was_set_aside_is_told_though_not_all_could_be(db: None, place: Path, monkeypatch: Any) -> None:
     agent = create("ann", cwd=str(place))
-    assert "new_repositories" not in selectors.context(agent)
+    assert "new_repositories" not in contexts.context(agent)
     watch = new_repositories.begin(agent.pk, agent.permissions, None)
     assert watch is not None
     for name in ("a", "b"):

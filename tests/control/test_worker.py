@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from nexus.control import agent_stream, monitoring, selectors, wakeups
+from nexus.control import agent_stream, contexts, monitoring, selectors, wakeups
 from nexus.control.members import Actor
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.runners.base import RunnerFailed, Scene
@@ -695,8 +695,8 @@ def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, confi
         monitoring.ended_turns(agent, 20)
         monitoring.spent(agent)
         selectors.current_request("ann")
-        selectors.tokens(agent)
-        selectors.context(agent)
+        contexts.tokens(agent)
+        contexts.context(agent)
 
     looks = [plan for plan in plans(look) if "pool_turns" in plan or "pool_entries" in plan]
     assert len(looks) == 11

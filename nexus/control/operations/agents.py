@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.log.selectors import interest_in
-from nexus.control import selectors
+from nexus.control import contexts, selectors
 from nexus.control.errors import ControlCode
 from nexus.control.members import actor_of, check_authority, get
 from nexus.control.models import STREAM, PoolAgent, Turn, TurnStatus
@@ -170,13 +170,13 @@ def _seen(caller: Caller, agent_id: str) -> PoolAgent:
 @operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
 def pool_get_tokens(p: OfAgent, caller: Caller) -> TokensRow:
     """Return the tokens of an agent's context, by part, and how many are left."""
-    return selectors.tokens(_seen(caller, p.agent_id))
+    return contexts.tokens(_seen(caller, p.agent_id))
 
 
 @operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
 def pool_get_context(p: OfAgent, caller: Caller) -> ContextRow:
     """Return the length of an agent's context, and how its last turn ended."""
-    return selectors.context(_seen(caller, p.agent_id))
+    return contexts.context(_seen(caller, p.agent_id))
 
 
 class GetMessages(OfAgent):
@@ -195,7 +195,7 @@ class PoolMessages(TypedDict):
 @operation(GetMessages, *COMMON, guards=(IN_POOL,), read_only=True)
 def pool_get_messages(p: GetMessages, caller: Caller) -> PoolMessages:
     """Return the messages in an agent's context, with their tool calls; fewer than limit if they are long."""
-    total, entries = selectors.messages(_seen(caller, p.agent_id), p.offset, p.limit)
+    total, entries = contexts.messages(_seen(caller, p.agent_id), p.offset, p.limit)
     rows = [message_row(entry, p.offset + number) for number, entry in enumerate(entries)]
     return {"agent_id": p.agent_id, "total": total, "offset": p.offset, "limit": p.limit, "messages": rows}
 
@@ -216,9 +216,9 @@ class ContextCompacted(TypedDict):
 def pool_compact(p: Compact, caller: Caller) -> ContextCompacted:
     """Replace what was said before the last turns with a summary."""
     agent = _seen(caller, p.agent_id)
-    if not p.force and not selectors.is_nearly_full(agent):
+    if not p.force and not contexts.is_nearly_full(agent):
         return {"compacted": False, "reason": "nothing_to_compact"}
-    done = transcript.compact(agent, actor_of(caller).name, selectors.runner_of(agent).available_tokens)
+    done = transcript.compact(agent, actor_of(caller).name, contexts.runner_of(agent).available_tokens)
     if done is None:
         return {"compacted": False, "reason": "nothing_to_compact"}
     before, after = done

@@ -9,7 +9,7 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control import instructions, rules, selectors, wakeups
+from nexus.control import contexts, instructions, rules, selectors, wakeups
 from nexus.control.errors import ControlCode
 from nexus.control.members import Actor, actor_of
 from nexus.control.models import HUB, PoolAgent, Turn
@@ -169,7 +169,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         order = replace(order, instruction_tokens=_instruction_tokens(actor, order, runner))
         with write(), domain().acting(caller.operator, "pool_create_agent") as about:
             agent, turn = pool.create(actor, order, message=p.initial_message, waits=p.seconds_to_wait, tree=tree)
-            selectors.check_room(agent)
+            contexts.check_room(agent)
             about["agent_id"] = agent.agent_id
         return agent, turn
 

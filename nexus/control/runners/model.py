@@ -53,7 +53,7 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from nexus.control import faults, selectors, telemetry
+from nexus.control import contexts, faults, telemetry
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, Role, TurnStatus
 from nexus.control.runners import recording, traffic
@@ -176,7 +176,7 @@ class _Turn:
     async def _entries(self) -> list[Entry]:
         """Return the entries of the transcript; compact it first if it nearly fills the context."""
         agent = self.scene.agent
-        is_full = partial(selectors.is_nearly_full, agent)
+        is_full = partial(contexts.is_nearly_full, agent)
         fold = partial(transcript.compact, agent, agent.agent_id, self.runner.available_tokens)
         while await in_thread(READERS, is_full):
             if await in_thread(WRITERS, fold) is None:
