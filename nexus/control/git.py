@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from typing import NamedTuple
 from nexus.control.rules import within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.core import processes
+from nexus.core import foreign_files, processes
 
 SECONDS = 30  # time limit of one call
 LARGEST = 1_000_000  # bytes of its answer that are read
@@ -52,6 +53,7 @@ LOGIN_FILES = (
 )
 OPERATORS_CONFIG = "unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM\n"  # begins a script that logs in so
 PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
+LINK_BYTES = 4_096  # of a file that says where a git directory is
 
 
 class GitFailed(Exception):
@@ -212,3 +214,100 @@ def _call(prepared: Prepared, input: bytes, largest: int) -> tuple[Said, str]:
             raise GitFailed(f"there is no directory {cwd}") from None
         raise GitFailed(f"git could not be started: {error.strerror}") from None
     return Said(done.code, done.output, done.cut), done.errors.decode(errors="replace").strip()
+
+
+class NoRepository(GitFailed):
+    """A directory is in no git work tree."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A repository that worktrees are made from: its work tree, git directory, and object directories, its own
+    first."""
+
+    top: str
+    git_dir: str
+    objects: tuple[str, ...]
+
+    @property
+    def common(self) -> str:
+        """The git directory that all its work trees share."""
+        return str(Path(self.objects[0]).parent)
+
+    def git(self) -> Git:
+        """Return git on its work tree, which git may change. Raises GitFailed."""
+        return Git(self.top, self.git_dir, self.objects[1:], (self.top, self.common)).without_programs()
+
+    def head(self) -> str:
+        """Return the commit of its work tree. Raises GitFailed."""
+        git = Git(self.common, self.git_dir, (self.common, *self.objects[1:]))
+        return git.line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
+
+    def reading(self) -> Git:
+        """Return git on its work tree, which git may not change. Raises GitFailed."""
+        return Git(self.top, self.git_dir, (self.top, self.common, *self.objects[1:])).without_programs()
+
+    def writing(self) -> Git:
+        """Return git on its objects and branches."""
+        return Git(self.common, self.common, self.objects[1:], (self.common,))
+
+
+def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
+    """Return the repository whose work tree holds a directory, found without git. Raises NoRepository and GitFailed.
+
+    Anybody may have put a `.git` there that leads elsewhere. If the repository `is_shown` to an agent, a link must be
+    that of a git worktree or a submodule, whose git directory leads back to it.
+    """
+    for top in (Path(directory), *Path(directory).parents):
+        path = top / ".git"
+        try:
+            mode = path.stat().st_mode if not is_shown else path.lstat().st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode) and not (path / "HEAD").exists():
+            continue  # git ignores what is not a repository, too
+        if stat.S_ISDIR(mode):
+            git_dir = common = os.path.realpath(path)
+            if is_shown and os.path.lexists(path / "commondir"):
+                raise GitFailed(f"{path} leads to another repository")
+        elif stat.S_ISREG(mode):
+            git_dir, common = _linked(path, is_shown)
+        else:
+            raise GitFailed(f"{path} is neither a directory nor a file")
+        objects = os.path.join(common, "objects")
+        if is_shown and os.path.lexists(os.path.join(objects, "info", "alternates")):
+            raise GitFailed(
+                f"{common} borrows objects from another repository; `git repack -a -d` there, and then remove "
+                "objects/info/alternates"
+            )
+        return Origin(str(top), git_dir, (objects,))
+    raise NoRepository(f"{directory} is in no git repository")
+
+
+def git_directory(path: Path) -> str:
+    """Return the real path that a `.git` file leads to."""
+    return os.path.realpath(path.parent / first_line(path).removeprefix("gitdir:").strip())
+
+
+def _linked(path: Path, is_shown: bool) -> tuple[str, str]:
+    """Return the git directory that a `.git` file leads to, and the one that all its work trees share. Raises
+    GitFailed."""
+    git_dir = git_directory(path)
+    above = Path(git_dir).parent
+    back = first_line(Path(git_dir, "gitdir"))
+    if above.name == "worktrees" and back and os.path.realpath(Path(git_dir, back)) == str(path):
+        return git_dir, str(above.parent)
+    if not Path(git_dir).is_dir():
+        raise GitFailed(f"{path} leads to {git_dir}, where there is no directory")
+    if not is_shown:
+        return git_dir, git_dir
+    if not os.path.lexists(os.path.join(git_dir, "commondir")):
+        tree = Git(git_dir, git_dir, (git_dir,)).run("config", "--get", "core.worktree", expect=(0, 1)).line
+        if tree and os.path.realpath(os.path.join(git_dir, tree)) == str(path.parent):
+            return git_dir, git_dir
+    raise GitFailed(f"{path} leads to {git_dir}, which does not lead back to it")
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a regular file; empty if there is none."""
+    return os.fsdecode(foreign_files.beginning(str(path), LINK_BYTES) or b"").partition("\n")[0].replace("\0", "")

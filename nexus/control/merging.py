@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing_extensions import TypedDict
 
 from nexus.control import moving
-from nexus.control.git import Git, GitFailed
-from nexus.control.trees import COMPARE, FRESH, Origin, alone, alternates, format_of, merged_tree
+from nexus.control.git import Git, GitFailed, Origin
+from nexus.control.trees import COMPARE, FRESH, alone, alternates, format_of, merged_tree
 
 LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each

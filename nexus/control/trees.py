@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from nexus.control import moving, protected_paths
-from nexus.control.git import Git, GitFailed, Said
+from nexus.control.git import Git, GitFailed, Origin, Said, first_line, origin_of
 from nexus.control.rules import Permissions
 from nexus.core import foreign_files, unified_diff
 from nexus.core.foreign_files import Bounds
@@ -54,7 +54,6 @@ EMPTY = {  # the tree without files, by object format
 MOST_NAMED = 10  # files that a sentence names
 MOST_OTHERS = 100  # branches of other agents, the newest, that may have the same commits
 MOST_BRANCHES = 100  # numbers that are tried for one name
-LINK_BYTES = 4_096  # of a file that says where a git directory is
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
 # Calls at work at once, so that repositories that make git take long leave room for others: of one agent with all
 # below it, of all agents, and with those of operators.
@@ -268,42 +267,6 @@ class Busy(GitFailed):
     """Others are at work; the same call may succeed in a moment."""
 
 
-class NoRepository(GitFailed):
-    """A directory is in no git work tree."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """A repository that worktrees are made from: its work tree, git directory, and object directories, its own
-    first."""
-
-    top: str
-    git_dir: str
-    objects: tuple[str, ...]
-
-    @property
-    def common(self) -> str:
-        """The git directory that all its work trees share."""
-        return str(Path(self.objects[0]).parent)
-
-    def git(self) -> Git:
-        """Return git on its work tree, which git may change. Raises GitFailed."""
-        return Git(self.top, self.git_dir, self.objects[1:], (self.top, self.common)).without_programs()
-
-    def head(self) -> str:
-        """Return the commit of its work tree. Raises GitFailed."""
-        git = Git(self.common, self.git_dir, (self.common, *self.objects[1:]))
-        return git.line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
-
-    def reading(self) -> Git:
-        """Return git on its work tree, which git may not change. Raises GitFailed."""
-        return Git(self.top, self.git_dir, (self.top, self.common, *self.objects[1:])).without_programs()
-
-    def writing(self) -> Git:
-        """Return git on its objects and branches."""
-        return Git(self.common, self.common, self.objects[1:], (self.common,))
-
-
 @dataclass(frozen=True)
 class Tree:
     """An agent's worktree, and the work tree that it was made from."""
@@ -408,67 +371,6 @@ def named(names: Sequence[str]) -> str:
     """Return names of files in words, of many the first ones."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more}"
-
-
-def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
-    """Return the repository whose work tree holds a directory, found without git. Raises NoRepository and GitFailed.
-
-    Anybody may have put a `.git` there that leads elsewhere. If the repository `is_shown` to an agent, a link must be
-    that of a git worktree or a submodule, whose git directory leads back to it.
-    """
-    for top in (Path(directory), *Path(directory).parents):
-        path = top / ".git"
-        try:
-            mode = path.stat().st_mode if not is_shown else path.lstat().st_mode
-        except OSError:
-            continue
-        if stat.S_ISDIR(mode) and not (path / "HEAD").exists():
-            continue  # git ignores what is not a repository, too
-        if stat.S_ISDIR(mode):
-            git_dir = common = os.path.realpath(path)
-            if is_shown and os.path.lexists(path / "commondir"):
-                raise GitFailed(f"{path} leads to another repository")
-        elif stat.S_ISREG(mode):
-            git_dir, common = _linked(path, is_shown)
-        else:
-            raise GitFailed(f"{path} is neither a directory nor a file")
-        objects = os.path.join(common, "objects")
-        if is_shown and os.path.lexists(os.path.join(objects, "info", "alternates")):
-            raise GitFailed(
-                f"{common} borrows objects from another repository; `git repack -a -d` there, and then remove "
-                "objects/info/alternates"
-            )
-        return Origin(str(top), git_dir, (objects,))
-    raise NoRepository(f"{directory} is in no git repository")
-
-
-def git_directory(path: Path) -> str:
-    """Return the real path that a `.git` file leads to."""
-    return os.path.realpath(path.parent / _first_line(path).removeprefix("gitdir:").strip())
-
-
-def _linked(path: Path, is_shown: bool) -> tuple[str, str]:
-    """Return the git directory that a `.git` file leads to, and the one that all its work trees share. Raises
-    GitFailed."""
-    git_dir = git_directory(path)
-    above = Path(git_dir).parent
-    back = _first_line(Path(git_dir, "gitdir"))
-    if above.name == "worktrees" and back and os.path.realpath(Path(git_dir, back)) == str(path):
-        return git_dir, str(above.parent)
-    if not Path(git_dir).is_dir():
-        raise GitFailed(f"{path} leads to {git_dir}, where there is no directory")
-    if not is_shown:
-        return git_dir, git_dir
-    if not os.path.lexists(os.path.join(git_dir, "commondir")):
-        tree = Git(git_dir, git_dir, (git_dir,)).run("config", "--get", "core.worktree", expect=(0, 1)).line
-        if tree and os.path.realpath(os.path.join(git_dir, tree)) == str(path.parent):
-            return git_dir, git_dir
-    raise GitFailed(f"{path} leads to {git_dir}, which does not lead back to it")
-
-
-def _first_line(path: Path) -> str:
-    """Return the first line of a regular file; empty if there is none."""
-    return os.fsdecode(foreign_files.beginning(str(path), LINK_BYTES) or b"").partition("\n")[0].replace("\0", "")
 
 
 def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree:
@@ -985,7 +887,7 @@ def take_away(tree: Tree) -> None:
 def repository_of(linked: Tree) -> str:
     """Return the shared git directory of a worktree that is linked to its origin's repository. Raises GitFailed."""
     path = Path(linked.git_dir)
-    back = _first_line(path / "gitdir")
+    back = first_line(path / "gitdir")
     if path.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
         raise GitFailed(f"{path} is not the git directory of {linked.path}")
     return str(path.parents[1])

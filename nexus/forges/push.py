@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from coordination.models import Agent, Event
 from handoffs.models import Handoff, HandoffStatus
 from nexus.control import trees
-from nexus.control.git import NEUTRAL, Git, GitFailed, TookTooLong
+from nexus.control.git import NEUTRAL, Git, GitFailed, Origin, TookTooLong, origin_of
 from nexus.control.models import MergeState, WorktreeMerge
 from nexus.control.services import worktrees
 from nexus.control.trees import Tree
@@ -84,7 +84,7 @@ def kept(handoff: Handoff) -> str | None:
 
 def is_of(project_root: str, tree: Tree) -> bool:
     """Return whether a worktree was made from the repository of a project. Raises GitFailed."""
-    return trees.origin_of(project_root, is_shown=False).objects[0] in tree.borrowed
+    return origin_of(project_root, is_shown=False).objects[0] in tree.borrowed
 
 
 def push(
@@ -99,7 +99,7 @@ def push(
     root, commit = forge.workspace.root_realpath, None
     try:
         if issue.branch is not None:
-            origin, branch = trees.origin_of(root, is_shown=False), issue.branch
+            origin, branch = origin_of(root, is_shown=False), issue.branch
         elif tree is not None:
             if not is_of(root, tree):
                 raise PushFailed("its agent's worktree is of another repository; publish it with the name of a branch")
@@ -130,7 +130,7 @@ def may_pass(error: GitFailed) -> bool:
     return isinstance(error, TookTooLong) or (PASSING.search(said) is not None and REFUSED.search(said) is None)
 
 
-def _push(origin: trees.Origin, branch: str, commit: str, remote: str, forge: Forge) -> None:
+def _push(origin: Origin, branch: str, commit: str, remote: str, forge: Forge) -> None:
     scheme = urlsplit(remote).scheme
     if scheme not in ("http", "https"):
         raise PushFailed("the forge named no address for a push over HTTP")

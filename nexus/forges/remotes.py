@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nexus.control import trees
-from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed, login, login_files
+from nexus.control import git, trees
+from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed
 from nexus.control.git_addresses import is_remote
 from nexus.control.runners import sandbox
 from nexus.forges.protocol import ForgeError, NotThere, Watched
@@ -68,7 +68,7 @@ def address_of(text: str) -> str:
     return os.path.realpath(path)
 
 
-def push(origin: trees.Origin, commit: str, branch: str, remote: str) -> None:
+def push(origin: git.Origin, commit: str, branch: str, remote: str) -> None:
     """Push a commit as a branch. Never by force. Raises GitFailed."""
     _run(origin, remote, EMPTY + PUSH, {"FORMAT": _format(commit), "COMMIT": commit, "BRANCH": branch}, writing=True)
 
@@ -80,7 +80,7 @@ def look(
     pushed work. Return None if it did not move, unless work `is_fresh`: not compared yet. Raises ForgeError."""
     ref = "HEAD" if branch is None else f"refs/heads/{branch}"
     try:
-        origin = trees.origin_of(root, is_shown=False)
+        origin = git.origin_of(root, is_shown=False)
         lines = _run(origin, remote, ASK, {"REF": ref}).decode(errors="replace").splitlines()
         found = [line.split("\t")[0] for line in lines if line.partition("\t")[2] == ref]
         if not found:
@@ -110,13 +110,13 @@ def _format(commit: str) -> str:
     return "sha1" if len(commit) == 40 else "sha256"
 
 
-def _run(origin: trees.Origin, remote: str, script: str, values: Mapping[str, str], *, writing: bool = False) -> bytes:
+def _run(origin: git.Origin, remote: str, script: str, values: Mapping[str, str], *, writing: bool = False) -> bytes:
     """Run a script that calls the remote, and return its output. Raises GitFailed."""
     config = {name: value for name, value in NEUTRAL.items() if not name.startswith("protocol.")}
     env = {"REMOTE": remote, "OBJECTS": trees.alternates(origin.objects), **values}
     reading: tuple[str, ...] = origin.objects
     writable: tuple[str, ...] = ()
-    files = login_files()
+    files = git.login_files()
     if is_path := Path(remote).is_absolute():
         if not sandbox.state().works:
             raise GitFailed(f"a path needs a sandbox, because of its hooks: {sandbox.state().why}")
@@ -125,9 +125,9 @@ def _run(origin: trees.Origin, remote: str, script: str, values: Mapping[str, st
     else:
         config = {name: value for name, value in config.items() if name != "core.sshCommand"}
         script = OPERATORS_CONFIG + script
-        env |= {"GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS), **login()}
-    git = Git(origin.common, origin.common, reading, writable, files, config, network=not is_path)
-    said = git.script(script, env)
+        env |= {"GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS), **git.login()}
+    repository = Git(origin.common, origin.common, reading, writable, files, config, network=not is_path)
+    said = repository.script(script, env)
     if said.cut:
         raise GitFailed("the remote's answer is too long")
     return said.output

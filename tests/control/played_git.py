@@ -14,9 +14,10 @@ from typing import cast
 import pytest
 
 from nexus.control import merging, trees
+from nexus.control.git import Origin
 from nexus.control.merging import Prepared
 from nexus.control.services import reviews
-from nexus.control.trees import Origin, Survey, Tree
+from nexus.control.trees import Survey, Tree
 from nexus.core.unified_diff import ChangedFile
 
 

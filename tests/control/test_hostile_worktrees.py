@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nexus.control import trees
-from nexus.control.git import GitFailed
+from nexus.control.git import GitFailed, origin_of
 from nexus.control.members import Actor
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.runners import processes, sandbox
@@ -322,7 +322,7 @@ def test_repositories_that_make_git_take_long_leave_room_for_others_and_for_oper
 ) -> None:
     monkeypatch.setattr(trees, "TIME_LIMIT_SECONDS", 0)
     others = [
-        trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "other", owner)
+        trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "other", owner)
         for n, owner in enumerate(["one", "one", "one", "two", "three", None])
     ]
     one, again, third, two, three, operators = map(trees._at_work, others)

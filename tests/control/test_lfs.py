@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.control import trees
+from nexus.control.git import origin_of
 from nexus.control.models import MergeState
 from tests.control.test_lane import Make, ended, make, queue, refused
 from tests.control.test_worktrees import does, git, pool, repository
@@ -81,7 +81,7 @@ def test_what_git_lfs_alone_has_is_named_before_it_goes(make: Make, tracked: Pat
     refusal = does("pool_worktree_discard", agent_id="smith", changes_too=True)["error"]["details"]
     digest = hashlib.sha256(OTHER.encode()).hexdigest()
     assert (refusal["field"], refusal["names"]) == ("lost_too", [f"the LFS object {digest}"])
-    kept = Path(trees.origin_of(str(tracked)).common, "lfs", "objects", digest[:2], digest[2:4])
+    kept = Path(origin_of(str(tracked)).common, "lfs", "objects", digest[:2], digest[2:4])
     kept.mkdir(parents=True)
     shutil.copy(place / ".git" / "lfs" / "objects" / digest[:2] / digest[2:4] / digest, kept)
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nexus.control import merging, moving, trees
-from nexus.control.git import Git, GitFailed
+from nexus.control.git import Git, GitFailed, origin_of
 from nexus.control.moving import Locked
 from nexus.control.services.half_moves import HalfMoves
 from nexus.core.background_work import work_once
@@ -97,7 +97,7 @@ def test_whatever_a_kill_leaves_is_taken_back(states: dict[str, str], index: str
                 git(place, "update-index", "--add", "--", name)
         (place / ".git" / "index.lock").touch()
         _aged(place / ".git" / "index.lock")
-        origin = trees.origin_of(str(place))
+        origin = origin_of(str(place))
         if theirs:
             with pytest.raises(GitFailed) as refusal:
                 merging.roll_back(origin)
@@ -125,7 +125,7 @@ def test_a_lock_of_git_that_may_run_is_waited_for(tmp_path: Path) -> None:
     half_moved(place)
     lock = place / ".git" / "index.lock"
     lock.touch()
-    origin = trees.origin_of(str(place))
+    origin = origin_of(str(place))
     with pytest.raises(Locked, match=r"index\.lock"):
         merging.roll_back(origin)
     assert lock.exists() and (place / "changed.txt").read_text() == NEW["changed.txt"]
@@ -138,7 +138,7 @@ def test_a_lock_that_is_not_of_a_move_stays(repository: Path) -> None:
     lock = repository / ".git" / "index.lock"
     lock.touch()
     _aged(lock)
-    merging.roll_back(trees.origin_of(str(repository)))
+    merging.roll_back(origin_of(str(repository)))
     assert lock.exists()
 
 
@@ -147,7 +147,7 @@ def test_a_move_that_a_person_finished_is_over(tmp_path: Path) -> None:
     place = tmp_path / "repository"
     half_moved(place)
     git(place, "commit", "--quiet", "-m", "By hand")
-    merging.roll_back(trees.origin_of(str(place)))
+    merging.roll_back(origin_of(str(place)))
     assert git(place, "status", "--porcelain") == "" and (place / "changed.txt").read_text() == NEW["changed.txt"]
 
 
@@ -196,7 +196,7 @@ def test_a_hub_that_is_killed_while_git_moves_it_is_followed_by_one_that_moves_i
     repository: Path, tmp_path: Path
 ) -> None:
     """The head of a repository on no branch; on a branch, acceptance/test_merge_lane.py kills a real hub."""
-    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     for number in range(2_000):
         _write(Path(tree.path) / f"{number % 40}" / f"{number}.txt", f"{number}\n")
     git(repository, "checkout", "--quiet", "--detach")
@@ -234,7 +234,7 @@ def test_a_kill_while_it_moves_to_the_last_of_a_batch_is_taken_back(
     git(place, "update-ref", "-d", f"{moving.MOVING}/main")
     git(place, "reset", "--quiet", "--hard")
     last = git(place, "commit-tree", "-p", first, "-m", "Newer", f"{first}^{{tree}}")
-    origin = trees.origin_of(str(place))
+    origin = origin_of(str(place))
     run = Git.run
 
     def half(self: Git, *arguments: str, **more: Any) -> Any:
@@ -263,7 +263,7 @@ def test_a_merge_that_git_refuses_changes_nothing(tmp_path: Path) -> None:
     (place / "deep/é.bin").write_text("")
     before = git(place, "status", "--porcelain")
     with pytest.raises(GitFailed, match="local changes") as refusal:
-        merging.fast_forward(trees.origin_of(str(place)), "main", onto, commit)
+        merging.fast_forward(origin_of(str(place)), "main", onto, commit)
     assert "killed" not in str(refusal.value)
     assert git(place, "status", "--porcelain") == before and (place / "deep/é.bin").read_text() == ""
     assert git(place, "for-each-ref", moving.MOVING) == ""

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 
 from nexus.control import trees
-from nexus.control.git import GitFailed
+from nexus.control.git import GitFailed, origin_of
 from nexus.control.maintenance import LANES, clear
 from nexus.control.models import PoolWorktree
 from nexus.control.trees import Tree, Unsaved
@@ -83,7 +83,7 @@ class Life(RuleBasedStateMachine):
         if len(self.trees) < 2:
             self.count += 1
             path = str(self.place / f"tree-{self.count}")
-            self.trees.append(trees.make(trees.origin_of(str(self.origin)), path, "smith"))
+            self.trees.append(trees.make(origin_of(str(self.origin)), path, "smith"))
 
     def written(self, place: Path) -> Path:
         self.count += 1
@@ -240,7 +240,7 @@ KILLS = [("subprocess.Popen", 2), ("subprocess.Popen", 5), ("os.rename", 1), ("s
 
 @pytest.mark.parametrize(("event", "times"), KILLS)
 def test_a_kill_while_it_is_discarded_loses_nothing(repository: Path, tmp_path: Path, event: str, times: int) -> None:
-    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     (Path(tree.path) / "new.txt").write_text("precious\n")
     line = hashed(Path(tree.path) / "new.txt")
     assert killed_at(event, times, lambda: discard(tree, changes_too=True))
@@ -256,7 +256,7 @@ def test_a_kill_while_it_is_discarded_loses_nothing(repository: Path, tmp_path: 
 def test_a_kill_while_it_is_kept_or_merged_loses_nothing(
     repository: Path, tmp_path: Path, verb: str, times: int
 ) -> None:
-    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     (Path(tree.path) / "new.txt").write_text("precious\n")
     killed_at("subprocess.Popen", times, lambda: getattr(trees, verb)(tree, "Decided"))
     assert (Path(tree.path) / "new.txt").read_text() == "precious\n"
@@ -268,17 +268,17 @@ def test_what_is_in_the_way_of_a_new_worktree_stays(repository: Path, tmp_path: 
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "precious").touch()
     with pytest.raises(GitFailed):
-        trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+        trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     assert (tmp_path / "tree" / "precious").exists()
     assert git(repository, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
 
 def test_a_branch_that_somebody_works_on_stays(repository: Path, tmp_path: Path) -> None:
-    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     git(repository, "worktree", "add", "--quiet", str(tmp_path / "side"), tree.branch)
     discard(tree)
     assert git(tmp_path / "side", "log", "-1", "--format=%s") == "Begin"
-    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     own = git(repository, "commit-tree", "-p", "HEAD", "-m", "By hand", "HEAD^{tree}")
     git(repository, "update-ref", f"refs/heads/{tree.branch}", own)
     discard(tree)
@@ -287,7 +287,7 @@ def test_a_branch_that_somebody_works_on_stays(repository: Path, tmp_path: Path)
 
 def test_a_full_disk_loses_nothing(repository: Path, tmp_path: Path) -> None:
     """The disk of the repository, in a process with mounts of its own."""
-    tree = trees.make(trees.origin_of(str(repository)), str(tmp_path / "tree"), "smith")
+    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
     (Path(tree.path) / "new.txt").write_text("precious\n")
     said = tmp_path / "said"
     child = os.fork()

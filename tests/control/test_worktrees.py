@@ -22,7 +22,7 @@ from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.control import trees
 from nexus.control.attention import KINDS
-from nexus.control.git import Git, GitFailed
+from nexus.control.git import Git, GitFailed, origin_of
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, TurnStatus
 from nexus.control.runners import sandbox
@@ -395,14 +395,14 @@ def test_it_finds_a_branch_for_every_name(db: None, repository: Path, agent_id: 
 
 
 def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> None:
-    origin = trees.origin_of(str(repository))
+    origin = origin_of(str(repository))
     made = at_once([partial(trees.make, origin, str(tmp_path / f"tree{n}"), "twin") for n in range(4)])
     assert len({tree.branch for tree in made}) == 4
     assert all(git(Path(tree.path), "rev-parse", "HEAD") == made[0].base for tree in made)
 
 
 def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, tmp_path: Path) -> None:
-    made = [trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(3)]
+    made = [trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(3)]
     for tree in made:
         Path(tree.path, Path(tree.path).name).touch()
     assert all(merged.commit for merged in at_once([partial(trees.merge, tree, "Merged") for tree in made]))
@@ -410,7 +410,7 @@ def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, 
 
 
 def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, tmp_path: Path) -> None:
-    first = trees.make(trees.origin_of(str(repository)), str(tmp_path / "first"), "twin")
+    first = trees.make(origin_of(str(repository)), str(tmp_path / "first"), "twin")
     second = trees.make(first.as_origin, str(tmp_path / "second"), "twin")
     Path(second.path, "new.txt").touch()
     trees.keep(second, "Kept")
@@ -427,7 +427,7 @@ def test_a_repository_that_another_process_is_at_is_not_waited_for_for_ever(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trees, "LOCK_SECONDS", 0)
-    origin = trees.origin_of(str(repository))
+    origin = origin_of(str(repository))
     with trees.alone(origin.common), pytest.raises(GitFailed, match="keeps its repository locked"):
         trees.make(origin, str(tmp_path / "tree"), "twin")
     held = os.open(repository / ".git", os.O_RDONLY)  # as an agent can, which reads there

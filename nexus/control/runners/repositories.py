@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from nexus.control import protected_paths, rules, trees
-from nexus.control.git import Git, GitFailed
+from nexus.control import protected_paths, rules
+from nexus.control.git import Git, GitFailed, NoRepository, Origin, git_directory, origin_of
 from nexus.control.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
@@ -184,7 +184,7 @@ def _identity(path: str) -> Identity | None:
         target: list[int] = []
         if not stat.S_ISDIR(status.st_mode):
             with suppress(OSError, ValueError):
-                led_to = os.stat(trees.git_directory(Path(path)) if stat.S_ISREG(status.st_mode) else path)  # noqa: PTH116
+                led_to = os.stat(git_directory(Path(path)) if stat.S_ISREG(status.st_mode) else path)  # noqa: PTH116
                 target = [led_to.st_dev, led_to.st_ino]
         return Identity(status.st_dev, status.st_ino, status.st_mode, target)
     return None
@@ -227,12 +227,12 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
 def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
     """Add the paths below a write path that the repositories around and in it refer to, and the paths of their
     submodules."""
-    origins: dict[str, trees.Origin] = {}
+    origins: dict[str, Origin] = {}
     needed = ""
     for path in (root, *nested):
         try:
-            origin = trees.origin_of(path, is_shown=False)
-        except trees.NoRepository:
+            origin = origin_of(path, is_shown=False)
+        except NoRepository:
             continue
         except GitFailed as failed:
             if path != root:
@@ -274,7 +274,7 @@ def _section(words: Iterator[str]) -> list[str]:
     return section
 
 
-def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:
+def _led_to(key: str, value: str, origin: Origin, root: str) -> set[str]:
     """Return the files below a write path that a value of git's configuration names. Raises RunnerFailed."""
     if key == "core.hookspath":
         path = _within(value, origin.top, root)

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from nexus.control import merging, trees
-from nexus.control.git import GitFailed
+from nexus.control.git import GitFailed, Origin
 from nexus.control.moving import Locked
 from nexus.control.services import worktrees
-from nexus.control.trees import Origin
 from nexus.core.background_work import Work
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from coordination.ids import new_id
 from coordination.paths import workspace_id_of
 from handoffs.checks import Check
 from nexus.control import merging, trees
-from nexus.control.git import GitFailed
+from nexus.control.git import GitFailed, Origin
 from nexus.control.members import Actor
 from nexus.control.merging import LANE, Conflict, Moved
 from nexus.control.models import (
@@ -46,7 +46,7 @@ from nexus.control.models import (
 from nexus.control.moving import Locked
 from nexus.control.services import turns, worktrees
 from nexus.control.services.worktrees import refusal
-from nexus.control.trees import FOLDER, LOCKS, Origin
+from nexus.control.trees import FOLDER, LOCKS
 from nexus.control.verification import NotNow, approved, check_sandbox, failures
 from nexus.core.background_work import Work
 from nexus.core.clock import now

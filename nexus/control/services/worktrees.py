@@ -20,7 +20,7 @@ from inbox import receipts
 from nexus.control import rules, trees
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_event
-from nexus.control.git import GitFailed
+from nexus.control.git import GitFailed, Origin, origin_of
 from nexus.control.members import Actor, check_authority, family, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.services import pool
@@ -75,7 +75,7 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -
     """Make a worktree. Raises GitFailed, and NOT_PERMITTED for a repository that is not wholly below the parent's
     directory."""
     within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
-    origin = own(within).as_origin if within else trees.origin_of(cwd)
+    origin = own(within).as_origin if within else origin_of(cwd)
     if parent is not None and not rules.within(origin.top, (parent.cwd,)):
         raise refused("cwd", f"The whole repository must lie below the parent's directory, {parent.cwd}.")
     home = CoreSettings.current().home / FOLDER
@@ -268,7 +268,7 @@ def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload
     emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
 
 
-def origins() -> list[trees.Origin]:
+def origins() -> list[Origin]:
     """Return the work trees on this machine that agents' worktrees merge into."""
     found = {tree.origin: tree.source for tree in map(_of, _there()) if tree.is_own}
     return [origin for origin in found.values() if Path(origin.top).is_dir()]
@@ -310,7 +310,7 @@ def own(row: PoolWorktree, actor: Actor | None = None) -> Tree:
         origin = own(above).as_origin
     else:
         objects = (str(Path(trees.repository_of(tree)) / "objects"),)
-        origin = trees.Origin(row.origin, row.origin_git_dir, objects)
+        origin = Origin(row.origin, row.origin_git_dir, objects)
     tree = trees.adopt(tree, origin)
     PoolWorktree.objects.filter(pk=row.pk).update(**tree.as_kept)
     return tree
