@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from coordination.models import ID_LENGTH, Agent
 from nexus.compat.nexus3.source import NOTHING, Nexus3Home, Session, damaged
 from nexus.compat.nexus3.wire import our_tools
-from nexus.control import patterns
+from nexus.control import patterns, rules
 from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role, RuleScope
-from nexus.control.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset, is_pattern, is_temporary, within
+from nexus.control.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset
 from nexus.control.runners import configuration
 from nexus.control.runners.configuration import NAME
 from nexus.control.services import permissions
@@ -137,7 +137,7 @@ class Import:
             cwd=_text(session.cwd)[:PATH_LENGTH],
             disabled_tools=sorted(TOOLS & set(our_tools(session.disabled_tools))),
             runner=_text(session.model or UNKNOWN_RUNNER)[:ID_LENGTH],
-            is_temporary=is_temporary(session.agent_id),
+            is_temporary=rules.is_temporary(session.agent_id),
             entries_made=len(entries),
             entries_known=len(entries),
             created_by=parent.agent_id if parent else self._operator,
@@ -386,7 +386,7 @@ def _as_options(preset: Mapping[str, Any]) -> str:
     parts = [f"--preset {base if base in ('trusted', 'sandboxed') else Preset.SANDBOXED}"]
     cwd = next(filter(None, map(_absolute, _paths(preset, "allowed_paths"))), None)
     parts += [f"--cwd {_name(cwd)}"] if cwd else []
-    parts += [f"--write-path {_name(path)}" for path in _write_paths(preset) if cwd and within(path, (cwd,))]
+    parts += [f"--write-path {_name(path)}" for path in _write_paths(preset) if cwd and rules.within(path, (cwd,))]
     parts += [f"--disable-tool {tool}" for tool in sorted(TOOLS & set(our_tools(tools)))]
     return " ".join(parts)
 
@@ -434,7 +434,7 @@ def _blocked(path: Any) -> str | None:
     """Return the pattern of a path that a preset blocks; None if it has none."""
     whole = _absolute(path)
     pattern = patterns.escaped(whole or "")
-    return pattern if whole and is_pattern(pattern) else None
+    return pattern if whole and rules.is_pattern(pattern) else None
 
 
 def _table_default(given: Mapping[str, Any], runners: Mapping[str, str]) -> str | None:

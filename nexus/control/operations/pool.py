@@ -19,7 +19,6 @@ from nexus.control.rules import DEFAULT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import FILE, Rehearsal, Runner, runners
 from nexus.control.services import machines, pool, worktrees
-from nexus.control.services import pool as server
 from nexus.control.services.transcript import estimate
 from nexus.control.toolset import IN_POOL, AgentId, operation
 from nexus.core.database.store import write
@@ -229,8 +228,8 @@ class Stopped(TypedDict):
 @operation(Nothing, ControlCode.POOL_OFF, guards=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
 def pool_shutdown_server(p: Nothing, caller: Caller) -> Stopped:
     """End the server: running turns get `pool_stop_seconds`, temporary agents end."""
-    server.check_server_runs()
-    server.ask_to_end(actor_of(caller).name)
+    pool.check_server_runs()
+    pool.ask_to_end(actor_of(caller).name)
     return {
         "success": True,
         "message": "The server ends once the turns that are taken have ended, or their time is over.",

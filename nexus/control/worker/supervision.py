@@ -28,7 +28,6 @@ from nexus.control.rpc import ENDPOINT
 from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
 from nexus.control.services import machines, pool
-from nexus.control.services import pool as server
 from nexus.control.worker.store_access import await_exclusive_role, stored
 from nexus.control.worker.watchdog import GRACE_SECONDS, KILL_SECONDS, STOP
 from nexus.core.background_work import Failures
@@ -99,7 +98,7 @@ async def _run_pool(begun: Begun) -> Begun:
     """Run the pool once no other server does, and until another takes the lock; return since when this server had
     it."""
     only = await await_exclusive_role(
-        server.SERVER, "Another server runs this store's pool; this one stands by, and takes over when it ends."
+        pool.SERVER, "Another server runs this store's pool; this one stands by, and takes over when it ends."
     )
     try:
         await stored(pool.stay, math.inf, twice=True)
@@ -246,13 +245,13 @@ def _environment() -> dict[str, str]:
 
 async def _end_when_asked(since: int) -> None:
     """End the server when the log holds a request for it. A wake-up alone is no proof of one."""
-    asks = Interest(interest_keys([ANY], [STREAM], None), lambda event: event.type == server.END_ASKED)
+    asks = Interest(interest_keys([ANY], [STREAM], None), lambda event: event.type == pool.END_ASKED)
     while True:
         try:
             async with waiter().park(asks) as parked:
                 while True:
                     newest = await in_thread(READERS, domain().newest_event_id)
-                    if await in_thread(READERS, partial(server.is_asked_to_end, since, newest)):
+                    if await in_thread(READERS, partial(pool.is_asked_to_end, since, newest)):
                         return os.kill(os.getpid(), signal.SIGTERM)
                     since = newest
                     await parked.wait(LOOK_SECONDS)
