@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from nexus.control import git, trees
 from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed
-from nexus.control.git_addresses import is_remote
 from nexus.control.runners import sandbox
+from nexus.control.runners.configuration import is_remote
 from nexus.forges.protocol import ForgeError, NotThere, Watched
 
 MAX_SUBJECTS = 20  # of commits, that a message names

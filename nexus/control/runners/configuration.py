@@ -14,10 +14,10 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
-from nexus.control.git_addresses import is_remote
 from nexus.core.config import CoreSettings
 from nexus.core.installation import needs_extra
 from nexus.core.operations.errors import Code, NexusError, invalid
@@ -32,6 +32,7 @@ LABEL_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
 LABEL = Annotated[str, Field(pattern=f"^{LABEL_PATTERN}$")]
 VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
 CLONED_FROM = ("https", "ssh")
+HOST_AND_PATH = re.compile(r"\w[\w.-]*@\w[\w.-]*:[\w./~][\w./~+-]*", re.ASCII)  # as in git@example.com:shop.git
 REMOVED_KIND = "ssh"  # which runs no more: the file is read without it until 0.3
 OWN_PATH = Annotated[str, Field(pattern=r"^(/|~/)")]
 
@@ -175,6 +176,23 @@ class Rehearsal(_Common):
 
     kind: Literal["rehearsal"]
     script: list[Step] = []
+
+
+def is_remote(text: str, schemes: Sequence[str]) -> bool:
+    """Return whether a text is an address of one of these schemes, or like git@example.com:shop.git; else it may be a
+    path. Raises ValueError for what git must not get."""
+    if not text.isprintable() or text != text.strip():
+        raise ValueError("must be the address of a repository, or its path")
+    if HOST_AND_PATH.fullmatch(text):
+        return True
+    parts = urlsplit(text)
+    if parts.scheme not in schemes or not parts.hostname or not text.isascii() or " " in text:
+        return False
+    if parts.password is not None or (parts.username is not None and parts.scheme != "ssh"):
+        raise ValueError("must not hold credentials: git takes them from your own configuration")
+    if parts.hostname.startswith("-") or (parts.username or "").startswith("-"):
+        raise ValueError("must name a host")
+    return True
 
 
 class Clone(BaseModel):
